@@ -1,0 +1,110 @@
+"""A step told in seven lines, one a part of the screen."""
+
+from __future__ import annotations
+
+from memrl_core.analysis.labels import memory_label
+from memrl_core.records import Phase, StepTrace
+
+TITLES = {
+    Phase.EMBED: "Task",
+    Phase.RECALL: "Phase A · recall",
+    Phase.SELECT: "Phase B · rerank",
+    Phase.GENERATE: "Prompt & answer",
+    Phase.REWARD: "Reward",
+    Phase.UPDATE: "Q update",
+    Phase.WRITE: "New memory",
+}
+LONGEST = 90
+
+
+def line(trace: StepTrace, phase: Phase) -> str:
+    """What `phase` did in this step, in one line; "" when it has not run."""
+    return {
+        Phase.EMBED: _task,
+        Phase.RECALL: _recall,
+        Phase.SELECT: _select,
+        Phase.GENERATE: _generate,
+        Phase.REWARD: _reward,
+        Phase.UPDATE: _update,
+        Phase.WRITE: _write,
+    }[phase](trace)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The first line of `text`, cut with an ellipsis when it is longer."""
+    first = " ".join(text.split())
+    return first if len(first) <= longest else first[: longest - 1].rstrip() + "…"
+
+
+def _task(trace: StepTrace) -> str:
+    return shortened(trace.task.intent)
+
+
+def _recall(trace: StepTrace) -> str:
+    if trace.recall is None:
+        return ""
+    pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
+    if pool:
+        return f"{len(pool)} of {trace.recall.memories} memories recalled, similarity {pool[-1].similarity:.3f} to " + (
+            f"{pool[0].similarity:.3f}"
+        )
+    if trace.recall.left_out:
+        return f"nothing passed {delta}; the best was {trace.recall.left_out[0].similarity:.3f}: no memory is used"
+    return "no memories yet: this task runs without help"
+
+
+def _select(trace: StepTrace) -> str:
+    decision = trace.decision
+    if decision is None:
+        return ""
+    if not decision.selected:
+        return "no memory goes to the model"
+    chosen = ", ".join(memory_label(memory_id, trace.run) for memory_id in decision.selected)
+    if decision.mode == "explore":
+        return f"{chosen} drawn at random (ε)"
+    moved = sum(c.rank_select not in (None, c.rank_recall) for c in decision.candidates)
+    return f"{chosen} go to the model; {moved} of {len(_ranked(trace))} candidates changed rank"
+
+
+def _ranked(trace: StepTrace) -> list[int]:
+    assert trace.decision is not None
+    return [c.rank_select for c in trace.decision.candidates if c.rank_select is not None]
+
+
+def _generate(trace: StepTrace) -> str:
+    record = trace.generate
+    if record is None or not record.turns:
+        return ""
+    last = record.turns[-1].reply
+    who = "simulated model" if record.simulated else record.model
+    turns = f"{len(record.turns)} turn{'s' if len(record.turns) > 1 else ''}"
+    return f"{who}, {turns}: “{shortened(last.text, 50)}”" + (" · stopped" if last.stopped else "")
+
+
+def _reward(trace: StepTrace) -> str:
+    record = trace.reward
+    if record is None:
+        return ""
+    if record.reward is None:
+        return "no reward was given"
+    who = "the environment" if record.source == "environment" else record.rater or "a person"
+    return f"{record.reward:+.3f} from {who}: {shortened(record.verdict, 60)}"
+
+
+def _update(trace: StepTrace) -> str:
+    if trace.update is None:
+        return ""
+    if not trace.update.changes:
+        return "no q moved"
+    return ", ".join(
+        f"{memory_label(c.memory_id, trace.run)} {c.before:+.3f} → {c.after:+.3f}" for c in trace.update.changes
+    )
+
+
+def _write(trace: StepTrace) -> str:
+    if trace.write is None:
+        return ""
+    operation = trace.write.operations[0]
+    if operation.op == "NOOP":
+        return f"nothing written: the same as {memory_label(operation.duplicate_of or '', trace.run)}"
+    return f"{memory_label(operation.memory_id, trace.run)} written as {operation.outcome}, q {operation.q0:+.3f}"

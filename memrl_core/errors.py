@@ -1,0 +1,111 @@
+"""Every failure a person can act on, as one tree.
+
+MemRLError
+├── SettingsError            a value outside its range, or two values that contradict each other
+├── InputError               a task, intent or file that cannot be used
+├── BankError                the memory on disk
+│   ├── BankMissing          nothing is there
+│   ├── NotABank             something else is there
+│   ├── BankDamaged          it is a bank, but a part cannot be read
+│   ├── BankTooNew           written by a newer version of this program
+│   ├── BankReadOnly         the place cannot be written
+│   ├── BankFull             the disk had no room for an append
+│   ├── EmbedderMismatch     its vectors were made by another embedder
+│   ├── UnknownRun           no such run in this bank
+│   └── RunMoved             another process advanced this run
+├── ModelError               the language model or the embedder
+│   ├── OllamaDown           no server at the address
+│   ├── ModelMissing         the server has no such model
+│   ├── ModelSlow            no answer within the timeout
+│   ├── ModelInterrupted     the connection or the server failed in the middle
+│   └── EmptyAnswer          the model answered nothing
+└── StepError                a phase was asked for that cannot run now
+
+`str(error)` is the sentence a page or a terminal shows: what happened, what was kept, what to do next.
+"""
+
+from __future__ import annotations
+
+
+class MemRLError(Exception):
+    """Base of every failure that is shown to a person as its own sentence."""
+
+
+class SettingsError(MemRLError):
+    """A value outside its range, or two values that contradict each other."""
+
+
+class InputError(MemRLError):
+    """A task, an intent or a file that cannot be used as it is."""
+
+
+class BankError(MemRLError):
+    """The memory on disk cannot do what was asked."""
+
+
+class BankMissing(BankError):
+    """Nothing is stored at the given place."""
+
+
+class NotABank(BankError):
+    """Something is stored at the given place, but it is not a bank."""
+
+
+class BankDamaged(BankError):
+    """A part of the bank cannot be read."""
+
+
+class BankTooNew(BankError):
+    """The bank was written by a newer version of this program."""
+
+
+class BankReadOnly(BankError):
+    """The place cannot be written to."""
+
+
+class BankFull(BankError):
+    """The disk had no room for an append."""
+
+
+class EmbedderMismatch(BankError):
+    """The vectors of the bank were made by another embedder."""
+
+
+class UnknownRun(BankError):
+    """The bank holds no run of that name."""
+
+
+class RunMoved(BankError):
+    """Another process has advanced this run since it was read."""
+
+
+class ModelError(MemRLError):
+    """The language model or the embedder could not answer."""
+
+
+class OllamaDown(ModelError):
+    """No Ollama server answers at the address."""
+
+
+class ModelMissing(ModelError):
+    """The Ollama server does not have the model."""
+
+
+class ModelSlow(ModelError):
+    """Nothing arrived within the timeout."""
+
+
+class ModelInterrupted(ModelError):
+    """The connection or the server failed in the middle of an answer; `partial` holds what had arrived."""
+
+    def __init__(self, sentence: str, partial: str = "") -> None:
+        super().__init__(sentence)
+        self.partial = partial
+
+
+class EmptyAnswer(ModelError):
+    """The model finished without saying anything."""
+
+
+class StepError(MemRLError):
+    """A phase was asked for that cannot run now."""

@@ -1,0 +1,84 @@
+"""How a prompt is laid out: two labelled blocks of memories, then the task.
+
+The layout is plain text, the same for every environment and model:
+
+    ## Memories that worked (follow)
+
+    [memory r1-0017]
+    Task: put a hot egg on the counter
+    Steps that worked:
+    > take egg from fridge
+    > heat egg with stove
+
+    ## Memories that failed (caution)
+
+    [memory r1-0009]
+    Task: put a hot potato on the counter
+    What went wrong: the microwave tripped.
+    Avoid:
+    > heat potato with microwave
+    Try instead:
+    > heat potato with stove
+
+    ## Your task
+
+    Task: put a hot apple on the counter
+    <the environment's observation>
+
+Lines that start with "> " are answers or actions; an observation offers choices as lines that start with "- " under
+the line "You can:". Everything after a memory's header up to the next header is that memory's experience, verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memrl_core.records import Memory, MemorySpan, Message, Turn
+
+FOLLOW = "## Memories that worked (follow)"
+CAUTION = "## Memories that failed (caution)"
+UNRATED = "## Memories nobody has judged yet"
+YOUR_TASK = "## Your task"
+MEMORY_HEADER = "[memory {id}]"
+TASK_LINE = "Task: "
+STEPS_THAT_WORKED = "Steps that worked:"
+WHAT_WENT_WRONG = "What went wrong: "
+AVOID = "Avoid:"
+TRY_INSTEAD = "Try instead:"
+ANSWER_MARK = "> "
+CHOICES = "You can:"
+CHOICE_MARK = "- "
+
+_BLOCKS = (("success", FOLLOW), ("failure", CAUTION), ("unrated", UNRATED))
+
+
+def first_messages(
+    instructions: str, memories: Sequence[Memory], intent: str, observation: str
+) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+    """The system and the first user message of an episode, and where in them each memory stands.
+
+    `memories` come in the order of the decision; the order is kept within each block.
+    """
+    text = ""
+    spans: list[MemorySpan] = []
+    for outcome, title in _BLOCKS:
+        members = [memory for memory in memories if memory.outcome == outcome]
+        if not members:
+            continue
+        text += title + "\n\n"
+        for memory in members:
+            start = len(text)
+            text += MEMORY_HEADER.format(id=memory.id) + "\n" + memory.experience.strip()
+            spans.append(MemorySpan(memory.id, 1, start, len(text)))
+            text += "\n\n"
+    text += f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n{observation}"
+    return (Message("system", instructions), Message("user", text)), tuple(spans)
+
+
+def conversation_so_far(messages: Sequence[Message], turns: Sequence[Turn]) -> tuple[Message, ...]:
+    """What the next turn sends: the first messages, then each earlier reply and what the environment said to it."""
+    sent = list(messages)
+    for turn in turns:
+        sent.append(Message("assistant", turn.reply.text))
+        sent.append(Message("user", turn.observation))
+    return tuple(sent)

@@ -1,0 +1,403 @@
+"""The facts of a step and of a bank, as frozen records.
+
+A record says everything and does nothing. Screens, figures, exports and tests read these and nothing else.
+Times are ISO 8601 strings in UTC; durations are seconds; steps count from 1 within a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Outcome = Literal["success", "failure", "unrated"]
+Role = Literal["system", "user", "assistant"]
+RewardSource = Literal["environment", "person"]
+
+
+class Phase(StrEnum):
+    """The phases of one step, in the order in which they run."""
+
+    EMBED = "EMBED"
+    RECALL = "RECALL"
+    SELECT = "SELECT"
+    GENERATE = "GENERATE"
+    REWARD = "REWARD"
+    UPDATE = "UPDATE"
+    WRITE = "WRITE"
+
+
+class Reason(StrEnum):
+    """Why a memory was, or was not, put before the model (the list is closed)."""
+
+    TOP_K2 = "top_k2"
+    RANDOM_EXPLORE = "random_explore"
+    BELOW_DELTA = "below_delta"
+    BEYOND_K1 = "beyond_k1"
+    BEYOND_K2 = "beyond_k2"
+    NOT_DRAWN = "not_drawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an environment asks for. `data` is JSON that only the environment reads."""
+
+    id: str
+    intent: str
+    environment: str
+    family: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One stored (intent, experience); its embedding lives beside it in the bank's matrix.
+
+    `intent_key` is equal for memories that count as one intent when k1 counts intents.
+    `parents` are the ids of the memories that were in the prompt when this one was written.
+    """
+
+    id: str
+    intent: str
+    experience: str
+    outcome: Outcome
+    intent_key: str
+    parents: tuple[str, ...]
+    run: str
+    step: int
+    task: str
+    created: str
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedRecord:
+    """EMBED: the intent as a unit vector. `embedding` has `dimension` float32 values."""
+
+    embedder: str
+    dimension: int
+    embedding: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One memory that phase A measured. `reason` is None for members of the pool; ranks count from 1."""
+
+    memory_id: str
+    similarity: float
+    rank_recall: int
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRecord:
+    """RECALL (phase A): the pool, and the nearest memories that missed it with the reason.
+
+    `strict` tells whether the gate is similarity > delta (paper) or >= delta (official code).
+    `memories` is how many memories the run could see.
+    """
+
+    k1: int
+    k1_counts: Literal["record", "intent"]
+    delta: float
+    strict: bool
+    memories: int
+    pool: tuple[Recalled, ...]
+    left_out: tuple[Recalled, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One addend of a score: contribution = weight * normalised."""
+
+    name: str
+    raw: float
+    normalised: float
+    weight: float
+    contribution: float
+    clipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NormaliserLine:
+    """How one term was standardised: (raw - mean) / sd, cut at ±clip; `flat` when sd counted as zero."""
+
+    term: str
+    mean: float
+    sd: float
+    source: Literal["pool", "configured"]
+    clip: float | None
+    flat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One memory considered in one step, with every number that decided its fate.
+
+    `terms` add up to `score`. A memory that never reached phase B has no terms, no score and no `rank_select`.
+    """
+
+    memory_id: str
+    similarity: float
+    q: float
+    visits: int
+    terms: tuple[Term, ...]
+    score: float | None
+    rank_recall: int
+    rank_select: int | None
+    selected: bool
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """SELECT (phase B): all candidates in score order, then those that missed the pool in similarity order.
+
+    `selected` is the order in which the memories are put before the model. `draw` is the uniform number compared with
+    `epsilon` (None when no number was drawn). `greedy` is what would have been selected without exploration.
+    `propensity` is the probability with which this policy selects this set, given the pool.
+    """
+
+    k2: int
+    weight: float
+    normaliser: str
+    normaliser_lines: tuple[NormaliserLine, ...]
+    candidates: tuple[Candidate, ...]
+    selected: tuple[str, ...]
+    greedy: tuple[str, ...]
+    mode: Literal["greedy", "explore", "fallback"]
+    epsilon: float
+    draw: float | None
+    seed: int
+    propensity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, in the form Ollama takes it."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpan:
+    """Where a memory stands in the prompt: messages[message].content[start:end]."""
+
+    memory_id: str
+    message: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered. `stopped` is True when a person cancelled; the text is then what had arrived.
+
+    Token counts are None when the model does not report them.
+    """
+
+    text: str
+    stopped: bool = False
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange of GENERATE: the model's reply, and what the environment said to it."""
+
+    reply: Reply
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRecord:
+    """GENERATE: exactly what was sent and what came back.
+
+    Turn n (from 0) was sent `messages` followed by, for every earlier turn, its reply as an assistant message and its
+    observation as a user message.
+    """
+
+    model: str
+    simulated: bool
+    options: Mapping[str, Any]
+    messages: tuple[Message, ...]
+    spans: tuple[MemorySpan, ...]
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRecord:
+    """REWARD: the reward of the step as it stood when the step ended; `reward` is None when nobody gave one.
+
+    `verdict` is the environment's sentence. `credited` are the memories that the reward goes to.
+    """
+
+    reward: float | None
+    source: RewardSource | None
+    outcome: Outcome
+    verdict: str
+    rater: str
+    reason: str
+    credited: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """One q that moved: after = before + alpha * (reward - before)."""
+
+    memory_id: str
+    before: float
+    after: float
+    visits: int
+    reward: float
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRecord:
+    """UPDATE: the q-values that moved, in the order of the prompt."""
+
+    changes: tuple[ValueChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOperation:
+    """What WRITE did with the episode. NOOP names in `duplicate_of` the memory that made it unnecessary."""
+
+    op: Literal["ADD", "NOOP"]
+    memory_id: str
+    intent: str
+    experience: str
+    outcome: Outcome
+    intent_key: str
+    q0: float
+    parents: tuple[str, ...]
+    duplicate_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """WRITE: the memory operations of the step."""
+
+    operations: tuple[MemoryOperation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrace:
+    """The immutable record of a step. Phases that have not run yet (or never will) are None.
+
+    `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force.
+    `seconds` maps a phase's name to its duration.
+    """
+
+    id: str
+    run: str
+    step: int
+    epoch: int
+    task: Task
+    policy: str
+    settings: Mapping[str, Any]
+    started: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    embed: EmbedRecord | None = None
+    recall: RecallRecord | None = None
+    decision: Decision | None = None
+    generate: GenerateRecord | None = None
+    reward: RewardRecord | None = None
+    update: UpdateRecord | None = None
+    write: WriteRecord | None = None
+
+
+# --- ledger -----------------------------------------------------------------------------------------------------------
+
+
+class EventKind(StrEnum):
+    """What an event of the ledger says."""
+
+    RUN_STARTED = "run_started"
+    SETTINGS_CHANGED = "settings_changed"
+    MEMORY_WRITTEN = "memory_written"
+    REWARD_GIVEN = "reward_given"
+    REWARD_REVOKED = "reward_revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One fact that moved, or may move, a q.
+
+    `seq` is a Lamport clock (one more than the highest this writer had seen), so that any reader sorts events alike.
+    `step` is the step the event is about; `known_at` the newest step that had begun in the run when it was appended,
+    which is what "as of step t" goes by. `step_id` names the attempt: events of an attempt whose trace was never
+    appended do not count. `value` is the reward, or the q0 of a written memory. `revokes` names the event undone.
+    """
+
+    id: str
+    seq: int
+    run: str
+    step: int
+    step_id: str
+    known_at: int
+    kind: EventKind
+    memory_ids: tuple[str, ...] = ()
+    value: float | None = None
+    source: RewardSource | None = None
+    rater: str = ""
+    reason: str = ""
+    revokes: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A seeded sequence of steps under one policy. A run with a `base` starts from what that run knew at `base_step`.
+
+    `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
+    first `task_count`; `environment_options` are what the environment was made with.
+    """
+
+    id: str
+    environment: str
+    tasks: str
+    policy: str
+    settings: Mapping[str, Any]
+    seed: int
+    model: str
+    simulated: bool
+    embedder: str
+    base: str | None
+    base_step: int
+    created: str
+    task_count: int = 0
+    environment_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What a run believes of one memory."""
+
+    q: float
+    visits: int
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityPoint:
+    """One entry of a memory's history in a run: q after the event. The first is its writing (no reward)."""
+
+    memory_id: str
+    step: int
+    before: float | None
+    after: float
+    visits: int
+    reward: float | None
+    source: RewardSource | None
+    raters: tuple[str, ...]

@@ -1,0 +1,275 @@
+"""Phase A and phase B of MemRL as pure functions of arrays.
+
+Sources: arXiv 2601.03192 v2, equations 6 and 7, and the official code's `retrieve_query` and `ValueAwareSelector` for
+the `fixed` normaliser, for intents as the unit of k1 and for exploration.
+
+The same input gives the same selection bit for bit: the float32 product over the whole memory only makes a shortlist;
+the similarities that decide are computed again in float64 and rounded to `DIGITS`, because a BLAS product may differ in
+its last bits with the shape of the matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.errors import InputError
+from memrl_core.records import (
+    Candidate,
+    Decision,
+    NormaliserLine,
+    Reason,
+    Recalled,
+    RecallRecord,
+    Term,
+)
+from memrl_core.view import MemoryView
+
+Floats = npt.NDArray[np.float64]
+
+FLAT_SD = 1e-9
+CLIP = 3.0
+DIGITS = 9
+NEAR_MISSES = 5
+_FLOAT32_SLACK = 1e-5
+_INVISIBLE = np.float32(-2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Standardised:
+    """A pool's values as z-scores: z (n,), the mean and sd used, and which values the clip cut (n,)."""
+
+    z: Floats
+    mean: float
+    sd: float
+    flat: bool
+    clipped: npt.NDArray[np.bool_]
+
+
+def zscore(values: Floats) -> Standardised:
+    """Standardise a pool: (n,) -> (n,), population sd; all zeros when the sd is below 1e-9 (eq. 7)."""
+    if len(values) == 0:
+        return Standardised(values.copy(), 0.0, 0.0, True, np.zeros(0, dtype=bool))
+    mean, sd = float(values.mean()), float(values.std())
+    flat = sd < FLAT_SD
+    z = np.zeros_like(values) if flat else (values - mean) / sd
+    return Standardised(z, mean, sd, flat, np.zeros(len(values), dtype=bool))
+
+
+def clipped(standardised: Standardised, limit: float = CLIP) -> Standardised:
+    """The same with every z cut at ±limit, as the official code does (`value_driven.py`)."""
+    z = np.clip(standardised.z, -limit, limit)
+    return Standardised(z, standardised.mean, standardised.sd, standardised.flat, np.abs(standardised.z) > limit)
+
+
+def standardised_by(values: Floats, mean: float, sd: float) -> Standardised:
+    """z-scores against a configured mean and sd instead of the pool's: (n,) -> (n,)."""
+    return Standardised((values - mean) / sd, mean, sd, False, np.zeros(len(values), dtype=bool))
+
+
+def recall(
+    query: npt.NDArray[np.float32],
+    view: MemoryView,
+    *,
+    k1: int,
+    k1_counts: Literal["record", "intent"],
+    delta: float,
+    strict: bool,
+) -> RecallRecord:
+    """Phase A (eq. 6): the k1 memories, or the memories of the k1 intents, nearest to `query` (d,) beyond the gate.
+
+    Ties go to the older memory. `left_out` are the nearest `NEAR_MISSES` that missed the pool.
+    Raises `InputError` when the query is not a finite vector of the view's dimension.
+    """
+    if query.shape != view.embeddings.shape[1:] or not np.isfinite(query).all():
+        raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
+    near, similarity, is_member = _ranked(query, view, k1, k1_counts, delta, strict)
+    pool: list[Recalled] = []
+    left_out: list[Recalled] = []
+    for rank, (position, value, member) in enumerate(zip(near, similarity, is_member, strict=True), start=1):
+        if member:
+            pool.append(Recalled(view.ids[position], float(value), rank, None))
+        elif len(left_out) < NEAR_MISSES:
+            open_gate = value > delta if strict else value >= delta
+            reason = Reason.BEYOND_K1 if open_gate else Reason.BELOW_DELTA
+            left_out.append(Recalled(view.ids[position], float(value), rank, reason))
+    return RecallRecord(k1, k1_counts, delta, strict, view.size, tuple(pool), tuple(left_out))
+
+
+def _ranked(
+    query: npt.NDArray[np.float32], view: MemoryView, k1: int, k1_counts: str, delta: float, strict: bool
+) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.bool_]]:
+    """The nearest memories as (positions, similarities, is in the pool), most similar first, older first in ties."""
+    coarse = view.embeddings @ query
+    if view.visible is not None:
+        coarse[~view.visible] = _INVISIBLE
+    wanted = k1 + NEAR_MISSES
+    near = _shortlist(coarse, wanted)
+    while k1_counts == "intent" and len(near) < view.size and len(np.unique(view.intent_groups[near])) <= k1:
+        wanted *= 2
+        near = _shortlist(coarse, wanted)
+    exact = _exact_similarity(view.embeddings[near], query)
+    order = np.lexsort((near, -exact))
+    near, exact = near[order], exact[order]
+    passed = exact > delta if strict else exact >= delta
+    if k1_counts == "record":
+        return near, exact, passed & (np.arange(len(near)) < k1)
+    _, first = np.unique(view.intent_groups[near], return_index=True)
+    chosen = view.intent_groups[near[np.sort(first)[:k1]]]
+    members = np.flatnonzero(np.isin(view.intent_groups, chosen) & (coarse > _INVISIBLE))
+    near = np.union1d(near, members)
+    exact = _exact_similarity(view.embeddings[near], query)
+    order = np.lexsort((near, -exact))
+    near, exact = near[order], exact[order]
+    passed = exact > delta if strict else exact >= delta
+    return near, exact, passed & np.isin(view.intent_groups[near], chosen)
+
+
+def _shortlist(coarse: npt.NDArray[np.float32], wanted: int) -> npt.NDArray[np.int64]:
+    """Positions of at least the `wanted` largest visible values, with all that float32 cannot tell from the last."""
+    if len(coarse) > wanted:
+        edge = np.partition(coarse, len(coarse) - wanted)[len(coarse) - wanted] - _FLOAT32_SLACK
+        return np.flatnonzero(coarse >= max(edge, _INVISIBLE + 0.5))
+    return np.flatnonzero(coarse > _INVISIBLE)
+
+
+def _exact_similarity(embeddings: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> Floats:
+    products = embeddings.astype(np.float64) @ query.astype(np.float64)
+    rounded: Floats = np.clip(np.round(products, DIGITS), -1.0, 1.0)
+    return rounded
+
+
+def select(
+    recalled: RecallRecord,
+    q: Floats,
+    visits: npt.NDArray[np.int64],
+    *,
+    k2: int,
+    weight: float,
+    normaliser: Literal["pool", "fixed"],
+    fixed_mean: float,
+    fixed_sd: float,
+    epsilon: float,
+    seed: int,
+) -> Decision:
+    """Phase B (eq. 7): rank the pool by (1 - weight) z(similarity) + weight z(q) and keep the best k2.
+
+    `q` and `visits` (n,) stand in the order of `recalled.pool` followed by `recalled.left_out`.
+    With probability `epsilon` the k2 are drawn from the pool at random instead (official code: the whole slate).
+    Scores tie-break by higher similarity, then by age. Raises `InputError` when a q is not finite.
+    """
+    if not np.isfinite(q).all():
+        raise InputError("A utility in the pool is not a finite number. Nothing was selected; run `memrl doctor`.")
+    pool = recalled.pool
+    n = len(pool)
+    similarity = np.array([member.similarity for member in pool], dtype=np.float64)
+    pool_q = np.asarray(q[:n], dtype=np.float64)
+    if normaliser == "pool":
+        by_similarity, by_q = zscore(similarity), zscore(pool_q)
+    else:
+        by_similarity, by_q = clipped(standardised_by(similarity, fixed_mean, fixed_sd)), clipped(zscore(pool_q))
+    similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
+    score = similarity_part + q_part
+    rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
+    order = np.lexsort((rank_recall, -similarity, -np.round(score, DIGITS)))
+    greedy = [int(position) for position in order[:k2]]
+
+    rng = np.random.default_rng(seed)
+    draw = float(rng.random()) if epsilon > 0 and n > 0 else None
+    explores = draw is not None and draw < epsilon
+    chosen = [int(i) for i in rng.choice(n, size=min(k2, n), replace=False)] if explores else greedy
+
+    candidates = []
+    for rank, position in enumerate(order, start=1):
+        member, is_chosen = pool[position], int(position) in chosen
+        if explores:
+            reason = Reason.RANDOM_EXPLORE if is_chosen else Reason.NOT_DRAWN
+        else:
+            reason = Reason.TOP_K2 if is_chosen else Reason.BEYOND_K2
+        terms = (
+            _term("similarity", similarity, by_similarity, 1 - weight, similarity_part, position),
+            _term("q", pool_q, by_q, weight, q_part, position),
+        )
+        candidates.append(
+            Candidate(
+                member.memory_id,
+                member.similarity,
+                float(pool_q[position]),
+                int(visits[position]),
+                terms,
+                float(score[position]),
+                member.rank_recall,
+                rank,
+                is_chosen,
+                reason,
+            )
+        )
+    for position, missed in enumerate(recalled.left_out, start=n):
+        assert missed.reason is not None
+        candidates.append(
+            Candidate(
+                missed.memory_id,
+                missed.similarity,
+                float(q[position]),
+                int(visits[position]),
+                (),
+                None,
+                missed.rank_recall,
+                None,
+                False,
+                missed.reason,
+            )
+        )
+    return Decision(
+        k2=k2,
+        weight=weight,
+        normaliser=normaliser,
+        normaliser_lines=_lines(by_similarity, by_q, normaliser),
+        candidates=tuple(candidates),
+        selected=tuple(pool[i].memory_id for i in chosen),
+        greedy=tuple(pool[i].memory_id for i in greedy),
+        mode="fallback" if n == 0 else "explore" if explores else "greedy",
+        epsilon=epsilon,
+        draw=draw,
+        seed=seed,
+        propensity=_propensity(n, chosen, greedy, epsilon),
+    )
+
+
+def _term(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats, position: int) -> Term:
+    return Term(
+        name,
+        float(raw[position]),
+        float(standard.z[position]),
+        weight,
+        float(parts[position]),
+        bool(standard.clipped[position]),
+    )
+
+
+def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: str) -> tuple[NormaliserLine, ...]:
+    fixed = normaliser == "fixed"
+    clip = CLIP if fixed else None
+    return (
+        NormaliserLine(
+            "similarity",
+            by_similarity.mean,
+            by_similarity.sd,
+            "configured" if fixed else "pool",
+            clip,
+            by_similarity.flat,
+        ),
+        NormaliserLine("q", by_q.mean, by_q.sd, "pool", clip, by_q.flat),
+    )
+
+
+def _propensity(n: int, chosen: list[int], greedy: list[int], epsilon: float) -> float:
+    """The chance of this set: epsilon / C(n, k2), plus 1 - epsilon when it is the greedy set."""
+    if n == 0:
+        return 1.0
+    at_random = epsilon / comb(n, len(chosen))
+    return at_random + (1 - epsilon if set(chosen) == set(greedy) else 0.0)

@@ -1,0 +1,95 @@
+"""Settings of an agent as data with ranges: validated once at the door, shown by the screen from the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from memrl_core.errors import SettingsError
+
+
+class MemRLSettings(BaseModel):
+    """The parameters of MemRL (arXiv 2601.03192, table 8), with the choices its official code adds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many memories phase A recalls at most.")
+    k1_counts: Literal["record", "intent"] = Field(
+        "record",
+        title="k1 counts",
+        description="record: k1 memories (paper). intent: all memories of the k1 nearest intents (official code).",
+    )
+    delta: float = Field(
+        0.2, ge=-1, le=1, title="δ · similarity gate", description="Memories less similar than this are not recalled."
+    )
+    k2: int = Field(
+        3, ge=0, le=100, title="k2 · memories in the prompt", description="How many phase B gives the model."
+    )
+    weight: float = Field(
+        0.5, ge=0, le=1, title="λ · weight of q", description="0: similarity alone. 1: utility alone."
+    )
+    normaliser: Literal["pool", "fixed"] = Field(
+        "pool",
+        title="Normaliser",
+        description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
+        "q by the pool, both cut at ±3 (official code).",
+    )
+    fixed_mean: float = Field(0.5, ge=-1, le=1, title="Similarity mean (fixed)", description="Used by `fixed` only.")
+    fixed_sd: float = Field(0.15, gt=0, le=2, title="Similarity sd (fixed)", description="Used by `fixed` only.")
+    epsilon: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="ε · exploration",
+        description="Chance that the memories are drawn at random from the pool.",
+    )
+    alpha: float = Field(0.3, gt=0, le=1, title="α · step size", description="How far one reward moves a q.")
+    q0_success: float = Field(0.0, ge=-10, le=10, title="q0 of successes", description="q of a new success.")
+    q0_failure: float = Field(0.0, ge=-10, le=10, title="q0 of failures", description="q of a new failure.")
+    reward_success: float = Field(1.0, ge=-10, le=10, title="r+ · reward of a success", description="Also thumbs up.")
+    reward_failure: float = Field(
+        -1.0, ge=-10, le=10, title="r− · reward of a failure", description="Also thumbs down."
+    )
+    duplicates: Literal["keep", "skip", "group"] = Field(
+        "keep",
+        title="Near-duplicate intents",
+        description="keep: every episode is a new memory. skip: not written when a memory of the same outcome and text "
+        "exists. group: written under the embedding of the nearest intent (official code).",
+    )
+    duplicate_threshold: float = Field(
+        0.95, ge=0, le=1, title="Near-duplicate from", description="Cosine from which two intents count as the same."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.k2 > self.k1:
+            raise ValueError(f"k2 = {self.k2} cannot be larger than k1 = {self.k1}: the prompt is chosen from the pool")
+        if self.reward_failure >= self.reward_success:
+            raise ValueError("the reward of a failure must be below the reward of a success")
+        return self
+
+    @property
+    def q_midpoint(self) -> float:
+        """The middle of the colour scale of q: halfway between r− and r+."""
+        return (self.reward_success + self.reward_failure) / 2
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Validate `values`; raise `SettingsError` with one sentence that names each wrong value."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise SettingsError(sentence_of(error)) from None
+
+
+def sentence_of(error: ValidationError) -> str:
+    """What is wrong with which value, for a person."""
+    parts = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        what = problem["msg"].removeprefix("Value error, ")
+        given = "" if not where else f" (given: {problem['input']!r})"
+        parts.append(f"{where}: {what}{given}" if where else what)
+    return "Settings were not changed. " + "; ".join(parts) + "."

@@ -1,0 +1,250 @@
+"""Phases A and B against an oracle written from the equations, and by properties."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.errors import InputError
+from memrl_core.records import Decision, Reason, Recalled, RecallRecord
+from memrl_core.retrieval import recall, select, zscore
+from memrl_core.view import MemoryView
+from tests.oracles import retrieval as oracle
+
+
+def a_view(vectors: np.ndarray, groups: list[int] | None = None, visible: np.ndarray | None = None) -> MemoryView:
+    n = len(vectors)
+    ids = [f"m{i}" for i in range(n)]
+    return MemoryView(
+        ids=ids,
+        embeddings=vectors.astype(np.float32),
+        q=np.zeros(n),
+        visits=np.zeros(n, dtype=np.int64),
+        intent_groups=np.array(groups if groups is not None else range(n), dtype=np.int64),
+        rows={memory_id: i for i, memory_id in enumerate(ids)},
+        visible=visible,
+    )
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def a_pool(similarities: list[float]) -> RecallRecord:
+    """A recall whose pool has these similarities, which must be in falling order."""
+    pool = tuple(Recalled(f"m{i}", s, i + 1, None) for i, s in enumerate(similarities))
+    return RecallRecord(10, "record", -1.0, True, len(pool), pool, ())
+
+
+def decide(similarities: list[float], q: list[float], **changes: Any) -> Decision:
+    parameters: dict[str, Any] = {
+        "k2": 3,
+        "weight": 0.5,
+        "normaliser": "pool",
+        "fixed_mean": 0.5,
+        "fixed_sd": 0.15,
+        "epsilon": 0.0,
+        "seed": 1,
+    }
+    visits = np.zeros(len(q), dtype=np.int64)
+    return select(a_pool(similarities), np.array(q, dtype=float), visits, **{**parameters, **changes})
+
+
+def scores(decision: Decision) -> dict[str, float]:
+    return {c.memory_id: c.score for c in decision.candidates if c.score is not None}
+
+
+finite = st.floats(-1, 1, allow_nan=False).map(lambda x: round(x, 3))
+pools = st.lists(st.tuples(finite, finite), min_size=1, max_size=12).map(
+    lambda pairs: sorted(pairs, key=lambda pair: -pair[0])
+)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 60),
+    st.integers(1, 12),
+    st.floats(-1, 1).map(lambda x: round(x, 2)),
+)
+@settings(max_examples=80, deadline=None)
+def test_phase_a_agrees_with_the_equation(seed: int, n: int, k1: int, delta: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = unit(rng.normal(size=(n, 6)))
+    if n > 3:
+        vectors[n // 2] = vectors[0]
+    query = unit(rng.normal(size=6))
+    got = recall(query, a_view(vectors), k1=k1, k1_counts="record", delta=delta, strict=True)
+    assume(all(abs(float(v @ query) - delta) > 1e-5 for v in vectors))
+    expected = oracle.phase_a(query.tolist(), vectors.tolist(), k1, delta)
+    assert [member.memory_id for member in got.pool] == [f"m{i}" for i in expected]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_k1_can_count_intents(seed: int, n: int, k1: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 9, size=n)
+    centres = unit(rng.normal(size=(9, 6)))
+    vectors = centres[groups]
+    query = unit(rng.normal(size=6))
+    got = recall(query, a_view(vectors, groups.tolist()), k1=k1, k1_counts="intent", delta=-1.0, strict=True)
+    expected = oracle.phase_a_by_intent(query.tolist(), vectors.tolist(), groups.tolist(), k1, -1.0)
+    assert [member.memory_id for member in got.pool] == [f"m{i}" for i in expected]
+
+
+def test_the_gate_is_strict_for_the_paper_and_not_for_the_code() -> None:
+    vectors = unit(np.array([[1.0, 0.0], [0.6, 0.8]]))
+    query = np.array([1.0, 0.0], dtype=np.float32)
+    exact = recall(query, a_view(vectors), k1=5, k1_counts="record", delta=-1, strict=True).pool[1].similarity
+    strict = recall(query, a_view(vectors), k1=5, k1_counts="record", delta=exact, strict=True)
+    loose = recall(query, a_view(vectors), k1=5, k1_counts="record", delta=exact, strict=False)
+    assert [m.memory_id for m in strict.pool] == ["m0"]
+    assert [m.memory_id for m in loose.pool] == ["m0", "m1"]
+
+
+def test_those_that_missed_the_pool_are_listed_with_the_reason() -> None:
+    angles = np.linspace(0, np.pi / 2, 9)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    got = recall(np.array([1, 0], dtype=np.float32), a_view(vectors), k1=2, k1_counts="record", delta=0.5, strict=True)
+    assert [m.memory_id for m in got.pool] == ["m0", "m1"]
+    reasons = {m.memory_id: m.reason for m in got.left_out}
+    assert reasons["m2"] is Reason.BEYOND_K1 and reasons["m5"] is Reason.BEYOND_K1
+    assert reasons["m6"] is Reason.BELOW_DELTA
+
+
+def test_memories_of_other_runs_are_never_recalled() -> None:
+    vectors = unit(np.ones((4, 3)))
+    visible = np.array([False, True, False, True])
+    got = recall(vectors[0], a_view(vectors, visible=visible), k1=9, k1_counts="record", delta=-1, strict=True)
+    assert [m.memory_id for m in got.pool] == ["m1", "m3"]
+    by_intent = recall(
+        vectors[0], a_view(vectors, [0, 0, 0, 0], visible), k1=9, k1_counts="intent", delta=-1, strict=True
+    )
+    assert [m.memory_id for m in by_intent.pool] == ["m1", "m3"]
+
+
+def test_equal_memories_are_ordered_by_age_whatever_the_size_of_the_bank() -> None:
+    rng = np.random.default_rng(0)
+    twin = unit(rng.normal(size=64))
+    for n in (3, 7, 33, 1001):
+        vectors = unit(rng.normal(size=(n, 64)))
+        vectors[n // 2], vectors[n - 1] = twin, twin
+        got = recall(twin, a_view(vectors), k1=2, k1_counts="record", delta=0.9, strict=True)
+        assert [m.memory_id for m in got.pool] == [f"m{n // 2}", f"m{n - 1}"]
+        assert got.pool[0].similarity == got.pool[1].similarity
+
+
+def test_an_empty_bank_gives_an_empty_pool_and_a_fallback() -> None:
+    query = np.array([1, 0, 0], dtype=np.float32)
+    got = recall(query, a_view(np.zeros((0, 3))), k1=5, k1_counts="record", delta=0, strict=True)
+    assert got.pool == () and got.left_out == () and got.memories == 0
+    decision = decide([], [])
+    assert decision.mode == "fallback" and decision.selected == () and decision.propensity == 1
+
+
+@pytest.mark.parametrize("query", [np.array([np.nan, 0, 0]), np.array([np.inf, 0, 0]), np.array([1.0, 0])])
+def test_a_query_that_is_not_a_vector_of_the_bank_is_refused(query: np.ndarray) -> None:
+    with pytest.raises(InputError, match="Nothing was recalled"):
+        recall(query.astype(np.float32), a_view(np.eye(3)), k1=5, k1_counts="record", delta=0, strict=True)
+
+
+def test_a_utility_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(InputError, match="not a finite number"):
+        decide([0.9, 0.8], [0.0, float("nan")])
+
+
+@given(pools, st.floats(0, 1))
+def test_phase_b_agrees_with_the_equation(pool: list[tuple[float, float]], weight: float) -> None:
+    similarity, q = [s for s, _ in pool], [u for _, u in pool]
+    expected = oracle.phase_b(similarity, q, weight)
+    got = scores(decide(similarity, q, weight=weight))
+    assert [got[f"m{i}"] for i in range(len(pool))] == pytest.approx(expected, abs=1e-7)
+
+
+@given(pools, st.floats(0, 1))
+def test_the_fixed_normaliser_agrees_with_the_official_code(pool: list[tuple[float, float]], weight: float) -> None:
+    similarity, q = [s for s, _ in pool], [u for _, u in pool]
+    expected = oracle.phase_b_fixed(similarity, q, weight, 0.31, 0.1)
+    got = decide(similarity, q, weight=weight, normaliser="fixed", fixed_mean=0.31, fixed_sd=0.1)
+    assert [scores(got)[f"m{i}"] for i in range(len(pool))] == pytest.approx(expected, abs=1e-7)
+    for candidate in got.candidates:
+        for term in candidate.terms:
+            assert abs(term.normalised) <= 3
+
+
+@given(pools, st.floats(0, 1))
+def test_the_parts_of_a_score_sum_to_it(pool: list[tuple[float, float]], weight: float) -> None:
+    for candidate in decide([s for s, _ in pool], [u for _, u in pool], weight=weight).candidates:
+        assert sum(term.contribution for term in candidate.terms) == candidate.score
+        for term in candidate.terms:
+            assert term.contribution == term.weight * term.normalised
+
+
+@given(pools, st.floats(0, 1), st.floats(0.01, 50), st.floats(-5, 5), st.booleans())
+def test_selection_does_not_change_when_one_side_is_rescaled(
+    pool: list[tuple[float, float]], weight: float, factor: float, offset: float, rescale_q: bool
+) -> None:
+    similarity, q = [s for s, _ in pool], [u for _, u in pool]
+    assume(len(set(q)) == 1 or np.std(q) * min(factor, 1) > 1e-6)
+    assume(len(set(similarity)) == 1 or np.std(similarity) * min(factor, 1) > 1e-6)
+    before = decide(similarity, q, weight=weight)
+    ordered = sorted(scores(before).values())
+    assume(all(b - a > 1e-6 or b == a for a, b in itertools.pairwise(ordered)))
+    if rescale_q:
+        after = decide(similarity, [factor * u + offset for u in q], weight=weight)
+    else:
+        after = decide([factor * s + offset for s in similarity], q, weight=weight)
+    assert after.selected == before.selected
+
+
+def test_equal_utilities_leave_the_order_to_similarity() -> None:
+    decision = decide([0.9, 0.8, 0.7], [0.3, 0.3, 0.3], weight=0.9)
+    assert decision.selected == ("m0", "m1", "m2")
+    assert decision.normaliser_lines[1].flat
+
+
+def test_one_memory_in_the_pool_is_selected_with_score_zero() -> None:
+    decision = decide([0.4], [-0.9])
+    assert decision.selected == ("m0",) and decision.candidates[0].score == 0
+
+
+def test_a_poor_but_similar_memory_is_overtaken_by_a_good_one() -> None:
+    decision = decide([0.9, 0.8, 0.3], [-0.5, 0.8, 0.0], k2=1)
+    assert decision.selected == ("m1",)
+    first = decision.candidates[0]
+    assert (first.rank_recall, first.rank_select, first.reason) == (2, 1, Reason.TOP_K2)
+    assert {c.reason for c in decision.candidates[1:]} == {Reason.BEYOND_K2}
+
+
+def test_exploration_records_its_draw_and_what_greedy_would_have_done() -> None:
+    explored = [decide([0.9, 0.8, 0.7, 0.6], [0, 0, 0, 0], k2=2, epsilon=0.5, seed=seed) for seed in range(400)]
+    by_chance = [d for d in explored if d.mode == "explore"]
+    assert 140 < len(by_chance) < 260
+    for decision in explored:
+        assert decision.draw is not None and (decision.draw < 0.5) == (decision.mode == "explore")
+        assert decision.greedy == ("m0", "m1")
+    reasons = {c.reason for c in by_chance[0].candidates}
+    assert reasons == {Reason.RANDOM_EXPLORE, Reason.NOT_DRAWN}
+    share = np.mean([set(d.selected) == {"m0", "m1"} for d in explored])
+    assert explored[0].propensity in (pytest.approx(0.5 / 6), pytest.approx(0.5 + 0.5 / 6))
+    assert share == pytest.approx(0.5 + 0.5 / 6, abs=0.08)
+
+
+def test_the_same_seed_gives_the_same_decision() -> None:
+    assert decide([0.9, 0.8, 0.7], [0.1, 0.2, 0.3], epsilon=0.9, seed=5, k2=1) == decide(
+        [0.9, 0.8, 0.7], [0.1, 0.2, 0.3], epsilon=0.9, seed=5, k2=1
+    )
+
+
+def test_nothing_is_selected_when_k2_is_zero() -> None:
+    decision = decide([0.9, 0.8], [0.1, 0.2], k2=0)
+    assert decision.selected == () and decision.mode == "greedy"
+
+
+def test_zscore_of_two_unequal_values_is_plus_and_minus_one() -> None:
+    assert zscore(np.array([0.001, 0.002])).z == pytest.approx([-1, 1])
