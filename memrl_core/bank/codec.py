@@ -1,0 +1,192 @@
+"""Records to rows and back. The schema of the tables is public: any LanceDB client can read a bank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
+
+SCHEMA_VERSION = 1
+
+_TRACE = TypeAdapter(StepTrace)
+_RUN = TypeAdapter(RunInfo)
+
+STEP_COLUMNS = ("id", "run", "step", "epoch", "task", "outcome", "reward", "created")
+
+
+def vector_type(dimension: int) -> pa.DataType:
+    """A unit embedding."""
+    return pa.list_(pa.float32(), dimension)
+
+
+def schemas(dimension: int) -> dict[str, pa.Schema]:
+    """Every table of a bank whose embeddings have `dimension` numbers."""
+    text, whole, real = pa.string(), pa.int64(), pa.float64()
+    return {
+        "meta": pa.schema({"key": text, "value": text}),
+        "memories": pa.schema(
+            {
+                "id": text,
+                "intent": text,
+                "experience": text,
+                "outcome": text,
+                "intent_key": text,
+                "parents": pa.list_(text),
+                "run": text,
+                "step": whole,
+                "task": text,
+                "created": text,
+                "embedding": vector_type(dimension),
+            }
+        ),
+        "steps": pa.schema(
+            {
+                "id": text,
+                "run": text,
+                "step": whole,
+                "epoch": whole,
+                "task": text,
+                "outcome": text,
+                "reward": real,
+                "created": text,
+                "embedding": vector_type(dimension),
+                "trace": text,
+            }
+        ),
+        "ledger": pa.schema(
+            {
+                "id": text,
+                "seq": whole,
+                "run": text,
+                "step": whole,
+                "step_id": text,
+                "known_at": whole,
+                "kind": text,
+                "memory_ids": pa.list_(text),
+                "value": real,
+                "source": text,
+                "rater": text,
+                "reason": text,
+                "revokes": text,
+                "payload": text,
+                "created": text,
+            }
+        ),
+        "q_values": pa.schema({"run": text, "memory_id": text, "q": real, "visits": whole}),
+        "layouts": pa.schema(
+            {"layout": text, "method": text, "memory_id": text, "x": real, "y": real, "fitted": pa.bool_()}
+        ),
+    }
+
+
+def memory_row(memory: Memory, embedding: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """A row of `memories`; `embedding` is (d,)."""
+    return {
+        "id": memory.id,
+        "intent": memory.intent,
+        "experience": memory.experience,
+        "outcome": memory.outcome,
+        "intent_key": memory.intent_key,
+        "parents": list(memory.parents),
+        "run": memory.run,
+        "step": memory.step,
+        "task": memory.task,
+        "created": memory.created,
+        "embedding": embedding,
+    }
+
+
+def memory_of(row: Mapping[str, Any]) -> Memory:
+    """The memory of a row of `memories`."""
+    values = {name: row[name] for name in Memory.__dataclass_fields__}
+    return Memory(**{**values, "parents": tuple(row["parents"] or ())})
+
+
+def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
+    """A row of `steps`: the intent's vector stands in its own column instead of in the JSON."""
+    assert trace.embed is not None
+    bare = replace(trace, embed=replace(trace.embed, embedding=()))
+    return {
+        "id": trace.id,
+        "run": trace.run,
+        "step": trace.step,
+        "epoch": trace.epoch,
+        "task": trace.task.id,
+        "outcome": trace.reward.outcome if trace.reward else "unrated",
+        "reward": trace.reward.reward if trace.reward else None,
+        "created": created,
+        "embedding": np.asarray(trace.embed.embedding, dtype=np.float32),
+        "trace": _TRACE.dump_json(bare).decode(),
+    }
+
+
+def trace_of(row: Mapping[str, Any]) -> StepTrace:
+    """The trace of a row of `steps`. Raises `ValueError` when the JSON is not a trace."""
+    trace = _TRACE.validate_json(row["trace"])
+    assert trace.embed is not None
+    return replace(trace, embed=replace(trace.embed, embedding=tuple(float(x) for x in row["embedding"])))
+
+
+def event_row(event: LedgerEvent) -> dict[str, Any]:
+    """A row of `ledger`."""
+    row: dict[str, Any] = {name: getattr(event, name) for name in LedgerEvent.__dataclass_fields__}
+    row["kind"] = str(event.kind)
+    row["memory_ids"] = list(event.memory_ids)
+    row["source"] = event.source or ""
+    row["payload"] = json.dumps(dict(event.payload))
+    return row
+
+
+def event_of(row: Mapping[str, Any]) -> LedgerEvent:
+    """The event of a row of `ledger`. Raises `ValueError` for a kind that this version does not know."""
+    return LedgerEvent(
+        **{
+            **row,
+            "kind": EventKind(row["kind"]),
+            "memory_ids": tuple(row["memory_ids"] or ()),
+            "source": row["source"] or None,
+            "payload": json.loads(row["payload"]),
+        }
+    )
+
+
+def run_payload(info: RunInfo) -> dict[str, Any]:
+    """A run as the payload of its first event."""
+    payload: dict[str, Any] = _RUN.dump_python(info, mode="json")
+    return payload
+
+
+def run_of(payload: Mapping[str, Any]) -> RunInfo:
+    """The run of a RUN_STARTED payload."""
+    return _RUN.validate_python(dict(payload))
+
+
+def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as an Arrow table of exactly this schema."""
+    listed = list(rows)
+    columns = []
+    for field in schema:
+        values = [row[field.name] for row in listed]
+        if pa.types.is_fixed_size_list(field.type):
+            flat = np.concatenate([np.asarray(v, dtype=np.float32) for v in values]) if values else np.zeros(0, "f4")
+            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), field.type.list_size))
+        else:
+            columns.append(pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def matrix_of(column: pa.ChunkedArray, dimension: int) -> npt.NDArray[np.float32]:
+    """A vector column as (n, dimension) float32."""
+    joined = column.combine_chunks()
+    if isinstance(joined, pa.ChunkedArray):
+        joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
+    flat = joined.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, dtype=np.float32).reshape(-1, dimension)

@@ -1,0 +1,128 @@
+"""The bank's embeddings in memory, and what each run believes of them, ready for one matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.errors import InputError
+from memrl_core.learning import Fold, by_step
+from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.view import MemoryView
+
+UNIT_TOLERANCE = 1e-3
+
+
+class Mirror:
+    """All embeddings of a bank as one float32 matrix, grown by doubling; row n is the n-th memory appended."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.ids: list[str] = []
+        self.rows: dict[str, int] = {}
+        self._keys: dict[str, int] = {}
+        self._matrix = np.zeros((64, dimension), dtype=np.float32)
+        self._groups = np.zeros(64, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def checked(self, vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """`vector` (d,) if it can be stored; raises `InputError` when it is not a finite unit vector of this size."""
+        if vector.shape != (self.dimension,):
+            raise InputError(
+                f"An embedding of {vector.size} numbers does not fit a bank of {self.dimension}. Nothing was stored."
+            )
+        if not np.isfinite(vector).all() or abs(float(np.linalg.norm(vector)) - 1) > UNIT_TOLERANCE:
+            raise InputError("An embedding is not a finite vector of length 1. Nothing was stored.")
+        return vector.astype(np.float32)
+
+    def append(self, ids: Sequence[str], keys: Sequence[str], vectors: npt.NDArray[np.float32]) -> None:
+        """Add memories that are not there yet: vectors (n, d); ids that are there already are passed over."""
+        needed = len(self.ids) + len(ids)
+        if needed > len(self._matrix):
+            size = max(needed, 2 * len(self._matrix))
+            self._matrix = _grown(self._matrix, size)
+            self._groups = _grown(self._groups, size)
+        for memory_id, key, vector in zip(ids, keys, vectors, strict=True):
+            if memory_id in self.rows:
+                continue
+            row = len(self.ids)
+            self._matrix[row] = vector
+            self._groups[row] = self._keys.setdefault(key, len(self._keys))
+            self.rows[memory_id] = row
+            self.ids.append(memory_id)
+
+    def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
+        """A copy of the memory's vector (d,); raises `KeyError` for an unknown id."""
+        copy: npt.NDArray[np.float32] = self._matrix[self.rows[memory_id]].copy()
+        return copy
+
+    def view(self, fold: Fold) -> MemoryView:
+        """The memories of a fold as arrays: a slice of the matrix, with a mask where other runs' rows lie between."""
+        rows = np.fromiter(
+            (self.rows[memory_id] for memory_id in fold.utilities), dtype=np.int64, count=len(fold.utilities)
+        )
+        if len(rows) == 0:
+            return MemoryView(
+                [], self._matrix[:0], np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), self.rows
+            )
+        first, last = int(rows.min()), int(rows.max()) + 1
+        q, visits = np.zeros(last - first), np.zeros(last - first, dtype=np.int64)
+        q[rows - first] = [utility.q for utility in fold.utilities.values()]
+        visits[rows - first] = [utility.visits for utility in fold.utilities.values()]
+        visible = None
+        if last - first != len(rows):
+            visible = np.zeros(last - first, dtype=bool)
+            visible[rows - first] = True
+        return MemoryView(
+            ids=self.ids[first:last],
+            embeddings=self._matrix[first:last],
+            q=q,
+            visits=visits,
+            intent_groups=self._groups[first:last],
+            rows=self.rows,
+            first_row=first,
+            visible=visible,
+        )
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run's events, and the fold of them up to a step; the fold is dropped when an older step changes."""
+
+    events: list[LedgerEvent] = field(default_factory=list)
+    at_step: dict[int, list[LedgerEvent]] = field(default_factory=dict)
+    fold: Fold | None = None
+    folded_to: int = 0
+    begun: int = 0
+
+    def add(self, event: LedgerEvent) -> None:
+        """Take note of an event that has been appended."""
+        self.events.append(event)
+        self.at_step.setdefault(event.step, []).append(event)
+        self.begun = max(self.begun, event.known_at)
+        if event.kind is EventKind.RUN_STARTED or event.step <= self.folded_to:
+            self.fold = None
+
+
+def folded(base: Fold, events: Sequence[LedgerEvent], committed: Container[str]) -> Fold:
+    """`base` and the events that count, step by step."""
+    for step, members in sorted(by_step(events, committed.__contains__).items()):
+        base.take(step, members)
+    return base
+
+
+def copied(fold: Fold) -> Fold:
+    """A fold that can grow without changing `fold`."""
+    histories = {memory_id: list(points) for memory_id, points in fold.histories.items()}
+    return Fold(fold.rule, fold.settings, dict(fold.utilities), histories)
+
+
+def _grown(array: np.ndarray, size: int) -> np.ndarray:
+    bigger = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
+    bigger[: len(array)] = array
+    return bigger

@@ -1,0 +1,169 @@
+"""LanceDB at arm's length: six tables that are only appended to, and its failures as sentences."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lancedb
+import pyarrow as pa
+
+from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
+from memrl_core.errors import BankDamaged, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
+
+APPENDS_PER_COMPACTION = 300
+KEEP_VERSIONS = timedelta(minutes=10)
+TABLES = ("meta", "memories", "steps", "ledger", "q_values", "layouts")
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def is_local(uri: str) -> bool:
+    """Whether `uri` names a folder of this machine."""
+    return "://" not in uri
+
+
+class Store:
+    """The tables of one bank. Own appends and other processes' appear in the same order to every reader."""
+
+    def __init__(self, uri: str, database: Any, tables: dict[str, Any], dimension: int) -> None:
+        self.uri = uri
+        self._database = database
+        self._tables = tables
+        self.schemas = schemas(dimension)
+        self._appends = 0
+        self._compaction: threading.Thread | None = None
+
+    @classmethod
+    def create(cls, uri: str, meta: Mapping[str, Any], dimension: int) -> Store:
+        """Make a new, empty database. Raises `NotABank` when something is there, `BankReadOnly`, `BankFull`."""
+        if is_local(uri):
+            path = Path(uri)
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise NotABank(f"Something is already stored at {uri}. Nothing was changed; choose another place.")
+        with _sentences(uri, "the bank"):
+            if is_local(uri):
+                Path(uri).mkdir(parents=True, exist_ok=True)
+            database = lancedb.connect(uri)
+            made = schemas(dimension)
+            tables = {name: database.create_table(name, schema=made[name]) for name in TABLES if name != "meta"}
+            rows = [{"key": key, "value": json.dumps(value)} for key, value in meta.items()]
+            tables["meta"] = database.create_table("meta", data=arrow(rows, made["meta"]))
+        return cls(uri, database, tables, dimension)
+
+    @classmethod
+    def open(cls, uri: str) -> tuple[Store, dict[str, Any]]:
+        """The database at `uri` and its meta data.
+
+        Raises `BankMissing`, `NotABank`, `BankTooNew` or `BankDamaged`.
+        """
+        if is_local(uri):
+            path = Path(uri)
+            if not path.exists():
+                raise BankMissing(f"There is no bank at {uri}. Check the place, or start a run to make one there.")
+            if not path.is_dir():
+                raise NotABank(f"{uri} is a file, not a bank. Nothing was changed; choose the folder of a bank.")
+            if not (path / "meta.lance").is_dir() or not (path / "memories.lance").is_dir():
+                raise NotABank(f"The folder {uri} holds no bank. Nothing was changed; choose the folder of a bank.")
+        with _sentences(uri, "its description"):
+            database = lancedb.connect(uri)
+            rows = database.open_table("meta").to_arrow().to_pylist()
+            meta = {row["key"]: json.loads(row["value"]) for row in rows}
+            version, dimension = int(meta["schema_version"]), int(meta["dimension"])
+        if version > SCHEMA_VERSION:
+            raise BankTooNew(
+                f"The bank at {uri} was written by a newer version of this program (format {version}, this one reads "
+                f"{SCHEMA_VERSION}). Nothing was changed; update MemRL Inspector to open it."
+            )
+        tables = {}
+        for name in TABLES:
+            with _sentences(uri, f"the table {name}"):
+                tables[name] = database.open_table(name)
+        return cls(uri, database, tables, dimension), meta
+
+    def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows; they are on disk when this returns. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
+        with _sentences(self.uri, f"the table {name}"):
+            self._tables[name].add(arrow(rows, self.schemas[name]))
+        self._appends += 1
+        if self._appends >= APPENDS_PER_COMPACTION:
+            self._appends = 0
+            self._compact_in_background()
+
+    def count(self, name: str) -> int:
+        """How many rows there are now, other processes' included."""
+        return self._read(name, lambda table: int(table.count_rows()))
+
+    def read(self, name: str, columns: Iterable[str] | None = None, offset: int = 0) -> pa.Table:
+        """The rows from `offset` on, in the order they were appended."""
+
+        def rows(table: Any) -> pa.Table:
+            query = table.search()
+            if columns is not None:
+                query = query.select(list(columns))
+            return query.limit(max(1, table.count_rows() - offset)).offset(offset).to_arrow()
+
+        return self._read(name, rows)
+
+    def find(self, name: str, column: str, value: str) -> list[dict[str, Any]]:
+        """The rows whose `column` is `value`."""
+        quoted = value.replace("'", "''")
+        return self._read(name, lambda table: table.search().where(f"{column} = '{quoted}'").to_arrow().to_pylist())
+
+    def overwrite(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replace a derived table whole."""
+        with _sentences(self.uri, f"the table {name}"):
+            data = arrow(rows, self.schemas[name])
+            self._tables[name] = self._database.create_table(name, data=data, mode="overwrite")
+
+    def compact(self) -> None:
+        """Join small fragments and drop versions that nobody reads any more. Failures are logged: nothing is lost."""
+        for name in TABLES:
+            try:
+                self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS)
+            except Exception as error:
+                log.warning("compaction of %s was put off: %s", name, error)
+
+    def close(self) -> None:
+        """Wait for the compaction under way."""
+        if self._compaction is not None:
+            self._compaction.join()
+
+    def _compact_in_background(self) -> None:
+        if self._compaction is None or not self._compaction.is_alive():
+            self._compaction = threading.Thread(target=self.compact, name="compaction", daemon=True)
+            self._compaction.start()
+
+    def _read(self, name: str, reader: Callable[[Any], T]) -> T:
+        with _sentences(self.uri, f"the table {name}"):
+            table = self._tables[name]
+            table.checkout_latest()
+            return reader(table)
+
+
+@contextmanager
+def _sentences(uri: str, part: str) -> Any:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, KeyError, pa.ArrowException) as error:
+        text = f"{error}".lower()
+        if any(sign in text for sign in ("os error 28", "no space", "os error 27", "file too large", "os error 122")):
+            raise BankFull(
+                f"The disk is full: {part} of {uri} could not be written. What was saved before is safe; free some "
+                "space and try again."
+            ) from error
+        if any(sign in text for sign in ("os error 13", "os error 30", "permission denied", "read-only")):
+            raise BankReadOnly(
+                f"The bank at {uri} cannot be written. Nothing was changed; make the place writable, or copy the bank."
+            ) from error
+        raise BankDamaged(
+            f"In the bank at {uri}, {part} cannot be read or written. Nothing was changed; run `memrl doctor --bank` "
+            "on it, or restore a copy."
+        ) from error

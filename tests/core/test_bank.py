@@ -1,0 +1,396 @@
+"""The bank: what is appended is there, q is the fold of it, and every failure is a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lancedb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Vectors
+from memrl_core.errors import (
+    BankDamaged,
+    BankMissing,
+    BankReadOnly,
+    BankTooNew,
+    EmbedderMismatch,
+    InputError,
+    NotABank,
+    RunMoved,
+    UnknownRun,
+)
+from tests.builders import DIMENSION, a_bank, a_run, a_step
+from tests.oracles.fold import Given, utilities_by_definition
+
+
+def test_a_committed_step_is_there_after_reopening(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        trace, vectors = a_step(1)
+        bank.commit_step(trace, vectors)
+    again = MemoryBank.open(str(tmp_path / "bank"))
+    assert again.trace("r", 1) == trace
+    assert again.memory("r-0001").experience == "did it"
+    assert again.embedding("r-0001").tobytes() == vectors["r-0001"].tobytes()
+    assert [row.step for row in again.step_rows("r")] == [1]
+
+
+def test_every_credited_memory_moves_by_alpha_towards_the_reward(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank", alpha=0.3)
+    for step, credited in ((1, ()), (2, ("r-0001",)), (3, ("r-0001", "r-0002"))):
+        bank.commit_step(*a_step(step, credited))
+    values = bank.utilities("r")
+    assert (values["r-0001"].q, values["r-0001"].visits) == (pytest.approx(0.51), 2)
+    assert (values["r-0002"].q, values["r-0002"].visits) == (pytest.approx(0.3), 1)
+    assert [point.after for point in bank.history("r", "r-0001")] == pytest.approx([0, 0.3, 0.51])
+
+
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(["commit", "rate", "revoke", "interrupt"]),
+        st.integers(0, 30),
+        st.sampled_from(["ann", "bo"]),
+        st.sampled_from([-1.0, 0.25, 1.0]),
+    ),
+    max_size=25,
+)
+
+
+@given(moves)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_sequence_of_steps_and_rewards_folds_as_defined(
+    tmp_path_factory: pytest.TempPathFactory, sequence: list[tuple[str, int, str, float]]
+) -> None:
+    bank = a_bank(tmp_path_factory.mktemp("b") / "bank", alpha=0.3)
+    steps: list[tuple[str, tuple[str, ...], float]] = []
+    log: list[Given] = []
+    seen: list[dict[str, tuple[float, int]]] = [{}]
+    for move, number, rater, value in sequence:
+        if move == "commit":
+            step = len(steps) + 1
+            credited = tuple(f"r-{1 + (number + i) % (step - 1):04d}" for i in range(min(2, step - 1)))
+            credited = tuple(dict.fromkeys(credited))
+            bank.begin_step("r", step)
+            trace, vectors = a_step(step, credited, reward=value)
+            bank.commit_step(trace, vectors)
+            steps.append((trace.id, credited, value))
+            seen.append({m: (u.q, u.visits) for m, u in bank.utilities("r").items()})
+        elif move == "rate" and steps:
+            step = number % len(steps)
+            event = bank.give_reward("r", step + 1, steps[step][0], steps[step][1], value, rater)
+            log.append(Given(event.id, step, rater, value))
+        elif move == "revoke" and log:
+            chosen = log[number % len(log)]
+            bank.revoke_reward(chosen.id, rater)
+            chosen.revoked = True
+        elif move == "interrupt":
+            bank.give_reward("r", len(steps) + 1, "never finished", ("r-0001",), value, rater)
+    expected = utilities_by_definition([(c, r) for _, c, r in steps], log, alpha=0.3)
+    live = {m: (u.q, u.visits) for m, u in bank.utilities("r").items()}
+    assert live == expected
+    bank.flush()
+    again = MemoryBank.open(bank.uri)
+    assert {m: (u.q, u.visits) for m, u in again.utilities("r").items()} == live
+    if not log:
+        for step, state in enumerate(seen):
+            assert {m: (u.q, u.visits) for m, u in bank.utilities("r", as_of=step).items()} == state
+
+
+def test_undo_restores_every_bit_of_q(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank", alpha=0.3)
+    traces = [a_step(1), a_step(2, ("r-0001",), 0.123), a_step(3, ("r-0001",), -0.7)]
+    for trace, vectors in traces:
+        bank.commit_step(trace, vectors)
+    before = bank.utilities("r")
+    event = bank.give_reward("r", 2, traces[1][0].id, ("r-0001",), -1.0, "ann")
+    assert bank.utilities("r")["r-0001"].q != before["r-0001"].q
+    bank.revoke_reward(event.id, "ann")
+    assert bank.utilities("r") == before
+
+
+def test_a_late_reward_does_not_change_what_was_known_before_it(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    first, vectors = a_step(1)
+    bank.commit_step(first, vectors)
+    second, vectors = a_step(2, ("r-0001",))
+    bank.commit_step(second, vectors)
+    bank.begin_step("r", 3)
+    known = bank.utilities("r", as_of=2)
+    bank.give_reward("r", 2, second.id, ("r-0001",), -1.0, "ann")
+    assert bank.utilities("r", as_of=2) == known
+    assert bank.utilities("r")["r-0001"].q == pytest.approx(-0.3)
+
+
+def test_two_runs_of_one_bank_do_not_touch_each_others_q(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.start_run(a_run("s"))
+    for run in ("r", "s"):
+        bank.commit_step(*a_step(1, run=run))
+    bank.commit_step(*a_step(2, ("r-0001",), run="r"))
+    assert list(bank.utilities("s")) == ["s-0001"]
+    assert bank.utilities("s")["s-0001"].visits == 0
+    view = bank.view("r")
+    assert view.size == 2
+    assert view.visible is not None
+
+
+def test_a_run_can_start_from_what_another_knew(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank", alpha=0.5)
+    bank.commit_step(*a_step(1))
+    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.start_run(a_run("fork", base="r", base_step=2, alpha=0.5))
+    bank.commit_step(*a_step(3, ("r-0001",)))
+    bank.commit_step(*a_step(1, ("r-0001",), -1.0, run="fork"))
+    assert bank.utilities("fork")["r-0001"].q == pytest.approx(-0.25)
+    assert bank.utilities("r")["r-0001"].q == pytest.approx(0.75)
+    assert list(bank.utilities("fork")) == ["r-0001", "r-0002", "fork-0001"]
+
+
+def test_other_lancedb_clients_see_current_utilities(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2, ("r-0001",)))
+    rows = lancedb.connect(str(tmp_path / "bank")).open_table("q_values").to_arrow().to_pylist()
+    assert {"run": "r", "memory_id": "r-0001", "q": pytest.approx(0.3), "visits": 1} in rows
+    assert len(rows) == 2
+
+
+def test_another_handle_follows_what_is_appended(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    other = MemoryBank.open(bank.uri)
+    assert not other.refresh()
+    for step in range(1, 4):
+        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        assert other.refresh()
+    assert other.utilities("r") == bank.utilities("r")
+    other.give_reward("r", 3, bank.step_rows("r")[-1].id, ("r-0002",), -1.0, "bo")
+    bank.refresh()
+    assert bank.utilities("r") == other.utilities("r")
+
+
+def test_the_same_step_is_not_committed_twice(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    other = MemoryBank.open(bank.uri)
+    bank.commit_step(*a_step(1))
+    with pytest.raises(RunMoved, match="already finished step 1"):
+        other.commit_step(*a_step(1))
+    assert len(other.step_rows("r")) == 1
+
+
+def test_a_batch_is_on_disk_when_it_ends(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    with bank.batch(4):
+        for step in range(1, 11):
+            bank.commit_step(*a_step(step))
+    assert len(MemoryBank.open(bank.uri).step_rows("r")) == 10
+    assert not bank.refresh()
+
+
+def test_a_failed_append_can_be_repeated_without_doubling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = a_bank(tmp_path / "bank")
+    trace, vectors = a_step(1)
+    append = bank._store.append
+
+    def fails_for_steps(name: str, rows: object) -> None:
+        if name == "steps":
+            raise OSError(28, "No space left on device")
+        append(name, rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bank._store, "append", fails_for_steps)
+    with pytest.raises(OSError, match="No space"):
+        bank.commit_step(trace, vectors)
+    assert MemoryBank.open(bank.uri).unfinished_steps("r") == [1]
+    monkeypatch.setattr(bank._store, "append", append)
+    bank.commit_step(trace, vectors)
+    again = MemoryBank.open(bank.uri)
+    assert list(again.utilities("r")) == ["r-0001"]
+    assert again._store.count("memories") == 1
+
+
+FULL_DISK = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import BankFull
+from tests.builders import a_step
+import signal
+bank = MemoryBank.open({uri!r})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+try:
+    bank.commit_step(*a_step(2, ("r-0001",)))
+except BankFull as error:
+    print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    bank.commit_step(*a_step(2, ("r-0001",)))
+    print("kept", len(bank.step_rows("r")))
+"""
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.commit_step(*a_step(1))
+    root = str(Path(__file__).resolve().parents[2])
+    script = FULL_DISK.format(root=root, uri=bank.uri)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "The disk is full" in done.stdout, done.stderr
+    assert "kept 2" in done.stdout
+    assert len(MemoryBank.open(bank.uri).step_rows("r")) == 2
+
+
+WRITER = """
+import sys
+sys.path.insert(0, {root!r})
+from memrl_core.bank import MemoryBank
+from tests.builders import a_run, a_step
+bank = MemoryBank.open({uri!r})
+run = sys.argv[1]
+bank.start_run(a_run(run))
+for step in range(1, 10_000):
+    bank.commit_step(*a_step(step, (f"{{run}}-{{step - 1:04d}}",) if step > 1 else (), run=run))
+    print(step, flush=True)
+"""
+
+
+def test_a_killed_process_loses_at_most_the_step_under_way(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    root = str(Path(__file__).resolve().parents[2])
+    script = WRITER.format(root=root, uri=bank.uri)
+    for number in range(2):
+        run = f"killed-{number}"
+        writer = subprocess.Popen([sys.executable, "-c", script, run], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        acknowledged = 0
+        while acknowledged < 5 + 3 * number:
+            acknowledged = int(writer.stdout.readline())
+        time.sleep(0.003 * number)
+        os.kill(writer.pid, signal.SIGKILL)
+        rest = writer.stdout.read().split()
+        writer.wait()
+        acknowledged = int(rest[-1]) if rest else acknowledged
+        again = MemoryBank.open(bank.uri)
+        assert acknowledged <= len(again.step_rows(run)) <= acknowledged + 1
+        assert len(again.utilities(run)) == len(again.step_rows(run))
+
+
+def test_two_processes_append_to_one_bank_without_loss(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    root = str(Path(__file__).resolve().parents[2])
+    script = WRITER.format(root=root, uri=bank.uri).replace("10_000", "16")
+    writers = [subprocess.Popen([sys.executable, "-c", script, run], stdout=subprocess.DEVNULL) for run in ("a", "b")]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    bank.refresh()
+    for run in ("a", "b"):
+        assert [row.step for row in bank.step_rows(run)] == list(range(1, 16))
+        assert list(bank.utilities(run)) == [f"{run}-{step:04d}" for step in range(1, 16)]
+
+
+@pytest.mark.parametrize("vector", [np.zeros(DIMENSION), np.full(DIMENSION, np.nan), np.ones(3) / np.sqrt(3)])
+def test_a_vector_that_cannot_be_compared_is_refused(tmp_path: Path, vector: np.ndarray) -> None:
+    bank = a_bank(tmp_path / "bank")
+    trace, _ = a_step(1)
+    with pytest.raises(InputError, match="Nothing was stored"):
+        bank.commit_step(trace, {"r-0001": vector.astype(np.float32)})
+    assert bank.step_rows("r") == []
+
+
+def test_a_place_without_a_bank_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BankMissing, match="There is no bank at"):
+        MemoryBank.open(str(tmp_path / "nowhere"))
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(NotABank, match="is a file"):
+        MemoryBank.open(str(tmp_path / "letter.txt"))
+    with pytest.raises(NotABank, match="holds no bank"):
+        MemoryBank.open(str(tmp_path))
+    with pytest.raises(NotABank, match="already stored"):
+        MemoryBank.create(str(tmp_path), "hashing-8", 8)
+
+
+class Other:
+    name, dimension, lexical = "nomic-embed-text", 64, False
+
+    def embed(self, texts: object) -> Vectors:
+        raise AssertionError("not asked for")
+
+
+def test_another_embedder_is_refused_with_both_names(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    with pytest.raises(EmbedderMismatch, match=r"8-number vectors made by hashing-8; nomic-embed-text gives 64"):
+        MemoryBank.open(bank.uri, Other())
+
+
+def test_a_bank_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    table = lancedb.connect(bank.uri).open_table("meta")
+    table.add([{"key": "schema_version", "value": json.dumps(99)}])
+    with pytest.raises(BankTooNew, match="newer version"):
+        MemoryBank.open(bank.uri)
+
+
+@pytest.mark.parametrize("table", ["memories", "steps", "ledger"])
+def test_a_damaged_file_is_named(tmp_path: Path, table: str) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.commit_step(*a_step(1))
+    for file in (tmp_path / "bank" / f"{table}.lance" / "data").iterdir():
+        file.write_bytes(b"\0" * 100)
+    with pytest.raises(BankDamaged, match=f"the table {table}"):
+        MemoryBank.open(bank.uri)
+
+
+def test_a_read_only_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = a_bank(tmp_path / "bank")
+
+    def refuse(*_: object) -> None:
+        raise OSError("Permission denied (os error 13)")
+
+    monkeypatch.setattr(bank._store._tables["memories"], "add", refuse)
+    with pytest.raises(BankReadOnly, match="cannot be written"):
+        bank.commit_step(*a_step(1))
+
+
+def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    for name in ("r", "", "../up", "a b", "x'y"):
+        with pytest.raises(InputError):
+            bank.start_run(a_run(name))
+    with pytest.raises(UnknownRun, match="no run “q”"):
+        bank.view("q")
+
+
+def test_a_reward_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    trace, vectors = a_step(1)
+    bank.commit_step(trace, vectors)
+    with pytest.raises(InputError, match="not a reward"):
+        bank.give_reward("r", 1, trace.id, (), float("nan"), "ann")
+
+
+def test_settings_hold_from_their_step_on(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank", alpha=0.5)
+    bank.commit_step(*a_step(1))
+    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.change_settings("r", {**bank.settings("r"), "alpha": 1.0}, from_step=3)
+    bank.commit_step(*a_step(3, ("r-0001",), -1.0))
+    assert [p.after for p in bank.history("r", "r-0001")] == [0, 0.5, -1]
+    assert (bank.settings("r", 2)["alpha"], bank.settings("r")["alpha"]) == (0.5, 1.0)
+
+
+def test_frozen_coordinates_stay(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    assert bank.layout() is None
+    layout = bank.save_layout("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
+    bank.add_to_layout(layout, {"c": (4.0, 5.0)})
+    stored = MemoryBank.open(bank.uri).layout()
+    assert stored is not None
+    assert stored.coordinates == {"a": (0.0, 1.0), "b": (2.0, 3.0), "c": (4.0, 5.0)}
+    assert stored.fitted == ("a", "b")
