@@ -1,0 +1,310 @@
+"""One step of a memory-based agent, phase by phase.
+
+The screen calls `Episode.advance` once a click, a headless run calls it to the end; the records are the same.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Embedder
+from memrl_core.environments.base import Environment
+from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import NewExperience
+from memrl_core.prompting import conversation_so_far
+from memrl_core.records import (
+    Decision,
+    EmbedRecord,
+    GenerateRecord,
+    LedgerEvent,
+    Phase,
+    RecallRecord,
+    Reply,
+    RewardRecord,
+    StepTrace,
+    Task,
+    Turn,
+    UpdateRecord,
+    WriteRecord,
+)
+from memrl_core.writing import write_experience
+
+PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRecord | UpdateRecord | WriteRecord
+
+NO_ANSWER_YET = "The episode has not ended."
+STOPPED = "The answer was stopped: it is kept, and earns no reward unless a person gives one."
+
+
+class Agent:
+    """A run of a bank together with the model, embedder and environment that advance it."""
+
+    def __init__(
+        self,
+        bank: MemoryBank,
+        run: str,
+        model: LanguageModel,
+        embedder: Embedder,
+        environment: Environment,
+        options: ModelOptions | None = None,
+    ) -> None:
+        self.bank = bank
+        self.run_id = run
+        self.model = model
+        self.embedder = embedder
+        self.environment = environment
+        self.options = options or ModelOptions()
+
+    def begin(self, task: Task, epoch: int = 1) -> Episode:
+        """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
+        return Episode(self, task, epoch)
+
+    def run(self, tasks: Sequence[Task], epochs: int = 1, cancelled: Cancelled | None = None) -> Iterator[StepTrace]:
+        """Every task once an epoch, in order; yields each step's trace after it was appended.
+
+        When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept.
+        """
+        for epoch in range(1, epochs + 1):
+            for task in tasks:
+                episode = self.begin(task, epoch)
+                while episode.phase is not None:
+                    if cancelled is not None and cancelled():
+                        return
+                    episode.advance(cancelled=cancelled)
+                yield episode.trace
+
+
+class Episode:
+    """One step under way.
+
+    `phase` is the phase that runs next (None when the step has ended); `trace` holds what has happened; `observation`
+    is what the environment last said; `interrupted` the text that had arrived when the last model call failed.
+    """
+
+    def __init__(self, agent: Agent, task: Task, epoch: int) -> None:
+        self._agent = agent
+        bank, run = agent.bank, agent.run_id
+        info = bank.run(run)
+        step = bank.next_step(run)
+        settings = bank.settings(run)
+        self.policy = make_policy(info.policy, settings)
+        self.seed = step_seed(info.seed, step)
+        self.trace = StepTrace(
+            id=uuid.uuid4().hex,
+            run=run,
+            step=step,
+            epoch=epoch,
+            task=task,
+            policy=info.policy,
+            settings=settings,
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        self.phase: Phase | None = Phase.EMBED
+        self.interrupted = ""
+        self._stopped = False
+        self._info: Mapping[str, Any] = {}
+        self.observation = agent.environment.reset(task, seed=self.seed, at_step=step)
+        bank.begin_step(run, step)
+
+    def advance(self, on_text: OnText | None = None, cancelled: Cancelled | None = None) -> PhaseRecord:
+        """Run the next phase and return its record; in GENERATE, run one turn.
+
+        Raises `StepError` when the step has ended, and whatever the phase raises: the phase can then be run again and
+        nothing that came before is lost.
+        """
+        if self.phase is None:
+            raise StepError("This step has ended. Begin the next task.")
+        phase = self.phase
+        begun = time.perf_counter()
+        record = _PHASES[phase](self, on_text, cancelled)
+        spent = {**self.trace.seconds, phase: self.trace.seconds.get(phase, 0.0) + time.perf_counter() - begun}
+        changes: dict[str, Any] = {"seconds": spent, _FIELDS[phase]: record}
+        self.trace = replace(self.trace, **changes)
+        if phase is Phase.WRITE:
+            self._agent.bank.commit_step(self.trace, self._vectors)
+        self.phase = self._after(phase)
+        return record
+
+    def finish(self, on_text: OnText | None = None, cancelled: Cancelled | None = None) -> StepTrace:
+        """Run all phases that are left."""
+        while self.phase is not None:
+            self.advance(on_text, cancelled)
+        return self.trace
+
+    def keep_partial(self) -> GenerateRecord:
+        """End GENERATE with what had arrived when the model failed, marked as stopped; a person may still rate it.
+
+        Raises `StepError` when no answer is under way.
+        """
+        if self.phase is not Phase.GENERATE:
+            raise StepError("No answer is under way.")
+        record = self.trace.generate or self._first_prompt()
+        turn = Turn(Reply(self.interrupted, stopped=True), "", 0.0, terminated=False, truncated=False)
+        self._stopped = True
+        record = replace(record, turns=(*record.turns, turn))
+        self.trace = replace(self.trace, generate=record)
+        self.phase = Phase.REWARD
+        return record
+
+    @property
+    def generated(self) -> bool:
+        """Whether GENERATE has come to its end."""
+        return self.phase in (Phase.REWARD, Phase.UPDATE, Phase.WRITE, None)
+
+    @property
+    def verdict(self) -> str:
+        """What the environment says of the episode."""
+        if self._stopped:
+            return STOPPED
+        return str(self._info.get("verdict", NO_ANSWER_YET))
+
+    @property
+    def environment_reward(self) -> float | None:
+        """The environment's reward on the policy's scale; None when it gives none or the answer was stopped."""
+        if self._agent.environment.reward_source != "environment" or self._stopped or not self.generated:
+            return None
+        assert self.trace.generate is not None
+        return self.policy.reward_of(self.trace.generate.turns[-1].reward)
+
+    @property
+    def credited(self) -> tuple[str, ...]:
+        """The memories that were in the prompt."""
+        return () if self.trace.decision is None else self.trace.decision.selected
+
+    def rate(self, value: float, rater: str, reason: str = "") -> LedgerEvent:
+        """Append a person's reward for this step at once; it takes the place of the environment's.
+
+        Raises `StepError` before there is an answer and after the reward was applied.
+        """
+        if self.phase is not Phase.REWARD:
+            raise StepError("A reward can be given here once the answer has ended and until it is applied.")
+        return self._agent.bank.give_reward(
+            self.trace.run, self.trace.step, self.trace.id, self.credited, value, rater, reason
+        )
+
+    def _after(self, phase: Phase) -> Phase | None:
+        if phase is Phase.GENERATE and not self._generation_ended():
+            return Phase.GENERATE
+        order = list(Phase)
+        position = order.index(phase) + 1
+        return order[position] if position < len(order) else None
+
+    def _generation_ended(self) -> bool:
+        assert self.trace.generate is not None
+        last = self.trace.generate.turns[-1]
+        return last.terminated or last.truncated or last.reply.stopped
+
+    def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
+        embedder = self._agent.embedder
+        vector = embedder.embed([self.trace.task.intent])[0]
+        return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)))
+
+    def _query(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        assert self.trace.embed is not None
+        return np.asarray(self.trace.embed.embedding, dtype=np.float32)
+
+    def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
+        self._view = self._agent.bank.view(self.trace.run)
+        return self.policy.recall(self._query(), self._view)
+
+    def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
+        assert self.trace.recall is not None
+        return self.policy.select(self.trace.recall, self._view, self.seed)
+
+    def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
+        agent = self._agent
+        record = self.trace.generate or self._first_prompt()
+        sent = conversation_so_far(record.messages, record.turns)
+        try:
+            reply = agent.model.chat(sent, ModelOptions.model_validate(record.options), on_text, cancelled)
+        except ModelInterrupted as error:
+            self.interrupted = error.partial
+            raise
+        self.interrupted = ""
+        if reply.stopped:
+            self._stopped = True
+            turn = Turn(reply, "", 0.0, terminated=False, truncated=False)
+        else:
+            observation, reward, terminated, truncated, info = agent.environment.step(reply.text)
+            turn = Turn(reply, observation, reward, terminated, truncated)
+            self.observation, self._info = observation, info
+        return replace(record, turns=(*record.turns, turn))
+
+    def _first_prompt(self) -> GenerateRecord:
+        agent, decision = self._agent, self.trace.decision
+        assert decision is not None
+        selected = [agent.bank.memory(memory_id) for memory_id in decision.selected]
+        messages, spans = self.policy.render(
+            selected, agent.environment.instructions, self.trace.task.intent, self.observation
+        )
+        options = agent.options.model_copy(update={"seed": self.seed % 2**31})
+        return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
+
+    def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
+        given = self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)
+        if given:
+            reward: float | None = sum(event.value or 0.0 for event in given) / len(given)
+        else:
+            reward = self.environment_reward
+        return RewardRecord(
+            reward=reward,
+            source="person" if given else None if reward is None else "environment",
+            outcome=self.policy.outcome_of(reward),
+            verdict=self.verdict,
+            rater=", ".join(event.rater for event in given),
+            reason=" · ".join(event.reason for event in given if event.reason),
+            credited=self.credited,
+        )
+
+    def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:
+        assert self.trace.reward is not None
+        if self.trace.reward.reward is None:
+            return UpdateRecord(())
+        values = self._agent.bank.utilities(self.trace.run)
+        return UpdateRecord(self.policy.update(self.credited, self.trace.reward.reward, values))
+
+    def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
+        agent, trace = self._agent, self.trace
+        assert trace.generate is not None and trace.reward is not None
+        experience = write_experience(agent.model, agent.environment, trace, on_text, cancelled)
+        new = NewExperience(
+            agent.bank.next_memory_id(trace.run), trace.task.intent, self._query(), experience, trace.reward.outcome
+        )
+        written = self.policy.write(new, agent.bank.view(trace.run), agent.bank, self.credited)
+        operation = written.operation
+        self._vectors = {operation.memory_id: written.embedding} if operation.op == "ADD" else {}
+        return WriteRecord((operation,))
+
+
+def step_seed(run_seed: int, step: int) -> int:
+    """The seed of everything random in a step: equal for equal steps of runs with equal seeds."""
+    return int(np.random.SeedSequence([run_seed, step]).generate_state(1, np.uint32)[0])
+
+
+_PHASES: dict[Phase, Callable[[Episode, OnText | None, Cancelled | None], PhaseRecord]] = {
+    Phase.EMBED: Episode._embed,
+    Phase.RECALL: Episode._recall,
+    Phase.SELECT: Episode._select,
+    Phase.GENERATE: Episode._generate,
+    Phase.REWARD: Episode._reward,
+    Phase.UPDATE: Episode._update,
+    Phase.WRITE: Episode._write,
+}
+_FIELDS = {
+    Phase.EMBED: "embed",
+    Phase.RECALL: "recall",
+    Phase.SELECT: "decision",
+    Phase.GENERATE: "generate",
+    Phase.REWARD: "reward",
+    Phase.UPDATE: "update",
+    Phase.WRITE: "write",
+}

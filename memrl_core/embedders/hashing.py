@@ -1,0 +1,49 @@
+"""The embedded embedder: hashed character and word n-grams. It compares letters and words, not meaning."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sparse
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import normalize
+
+from memrl_core.embedders.base import Vectors
+from memrl_core.errors import InputError
+
+DIMENSION = 1024
+WORDS_SHARE = 0.6
+
+
+class HashingEmbedder:
+    """Word 1-2-grams and character 3-5-grams, each hashed into half of the dimensions (an `Embedder`).
+
+    Deterministic across machines and processes: the hash is MurmurHash3 with a fixed seed.
+    """
+
+    lexical = True
+
+    def __init__(self, dimension: int = DIMENSION) -> None:
+        self.dimension = dimension
+        self.name = f"hashing-{dimension}"
+        half = dimension // 2
+        common = {"n_features": half, "alternate_sign": True, "norm": "l2", "dtype": np.float64}
+        self._words = HashingVectorizer(analyzer="word", ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", **common)
+        self._letters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **common)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """(n texts) -> (n, dimension) float32 unit vectors; raises `InputError` for one without letter or digit."""
+        prepared = [_printable(text) for text in texts]
+        for text in prepared:
+            if not any(character.isalnum() for character in text):
+                raise InputError("A text without letters or digits has no embedding. Nothing was stored; type a text.")
+        words, letters = self._words.transform(prepared), self._letters.transform(prepared)
+        joined = sparse.hstack([words * WORDS_SHARE**0.5, letters * (1 - WORDS_SHARE) ** 0.5])
+        vectors: Vectors = normalize(joined).toarray().astype(np.float32)
+        return vectors
+
+
+def _printable(text: str) -> str:
+    return "".join(" " if unicodedata.category(character) in ("Cc", "Cf") else character for character in text)

@@ -1,0 +1,241 @@
+"""A small text household: find an object, perhaps treat it with an appliance, and put it where it belongs.
+
+In the spirit of ALFWorld's six task families (place, examine in light, clean, heat, cool, place two); own world, words
+and rules. Every treatment can be done with two appliances of unequal, hidden reliability: one that fails ruins the
+object and ends the episode. Nothing knows which memory, if any, was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from memrl_core.errors import InputError
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    CHOICE_MARK,
+    CHOICES,
+    STEPS_THAT_WORKED,
+    TASK_LINE,
+    TRY_INSTEAD,
+    WHAT_WENT_WRONG,
+)
+from memrl_core.records import Outcome, RewardSource, Task, Turn
+
+TREATMENTS: Mapping[str, Mapping[str, float]] = {
+    "heat": {"microwave": 0.5, "stove": 0.95},
+    "clean": {"dishwasher": 0.5, "sink": 0.95},
+    "cool": {"fridge": 0.5, "freezer": 0.95},
+    "light": {"desk lamp": 0.5, "floor lamp": 0.95},
+}
+"""Treatment to appliance to the chance that it works. Never shown to an agent."""
+
+VERBS = {"heat": "heat", "clean": "clean", "cool": "cool", "light": "examine"}
+OPEN_PLACES = ("counter", "table", "desk", "shelf")
+CLOSED_PLACES = ("cabinet", "drawer", "basket", "pantry")
+PLACES = OPEN_PLACES + CLOSED_PLACES
+GOAL_FAMILIES = ("place", "examine", "clean", "heat", "cool", "place two")
+
+INSTRUCTIONS = (
+    "You act in a household. Each turn you see what happened and what you can do. "
+    "Answer with exactly one of the lines offered, without the dash. "
+    "If memories of earlier tasks are given, use them."
+)
+
+
+class Household:
+    """The household world (an `Environment`). From step `shift_at` on the reliabilities of each pair are swapped."""
+
+    name = "household"
+    reward_source: RewardSource = "environment"
+    instructions = INSTRUCTIONS
+    max_turns = 10
+
+    def __init__(self, shift_at: int = 0) -> None:
+        if shift_at < 0:
+            raise InputError("The step of the shift cannot be negative; 0 means that nothing shifts.")
+        self.shift_at = shift_at
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        """Begin `task`. Raises `InputError` when the task is not one of this household."""
+        try:
+            self._object = str(task.data["object"])
+            self._target = str(task.data["target"])
+            self._treatment = str(task.data.get("treatment", ""))
+            self._wanted = int(task.data.get("count", 1))
+            self._where = {str(thing): str(place) for thing, place in dict(task.data["things"]).items()}
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"Task {task.id} is not a household task. Choose tasks of the household.") from None
+        self._rng = np.random.default_rng(seed)
+        self._shifted = bool(self.shift_at) and at_step >= self.shift_at
+        self._searched = list(OPEN_PLACES)
+        self._holding = ""
+        self._treated = not self._treatment
+        self._delivered = 0
+        self._turns = 0
+        self._ended = False
+        seen = "; ".join(f"on the {place}: {', '.join(self._on(place)) or 'nothing'}" for place in OPEN_PLACES)
+        return self._described(f"You see, {seen}. Closed: {', '.join(CLOSED_PLACES)}. Your hands are empty.")
+
+    def reliability(self, treatment: str, appliance: str, at_step: int) -> float:
+        """The true chance that `appliance` works at `at_step`: for studies of regret, never for an agent."""
+        pair = TREATMENTS[treatment]
+        if not (self.shift_at and at_step >= self.shift_at):
+            return pair[appliance]
+        other = next(name for name in pair if name != appliance)
+        return pair[other]
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Do one action. What is not offered costs a turn and changes nothing."""
+        if self._ended:
+            raise InputError("This episode has ended. Begin the next task.")
+        self._turns += 1
+        said = _spoken(action)
+        if said not in self._choices():
+            told, ruined = f"You cannot do “{said[:80]}” here.", False
+        else:
+            told, ruined = self._done(said)
+        if ruined:
+            return self._end(told, f"Failed: {told}", success=False, truncated=False)
+        if self._delivered == self._wanted:
+            return self._end(told, f"Solved in {self._turns} turns.", success=True, truncated=False)
+        if self._turns >= self.max_turns:
+            return self._end(told, f"Failed: not done after {self._turns} turns.", success=False, truncated=True)
+        return self._described(told), 0.0, False, False, {}
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        """A script of the actions that mattered, or what went wrong and what to try instead; from the texts alone."""
+        acted = [_spoken(turn.reply.text) for turn in turns]
+        observed = [turn.observation for turn in turns]
+        kept = _that_mattered(str(task.data["object"]), acted, observed)
+        head = f"{TASK_LINE}{task.intent}\n"
+        if outcome != "failure":
+            return head + _block(STEPS_THAT_WORKED, kept or acted)
+        last = observed[-1].splitlines()[0] if observed and observed[-1] else "It was not done in time."
+        text = head + WHAT_WENT_WRONG + last + "\n"
+        ruined = [acted[-1]] if " is ruined" in last else []
+        searched = [action for action in acted if action.startswith("search ") and action not in kept]
+        avoid = ruined or searched
+        better = _better_script(task, acted, observed, ruined)
+        return text + (_block(AVOID, avoid) if avoid else "") + (_block(TRY_INSTEAD, better) if better else "")
+
+    def _choices(self) -> list[str]:
+        offered = [f"search {place}" for place in PLACES if place not in self._searched]
+        if not self._holding:
+            offered += [
+                f"take {_kind(thing)} from {place}" for thing, place in self._where.items() if place in self._searched
+            ]
+            return list(dict.fromkeys(offered))
+        thing = _kind(self._holding)
+        if not self._treated:
+            offered += [f"{VERBS[t]} {thing} with {a}" for t, pair in TREATMENTS.items() for a in pair]
+        offered += [f"put {thing} on {place}" for place in OPEN_PLACES]
+        return offered
+
+    def _on(self, place: str) -> list[str]:
+        return [_kind(thing) for thing, where in self._where.items() if where == place]
+
+    def _done(self, action: str) -> tuple[str, bool]:
+        verb, _, rest = action.partition(" ")
+        if verb == "search":
+            self._searched.append(rest)
+            found = self._on(rest)
+            return (f"In the {rest} you find: {', '.join(found)}." if found else f"The {rest} is empty."), False
+        if verb == "take":
+            kind, _, place = rest.partition(" from ")
+            self._holding = next(t for t, p in self._where.items() if _kind(t) == kind and p == place)
+            del self._where[self._holding]
+            return f"You hold the {kind}.", False
+        if verb == "put":
+            kind, _, place = rest.partition(" on ")
+            right = kind == self._object and place == self._target and self._treated
+            self._delivered += right
+            if not right:
+                self._where[self._holding] = place
+            self._holding = ""
+            return f"You put the {kind} on the {place}.", False
+        return self._treat(verb, rest)
+
+    def _treat(self, verb: str, rest: str) -> tuple[str, bool]:
+        kind, _, appliance = rest.partition(" with ")
+        treatment = next(name for name, word in VERBS.items() if word == verb)
+        chance = self.reliability(treatment, appliance, self.shift_at if self._shifted else 0)
+        if self._rng.random() >= chance:
+            return f"The {appliance} fails and the {kind} is ruined.", True
+        if kind == self._object and treatment == self._treatment:
+            self._treated = True
+            if treatment == "light":
+                self._delivered = self._wanted
+        return f"The {appliance} works: {verb} {kind} is done.", False
+
+    def _described(self, told: str) -> str:
+        return f"{told}\n{CHOICES}\n" + "\n".join(CHOICE_MARK + choice for choice in self._choices())
+
+    def _end(
+        self, told: str, verdict: str, *, success: bool, truncated: bool
+    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._ended = True
+        return told, float(success), not truncated, truncated, {"verdict": verdict, "success": success}
+
+
+def _spoken(reply: str) -> str:
+    """The action in a reply: its first line that is not empty, without marks."""
+    for line in reply.splitlines():
+        stripped = line.strip().removeprefix(ANSWER_MARK.strip()).removeprefix(CHOICE_MARK.strip()).strip()
+        if stripped:
+            return stripped.rstrip(".")
+    return ""
+
+
+def _kind(thing: str) -> str:
+    return thing.partition("#")[0]
+
+
+def _block(title: str, lines: Sequence[str]) -> str:
+    return title + "\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in lines)
+
+
+def _that_mattered(wanted: str, acted: Sequence[str], observed: Sequence[str]) -> list[str]:
+    """The actions on the object the task is about, and the searches that found it; no refused ones."""
+    kept: list[str] = []
+    for position, action in enumerate(acted):
+        if observed[position].startswith("You cannot"):
+            continue
+        verb, _, rest = action.partition(" ")
+        found = f"take {wanted} from {rest}" in acted[position + 1 :]
+        if found if verb == "search" else rest.split(" ")[0] == wanted:
+            kept.append(action)
+    return kept
+
+
+def _better_script(task: Task, acted: Sequence[str], observed: Sequence[str], ruined: Sequence[str]) -> list[str]:
+    """In hindsight: fetch the object from where it was seen, treat it as the task says in a way that was offered and
+    did not ruin it, and put it where the task says. Empty when the object or a way to treat it was never seen.
+    """
+    wanted, target = str(task.data["object"]), str(task.data["target"])
+    offered = [
+        line.removeprefix(CHOICE_MARK)
+        for text in observed
+        for line in text.splitlines()
+        if line.startswith(CHOICE_MARK)
+    ]
+    take = next((c for c in [*acted, *offered] if c.startswith(f"take {wanted} from ")), None)
+    if take is None:
+        return []
+    place = take.rpartition(" from ")[2]
+    script = [f"search {place}"] if f"search {place}" in acted else []
+    script.append(take)
+    treatment = str(task.data.get("treatment", ""))
+    if treatment:
+        stem = f"{VERBS[treatment]} {wanted} with "
+        ways = [choice for choice in offered if choice.startswith(stem) and choice not in ruined]
+        if not ways:
+            return []
+        script.append(ways[0])
+    if treatment == "light":
+        return script
+    finish = f"put {wanted} on {target}"
+    return [*script, finish, *[take, finish] * (int(task.data.get("count", 1)) - 1)]

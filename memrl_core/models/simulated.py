@@ -1,0 +1,168 @@
+"""The embedded default in a language model's place: answers by analogy, from the messages alone.
+
+It reads the memories in the prompt (layout: `memrl_core.prompting`), takes the highest-placed one that can be applied,
+aligns its task with the new one word by word and carries its answer over with the differing words replaced. Without one
+it guesses among what the prompt offers, sooner what shares words with the task. It knows nothing of any environment,
+bank or utility.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from memrl_core.models.base import Cancelled, ModelOptions, OnText
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    CAUTION,
+    CHOICE_MARK,
+    CHOICES,
+    FOLLOW,
+    TASK_LINE,
+    TRY_INSTEAD,
+    UNRATED,
+    YOUR_TASK,
+)
+from memrl_core.records import Message, Reply
+
+RELEVANCE = 3.0
+"""How much likelier a guess becomes with each word that it shares with the task."""
+
+NO_IDEA = "I am a simulated model and no memory shows me how to answer this: "
+_WORD = re.compile(r"\w+")
+_HEADER = re.compile(r"^\[memory [^\]\n]*\]$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Experience:
+    """One memory of the prompt: its task, the lines to carry over, and the lines to avoid."""
+
+    intent: str
+    lines: tuple[str, ...]
+    avoid: tuple[str, ...]
+
+
+class SimulatedModel:
+    """Answers by analogy to the memories in the prompt (a `LanguageModel`); temperature changes nothing."""
+
+    name = "simulated"
+    simulated = True
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: OnText | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Reply:
+        """Answer with one of the offered lines, or with the carried-over text where nothing is offered."""
+        begun = time.perf_counter()
+        answer = _answer(messages, options.seed)
+        said, stopped = "", False
+        for piece in re.findall(r"\s*\S+\s*$|\s*\S+", answer):
+            if cancelled is not None and cancelled():
+                stopped = True
+                break
+            said += piece
+            if on_text is not None:
+                on_text(piece)
+        read = sum(len(message.content.split()) for message in messages)
+        return Reply(said, stopped, read, len(said.split()), time.perf_counter() - begun)
+
+
+def _answer(messages: Sequence[Message], seed: int) -> str:
+    asked = [message.content for message in messages if message.role == "user"]
+    intent, experiences = _read(asked[0] if asked else "")
+    choices = _choices(asked[-1] if asked else "")
+    carried = [
+        (_carried_over(known.lines, known.intent, intent), _carried_over(known.avoid, known.intent, intent))
+        for known in experiences
+    ]
+    if not choices:
+        return next(("\n".join(lines) for lines, _ in carried if lines), NO_IDEA + intent)
+    done = [message.content.strip() for message in messages if message.role == "assistant"]
+    for lines, _ in carried:
+        following = _next_line(lines, done, choices)
+        if following is not None:
+            return following
+    avoided = {line for _, lines in carried for line in lines}
+    open_choices = [c for c in choices if c not in done and c not in avoided]
+    open_choices = open_choices or [c for c in choices if c not in avoided] or choices
+    text = "\n".join(message.content for message in messages)
+    digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
+    wanted = set(_WORD.findall(intent.lower()))
+    weights = np.array([RELEVANCE ** len(wanted & set(_WORD.findall(c.lower()))) for c in open_choices])
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    return open_choices[int(rng.choice(len(open_choices), p=weights / weights.sum()))]
+
+
+def _next_line(lines: Sequence[str], done: Sequence[str], choices: Sequence[str]) -> str | None:
+    """The first offered line of a plan after those that were done; lines that are not offered are passed over."""
+    position = 0
+    for action in done:
+        if action in lines[position:]:
+            position = lines.index(action, position) + 1
+    return next((line for line in lines[position:] if line in choices), None)
+
+
+def _read(prompt: str) -> tuple[str, list[_Experience]]:
+    """The new intent, and the experiences that can be carried over: to follow, then cautions, then unrated ones."""
+    told, _, mine = prompt.rpartition(YOUR_TASK)
+    blocks = {FOLLOW: "", CAUTION: "", UNRATED: ""}
+    current = ""
+    for line in told.splitlines():
+        if line in blocks:
+            current = line
+        elif current:
+            blocks[current] += line + "\n"
+    experiences = []
+    for kind, text in blocks.items():
+        for body in _HEADER.split(text)[1:]:
+            experience = _experience(body, kind)
+            if experience.lines or experience.avoid:
+                experiences.append(experience)
+    return _task_of(mine or prompt), experiences
+
+
+def _experience(body: str, kind: str) -> _Experience:
+    section, lines, avoid = "", [], []
+    for line in body.splitlines():
+        if line.startswith(ANSWER_MARK):
+            text = line.removeprefix(ANSWER_MARK).strip()
+            if section == AVOID:
+                avoid.append(text)
+            elif kind != CAUTION or section == TRY_INSTEAD:
+                lines.append(text)
+        elif line.strip():
+            section = line.strip()
+    return _Experience(_task_of(body), tuple(lines), tuple(avoid))
+
+
+def _task_of(text: str) -> str:
+    return next((line.removeprefix(TASK_LINE).strip() for line in text.splitlines() if line.startswith(TASK_LINE)), "")
+
+
+def _choices(message: str) -> list[str]:
+    _, found, offered = message.rpartition(CHOICES)
+    if not found:
+        return []
+    return [line.removeprefix(CHOICE_MARK) for line in offered.splitlines() if line.startswith(CHOICE_MARK)]
+
+
+def _carried_over(lines: Sequence[str], old: str, new: str) -> tuple[str, ...]:
+    """`lines` with the words of `old` that `new` has others for replaced by those."""
+    before, after = _WORD.findall(old.lower()), _WORD.findall(new.lower())
+    replaced: dict[str, str] = {}
+    for tag, a, b, c, d in SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
+        if tag == "replace" and b - a == d - c:
+            replaced.update({x: y for x, y in zip(before[a:b], after[c:d], strict=True) if x not in after})
+    if not replaced:
+        return tuple(lines)
+    return tuple(_WORD.sub(lambda word: replaced.get(word.group().lower(), word.group()), line) for line in lines)

@@ -1,0 +1,201 @@
+"""The agent: phase by phase or to the end, the records are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.records import Message, Phase, Reply, StepTrace
+from tests.builders import a_run
+
+
+def an_agent(path: Path, model: Any = None, environment: str = "household", **settings: Any) -> Agent:
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    bank.start_run(replace(a_run("r", **settings), environment=environment, embedder=embedder.name))
+    return Agent(bank, "r", model or SimulatedModel(), embedder, make_environment(environment))
+
+
+def decisions(traces: Sequence[StepTrace]) -> list[Any]:
+    return [(t.task, t.recall, t.decision, t.reward, t.update, t.write) for t in traces]
+
+
+def test_a_run_leaves_one_row_a_step_and_one_memory_each(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    traces = list(agent.run(sample_tasks("household-train")[:6], epochs=2))
+    assert [trace.epoch for trace in traces] == [1] * 6 + [2] * 6
+    assert len(agent.bank.step_rows("r")) == 12
+    assert agent.bank.view("r").size == 12
+
+
+def test_clicks_and_a_headless_run_leave_the_same_records(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:8]
+    headless = list(an_agent(tmp_path / "a").run(tasks))
+    agent = an_agent(tmp_path / "b")
+    clicked = []
+    for task in tasks:
+        episode = agent.begin(task)
+        phases = []
+        while episode.phase is not None:
+            phases.append(episode.phase)
+            episode.advance()
+        assert list(dict.fromkeys(phases)) == list(Phase)
+        clicked.append(episode.trace)
+    assert decisions(clicked) == decisions(headless)
+    assert [agent.bank.trace("r", n + 1) for n in range(8)] == clicked
+
+
+def test_the_trace_tells_the_values_that_the_ledger_folds_to(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    for trace in agent.run(sample_tasks("household-train")[:12], epochs=2):
+        assert trace.update is not None
+        assert trace.decision is not None
+        assert [c.memory_id for c in trace.update.changes] == list(trace.decision.selected)
+        before = agent.bank.utilities("r", as_of=trace.step - 1)
+        after = agent.bank.utilities("r")
+        for change in trace.update.changes:
+            assert before[change.memory_id].q == change.before
+            assert (after[change.memory_id].q, after[change.memory_id].visits) == (change.after, change.visits)
+        for candidate in trace.decision.candidates:
+            assert candidate.q == before[candidate.memory_id].q
+
+
+def test_the_prompt_holds_each_selected_memory_where_its_span_says(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    trace = list(agent.run(sample_tasks("household-train")[:10]))[-1]
+    assert trace.generate is not None
+    assert trace.decision is not None
+    assert {span.memory_id for span in trace.generate.spans} == set(trace.decision.selected)
+    for span in trace.generate.spans:
+        text = trace.generate.messages[span.message].content[span.start : span.end]
+        assert text.startswith(f"[memory {span.memory_id}]")
+        assert agent.bank.memory(span.memory_id).experience.strip() in text
+
+
+class Breaks:
+    """A model that fails once in the middle of its answer, then answers."""
+
+    name, simulated = "breaks", True
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def chat(
+        self, messages: Sequence[Message], options: ModelOptions, on_text: Any = None, cancelled: Any = None
+    ) -> Reply:
+        self.calls += 1
+        if self.calls == 2:
+            raise ModelInterrupted("The connection was lost.", partial="take the")
+        return SimulatedModel().chat(messages, options)
+
+
+def test_a_failed_model_call_can_be_tried_again_from_there(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", Breaks())
+    episode = agent.begin(sample_tasks("household-train")[0])
+    with pytest.raises(ModelInterrupted, match="lost"):
+        episode.finish()
+    assert episode.phase is Phase.GENERATE
+    assert episode.interrupted == "take the"
+    assert episode.trace.generate is not None
+    assert len(episode.trace.generate.turns) == 1
+    assert agent.bank.view("r").size == 0
+    assert episode.finish().write is not None
+
+
+def test_going_on_with_a_broken_answer_earns_no_reward(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", Breaks())
+    episode = agent.begin(sample_tasks("household-train")[0])
+    with pytest.raises(ModelInterrupted):
+        episode.finish()
+    episode.keep_partial()
+    trace = episode.finish()
+    assert trace.generate is not None
+    assert trace.reward is not None
+    assert trace.generate.turns[-1].reply == Reply("take the", stopped=True)
+    assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
+
+
+def test_a_stopped_answer_is_kept_and_earns_no_reward(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    episode = agent.begin(sample_tasks("household-train")[0])
+    said: list[str] = []
+    trace = episode.finish(said.append, cancelled=lambda: len(said) >= 1)
+    assert trace.generate is not None
+    assert trace.reward is not None
+    assert trace.generate.turns[-1].reply.stopped
+    assert trace.reward.reward is None
+    assert trace.update is not None
+    assert trace.update.changes == ()
+
+
+def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    list(agent.run(sample_tasks("household-train")[:4]))
+    episode = agent.begin(sample_tasks("household-train")[0])
+    with pytest.raises(StepError):
+        episode.rate(1.0, "ann")
+    while episode.phase is not Phase.REWARD:
+        episode.advance()
+    wrong = episode.rate(-1.0, "ann")
+    agent.bank.revoke_reward(wrong.id, "ann")
+    episode.rate(0.5, "ann", "nearly")
+    trace = episode.finish()
+    assert trace.reward is not None
+    assert (trace.reward.reward, trace.reward.source, trace.reward.rater) == (0.5, "person", "ann")
+    assert trace.update is not None
+    after = agent.bank.utilities("r")
+    for change in trace.update.changes:
+        assert after[change.memory_id].q == change.after
+
+
+def test_a_conversation_waits_for_a_person(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", environment="conversation")
+    traces = list(agent.run(sample_tasks("conversation")[:2]))
+    assert [trace.reward.outcome for trace in traces if trace.reward] == ["unrated", "unrated"]
+    episode = agent.begin(sample_tasks("conversation")[2])
+    while episode.phase is not Phase.REWARD:
+        episode.advance()
+    assert episode.environment_reward is None
+    episode.rate(1.0, "bo")
+    trace = episode.finish()
+    assert trace.reward is not None
+    assert trace.reward.outcome == "success"
+    assert agent.bank.memory(trace.write.operations[0].memory_id).outcome == "success"  # type: ignore[union-attr]
+
+
+def test_an_episode_that_has_ended_does_not_go_on(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    episode = agent.begin(sample_tasks("household-train")[0])
+    episode.finish()
+    with pytest.raises(StepError, match="has ended"):
+        episode.advance()
+
+
+@pytest.mark.parametrize(("duplicates", "written"), [("keep", 4), ("skip", 2), ("group", 4)])
+def test_near_duplicates_are_handled_as_set(tmp_path: Path, duplicates: str, written: int) -> None:
+    agent = an_agent(tmp_path / "bank", environment="conversation", duplicates=duplicates, k2=0)
+    list(agent.run(sample_tasks("conversation")[:2], epochs=2))
+    memories = agent.bank.memories("r")
+    assert len(memories) == written
+    if duplicates == "group":
+        assert len({memory.intent_key for memory in memories}) == 2
+
+
+def test_cancelling_keeps_what_is_done_and_drops_the_rest(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    done: list[StepTrace] = []
+    for trace in agent.run(sample_tasks("household-train")[:9], cancelled=lambda: len(done) >= 3):
+        done.append(trace)
+    assert len(done) == len(agent.bank.step_rows("r")) == 3

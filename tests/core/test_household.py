@@ -1,0 +1,161 @@
+"""The household: what an action does follows from the task, the seed and the action alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core.environments import make_environment
+from memrl_core.environments.household import TREATMENTS, Household
+from memrl_core.environments.tasks import check_intent, load_tasks, sample_data_path, sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.prompting import CHOICE_MARK
+from memrl_core.records import Reply, Task, Turn
+
+HOT_EGG = Task(
+    "t",
+    "put a hot egg on the table",
+    "household",
+    "heat",
+    {"object": "egg", "target": "table", "treatment": "heat", "things": {"egg": "cabinet", "mug": "desk"}},
+)
+
+
+def played(world: Household, task: Task, actions: list[str], seed: int = 0, at_step: int = 1) -> list[Turn]:
+    world.reset(task, seed=seed, at_step=at_step)
+    turns = []
+    for action in actions:
+        observation, reward, terminated, truncated, _ = world.step(action)
+        turns.append(Turn(Reply(action), observation, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return turns
+
+
+PLAN = ["search cabinet", "take egg from cabinet", "heat egg with {}", "put egg on table"]
+
+
+def share_solved(appliance: str, at_step: int = 1, shift_at: int = 0) -> float:
+    world = Household(shift_at)
+    plan = [action.format(appliance) for action in PLAN]
+    return float(np.mean([played(world, HOT_EGG, plan, seed, at_step)[-1].reward for seed in range(400)]))
+
+
+@pytest.mark.parametrize("appliance", list(TREATMENTS["heat"]))
+def test_either_appliance_reaches_the_goal_as_often_as_it_is_reliable(appliance: str) -> None:
+    assert share_solved(appliance) == pytest.approx(TREATMENTS["heat"][appliance], abs=0.08)
+
+
+def test_a_shift_swaps_the_reliabilities_from_its_step_on() -> None:
+    assert share_solved("microwave", at_step=9, shift_at=10) == pytest.approx(0.5, abs=0.08)
+    assert share_solved("microwave", at_step=10, shift_at=10) == pytest.approx(0.95, abs=0.05)
+    assert Household(10).reliability("heat", "stove", 10) == 0.5
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    plan = [action.format("microwave") for action in PLAN]
+    assert played(Household(), HOT_EGG, plan, 3) == played(Household(), HOT_EGG, plan, 3)
+
+
+def test_only_the_treated_object_in_its_place_solves_the_task() -> None:
+    raw = ["search cabinet", "take egg from cabinet", "put egg on table", "take egg from table", "heat egg with stove"]
+    turns = played(Household(), HOT_EGG, [*raw, "put egg on desk", "take egg from desk", "put egg on table"], seed=1)
+    assert [turn.reward for turn in turns] == [0, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_what_is_not_offered_changes_nothing_and_time_runs_out() -> None:
+    turns = played(Household(), HOT_EGG, ["fly to the moon", "put egg on table", "<b>x</b>"] * 5)
+    assert len(turns) == Household.max_turns
+    assert turns[-1].truncated
+    assert turns[0].observation.startswith("You cannot do “fly to the moon” here.")
+
+
+def test_every_task_can_be_solved_with_what_is_offered() -> None:
+    for task in sample_tasks("household-train") + sample_tasks("household-heldout"):
+        world = Household()
+        world.reset(task, seed=0, at_step=1)
+        thing, target = task.data["object"], task.data["target"]
+        place = task.data["things"][thing]
+        once = [f"take {thing} from {place}", f"put {thing} on {target}"]
+        plan = once * task.data["count"]
+        treatment = task.data.get("treatment")
+        if treatment:
+            verb = {"light": "examine"}.get(treatment, treatment)
+            plan.insert(1, f"{verb} {thing} with {max(TREATMENTS[treatment], key=TREATMENTS[treatment].__getitem__)}")
+        plan.insert(0, f"search {place}")
+        solved = any(played(world, task, plan, seed)[-1].reward == 1 for seed in range(5))
+        assert solved, task.id
+
+
+def test_a_success_becomes_a_script_without_detours() -> None:
+    actions = ["search drawer", "search cabinet", "take mug from desk", "put mug on desk", *PLAN[1:]]
+    turns = played(Household(), HOT_EGG, [a.format("stove") for a in actions], seed=1)
+    assert turns[-1].reward == 1
+    text = Household().distil(HOT_EGG, turns, "success")
+    assert "search drawer" not in text
+    assert "> search cabinet\n> take egg from cabinet\n> heat egg with stove\n> put egg on table" in text
+
+
+def test_a_failure_becomes_a_caution_that_names_another_way() -> None:
+    plan = [action.format("microwave") for action in PLAN]
+    turns = next(t for t in (played(Household(), HOT_EGG, plan, seed) for seed in range(20)) if t[-1].reward == 0)
+    text = Household().distil(HOT_EGG, turns, "failure")
+    avoid, _, instead = text.partition("Try instead:")
+    assert "The microwave fails" in avoid
+    assert "> heat egg with microwave" in avoid
+    assert "> heat egg with stove" in instead
+    assert "microwave" not in instead
+
+
+def test_no_observation_tells_a_reliability() -> None:
+    for turn in played(Household(), HOT_EGG, [a.format("stove") for a in PLAN]):
+        assert not any(character.isdigit() for character in turn.observation)
+        assert len(turn.observation.split(CHOICE_MARK)) >= 1
+
+
+def test_the_task_sets_are_what_their_maker_writes(tmp_path: Path) -> None:
+    maker = sample_data_path() / "make_tasks.py"
+    copy = tmp_path / "make_tasks.py"
+    copy.write_text(maker.read_text())
+    subprocess.run([sys.executable, str(copy)], check=True)
+    for name in ("household-train", "household-heldout"):
+        made = (tmp_path / "tasks" / f"{name}.jsonl").read_text()
+        assert made == (sample_data_path() / "tasks" / f"{name}.jsonl").read_text()
+    train = {task.intent for task in sample_tasks("household-train")}
+    assert not train & {task.intent for task in sample_tasks("household-heldout")}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "line 2: not JSON"),
+        ('{"id": "a"}', "line 2: a task is an object with id, intent and environment"),
+        ('{"id": "a", "intent": " ", "environment": "household"}', "line 2: The task is empty"),
+        ('{"id": "a", "intent": "x", "environment": "moon"}', "line 2: there is no environment"),
+        ('{"id": "good", "intent": "x", "environment": "household"}', "line 2: the id “good” stands twice"),
+        (json.dumps({"id": "a", "intent": "x" * 100_000, "environment": "household"}), "100,000 characters"),
+    ],
+)
+def test_a_bad_line_of_a_task_file_is_named(tmp_path: Path, line: str, says: str) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"id": "good", "intent": "do it", "environment": "household"}\n' + line + "\n")
+    with pytest.raises(InputError, match=says):
+        load_tasks(file)
+
+
+def test_control_characters_leave_an_intent() -> None:
+    assert check_intent("a\x00b\x1b[31m\u202ec\n") == "ab[31mc"
+
+
+def test_unknown_environments_and_options_are_said() -> None:
+    with pytest.raises(InputError, match="Known: household, conversation"):
+        make_environment("moon")
+    with pytest.raises(InputError, match="does not take: colour"):
+        make_environment("household", colour="red")
+    with pytest.raises(InputError, match="not a household task"):
+        Household().reset(Task("x", "y", "household"), seed=0, at_step=1)
