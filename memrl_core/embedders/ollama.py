@@ -1,0 +1,87 @@
+"""Embeddings made by an Ollama server, through the official client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import ollama
+
+from memrl_core.embedders.base import Vectors
+from memrl_core.errors import InputError, ModelError
+from memrl_core.models.ollama_client import (
+    FAILURES,
+    KEEP_ALIVE,
+    checked_address,
+    checked_name,
+    connection,
+    default_address,
+    failure,
+    sendable,
+)
+
+BATCH = 64
+"""Texts a request: a large set neither times out as a whole nor waits for one round trip a text."""
+
+PROBE = "How many numbers does an embedding have?"
+
+
+class OllamaEmbedder:
+    """An embedding model of an Ollama server (an `Embedder`).
+
+    `name` is the model's name without the implied `:latest`, so that a bank recognises it. The server is asked for one
+    embedding at once, to learn the dimension. `timeout` is in seconds, for each batch.
+    Raises `ModelError` when the server cannot give it, `InputError` for a bad name or address.
+    """
+
+    lexical = False
+
+    def __init__(self, name: str, address: str | None = None, timeout: float = 60.0) -> None:
+        self.name = checked_name(name)
+        self.address = checked_address(address or default_address())
+        self.timeout = timeout
+        self._client = ollama.Client(**connection(self.address, timeout))
+        self.dimension = self._ask([PROBE]).shape[1]
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """(n texts) -> (n, dimension) float32 unit vectors; a text beyond the model's window is cut by the server.
+
+        Raises `InputError` for an empty text, `ModelError` for a server that fails or a vector that cannot be used.
+        """
+        for text in texts:
+            if not sendable(text).strip():
+                raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for start in range(0, len(texts), BATCH):
+            batch = list(texts[start : start + BATCH])
+            made = self._ask(batch)
+            if made.shape[1] != self.dimension:
+                raise ModelError(
+                    f"{self.name} now gives {made.shape[1]} numbers a text; it gave {self.dimension} when it was "
+                    "opened. Nothing was stored; open the bank again with the model it was made with."
+                )
+            vectors[start : start + len(batch)] = made
+        return vectors
+
+    def _ask(self, batch: list[str]) -> Vectors:
+        try:
+            reply = self._client.embed(self.name, batch, keep_alive=KEEP_ALIVE)
+            raw: npt.NDArray[np.float64] = np.array(reply.embeddings, dtype=np.float64)
+        except FAILURES as error:
+            raise failure(error, self.address, self.name, self.timeout) from None
+        if raw.ndim != 2 or raw.shape[0] != len(batch) or raw.shape[1] == 0:
+            raise ModelError(
+                f"{self.name} did not give one embedding for each of {len(batch)} texts. Nothing was stored; choose a "
+                "model that is made for embeddings."
+            )
+        # A length that is zero, infinite or not a number makes every similarity meaningless.
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(raw, axis=1)
+        if not np.all(np.isfinite(lengths) & (lengths > 0)):
+            raise ModelError(
+                f"{self.name} gave an empty embedding (zeros, or not numbers). Nothing was stored; try again or choose "
+                "another embedding model."
+            )
+        vectors: Vectors = (raw / lengths[:, None]).astype(np.float32)
+        return vectors

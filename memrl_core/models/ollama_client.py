@@ -1,0 +1,162 @@
+"""Where an Ollama server is, how it is reached, and what its failures mean to a person."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shlex
+import unicodedata
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import ollama
+
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+
+DEFAULT_ADDRESS = "http://127.0.0.1:11434"
+CONNECT_TIMEOUT = 2.0
+"""Seconds until an address without a server is given up."""
+
+KEEP_ALIVE = "15m"
+"""How long the server keeps a model loaded: long enough to look at one step before the next is asked for."""
+
+LONGEST_NAME = 200
+LONGEST_QUOTE = 240
+
+FAILURES = (ConnectionError, httpx.HTTPError, ollama.ResponseError, ValueError, TypeError, AttributeError)
+"""What the official client raises: its own error, httpx's, the builtin one when a server is down outside a stream, and
+for replies that are not Ollama's whatever its unguarded parsing trips over (pydantic's and json's errors are
+`ValueError`s)."""
+
+
+def default_address() -> str:
+    """`OLLAMA_HOST` as a URL, or the address of a local server. A value that is no address is returned as it is."""
+    given = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    if not given:
+        return DEFAULT_ADDRESS
+    if "://" not in given:
+        host, slash, path = given.partition("/")
+        host = f"127.0.0.1{host}" if host.startswith(":") else host
+        given = f"http://{host}{'' if _port(f'http://{host}') else ':11434'}{slash}{path}"
+    # Servers are told to listen on every interface with this name; it is not one to connect to on every system.
+    given = given.replace("://0.0.0.0", "://127.0.0.1", 1)
+    try:
+        return checked_address(given)
+    except InputError:
+        return given
+
+
+def checked_address(text: str) -> str:
+    """`text` as scheme://host[:port][/path]. Raises `InputError` when it is not the address of a web server."""
+    given = text.strip()
+    try:
+        parts = urlsplit(given)
+        port = parts.port
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+        httpx.URL(given)
+    except (ValueError, httpx.InvalidURL):
+        usable = False
+    odd = any(character.isspace() or not character.isprintable() for character in given)
+    if not usable or odd or parts.query or parts.fragment or "@" in parts.netloc:
+        raise InputError(
+            f"“{one_line(given)}” is not an address of Ollama, so nothing was changed. Write it like {DEFAULT_ADDRESS}."
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def canonical_name(name: str) -> str:
+    """A model's name as this program remembers it: Ollama's implied tag is left out, so that equal models compare."""
+    return name.strip().removesuffix(":latest")
+
+
+def checked_name(name: str) -> str:
+    """`name` in canonical form. Raises `InputError` for what cannot be a model's name."""
+    canonical = canonical_name(name)
+    odd = any(character.isspace() or not character.isprintable() for character in canonical)
+    if not canonical or odd or len(canonical) > LONGEST_NAME:
+        raise InputError(f"“{one_line(name)}” is not a model's name. Choose one that `ollama list` shows.")
+    return canonical
+
+
+def sendable(text: str) -> str:
+    """`text`. Raises `InputError` when it cannot be written as UTF-8, before anything is sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The text holds a broken character at position {error.start + 1} and was not sent. Remove it."
+        ) from None
+    return text
+
+
+def connection(address: str, timeout: float) -> dict[str, Any]:
+    """Arguments of every client for `address`; reads wait `timeout` seconds (the official default is for ever).
+
+    Raises `InputError` for a bad address.
+    """
+    host = checked_address(address)
+    limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+    # A proxy set for the internet must not be asked for a server on this machine.
+    return {"host": host, "timeout": limits, "trust_env": not is_local(host)}
+
+
+def is_local(address: str) -> bool:
+    """Whether `address` names this machine itself."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def pull_command(name: str) -> str:
+    """What to type to install `name`; quoted, because names also come from other people's banks."""
+    return f"ollama pull {shlex.quote(one_line(canonical_name(name)))}"
+
+
+def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
+    """One of `FAILURES` as an error whose sentence a person can act on.
+
+    `model` is empty when the call was about no model. `timeout` is in seconds; `partial` is the text that had arrived
+    before, and is carried by `ModelInterrupted`.
+    """
+    name = one_line(model) or "Ollama"
+    kept = "What had arrived is kept" if partial else "Everything before this call is kept"
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+        silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
+        return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
+    if isinstance(error, ollama.ResponseError):
+        if error.status_code == 404 and model:
+            return ModelMissing(
+                f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name)}` or choose another."
+            )
+        said = str(error.error).strip() or f"HTTP {error.status_code}"
+        return ModelInterrupted(
+            f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
+        )
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
+        return OllamaDown(
+            f"Ollama is not running at {address}. {kept}; start it with `ollama serve` and try again. "
+            "Replay and demo still work."
+        )
+    if isinstance(error, (httpx.HTTPError, ConnectionError)):
+        return ModelInterrupted(f"The connection to Ollama broke while {name} was at work. {kept}; try again.", partial)
+    return ModelInterrupted(
+        f"What answered at {address} is not what Ollama would say. {kept}; check the address and Ollama's version.",
+        partial,
+    )
+
+
+def one_line(text: str) -> str:
+    """Foreign text fit for a sentence: one line, no control or direction characters, not endless."""
+    plain = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
+    line = " ".join(plain.split())
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+
+
+def _port(url: str) -> int | None:
+    try:
+        return urlsplit(url).port
+    except ValueError:
+        return None

@@ -1,0 +1,255 @@
+"""What an Ollama server is, has and can get: everything a screen shows of it besides answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import httpx
+import ollama
+
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.models.base import Cancelled
+from memrl_core.models.ollama_client import (
+    FAILURES,
+    canonical_name,
+    checked_address,
+    checked_name,
+    connection,
+    default_address,
+    failure,
+    is_local,
+    one_line,
+    pull_command,
+)
+from memrl_core.models.ollama_stream import Broken, Stream
+
+__all__ = [
+    "InstalledModel",
+    "LoadedModel",
+    "ModelDetails",
+    "OllamaStatus",
+    "PullProgress",
+    "checked_address",
+    "default_address",
+    "list_models",
+    "ollama_status",
+    "pull_model",
+    "show_model",
+]
+
+PULL_PATIENCE = 600.0
+"""Seconds without news before a pull is given up: checking a large download is silent for minutes."""
+
+SUGGESTED = ("llama3.2", "nomic-embed-text")
+OFFERED = 5
+"""How many installed models a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledModel:
+    """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, None when it tells none."""
+
+    name: str
+    size: int
+    family: str
+    capabilities: tuple[str, ...] | None
+
+    @property
+    def can_chat(self) -> bool:
+        """False only when the server says that it cannot."""
+        return self.capabilities is None or "completion" in self.capabilities
+
+    @property
+    def can_embed(self) -> bool:
+        """False only when the server says that it cannot."""
+        return self.capabilities is None or "embedding" in self.capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory now: `size` in bytes, of which `size_vram` on a graphics card."""
+
+    name: str
+    size: int
+    size_vram: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDetails:
+    """One model more closely. What the server does not tell is empty or None; `context_length` is in tokens."""
+
+    name: str
+    family: str
+    parameters: str
+    quantisation: str
+    context_length: int | None
+    embedding_length: int | None
+    capabilities: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaStatus:
+    """The server at `address` as it was when asked. `remedy` is what to type, empty when nothing is amiss."""
+
+    address: str
+    state: Literal["running", "not_running", "model_missing"]
+    sentence: str
+    remedy: str
+    version: str = ""
+    models: tuple[InstalledModel, ...] = ()
+    loaded: tuple[LoadedModel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """One report of a pull. `completed` of `total` bytes count for the part that `status` names; 0 when unknown."""
+
+    status: str
+    completed: int
+    total: int
+
+
+def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) -> OllamaStatus:
+    """Ask the server at `address` how it is, and whether it has `model`. Every answer waits `timeout` seconds at most.
+
+    Never raises for what a server or a person can do: a bad address is a state too.
+    """
+    try:
+        models = list_models(address, timeout)
+    except InputError as error:
+        return OllamaStatus(address, "not_running", str(error), "")
+    except OllamaDown:
+        return OllamaStatus(
+            address,
+            "not_running",
+            f"Ollama is not running at {address}. Replay and demo still work.",
+            _how_to_start(address),
+        )
+    except ModelSlow:
+        sentence = f"Nothing answers at {address} within {timeout:g} s. Replay and demo still work."
+        return OllamaStatus(address, "not_running", sentence, _how_to_start(address))
+    except ModelError:
+        sentence = f"What answers at {address} is not Ollama. Replay and demo still work."
+        return OllamaStatus(address, "not_running", sentence, _how_to_start(address))
+    version, loaded = _version(address, timeout), _loaded(address, timeout)
+    if model is not None and canonical_name(model) not in {installed.name for installed in models}:
+        others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
+        choose = f"Pull it, or choose one that is: {', '.join(others)}." if others else "Pull it."
+        sentence = f"Model {one_line(canonical_name(model))} is not installed at {address}. {choose}"
+        return OllamaStatus(address, "model_missing", sentence, pull_command(model), version, models, loaded)
+    count = "1 model" if len(models) == 1 else f"{len(models) or 'no'} models"
+    sentence = f"Ollama{' ' if version else ''}{version} is running at {address} with {count}."
+    remedy = "" if models else "\n".join(map(pull_command, SUGGESTED))
+    return OllamaStatus(address, "running", sentence, remedy, version, models, loaded)
+
+
+def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...]:
+    """The models installed at `address`, by name. Raises `InputError` for a bad address, `ModelError` otherwise."""
+    try:
+        with ollama.Client(**connection(address, timeout)) as client:
+            listed = client.list().models
+    except FAILURES as error:
+        raise failure(error, address, "", timeout) from None
+    found = []
+    telling = True
+    for model in listed:
+        capabilities = None
+        if telling:
+            try:
+                capabilities = _capabilities(address, model.model or "", model.digest or "", timeout)
+            except ModelError:
+                # One that cannot answer now would cost its timeout again for every model.
+                telling = False
+        family = (model.details.family if model.details else None) or ""
+        found.append(InstalledModel(canonical_name(model.model or ""), int(model.size or 0), family, capabilities))
+    return tuple(sorted(found, key=lambda installed: installed.name))
+
+
+def show_model(address: str, name: str, timeout: float = 5.0) -> ModelDetails:
+    """What the server knows of `name`. Raises `ModelMissing` and other `ModelError`s, `InputError` for a bad name."""
+    wanted = checked_name(name)
+    try:
+        with ollama.Client(**connection(address, timeout)) as client:
+            shown = client.show(wanted)
+    except FAILURES as error:
+        raise failure(error, address, wanted, timeout) from None
+    details, facts = shown.details, shown.modelinfo or {}
+    kind = facts.get("general.architecture", "")
+    return ModelDetails(
+        name=wanted,
+        family=(details.family if details else None) or "",
+        parameters=(details.parameter_size if details else None) or "",
+        quantisation=(details.quantization_level if details else None) or "",
+        context_length=_count(facts.get(f"{kind}.context_length")),
+        embedding_length=_count(facts.get(f"{kind}.embedding_length")),
+        capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
+    )
+
+
+def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:
+    """Have the server fetch `name`; yields every report until it is there.
+
+    Leaving the iteration, or `cancelled()` turning true, stops the download; Ollama goes on from there another time.
+    Raises `ModelMissing` when there is no such model to fetch, other `ModelError`s, and `InputError` for a bad name.
+    """
+    wanted = checked_name(name)
+
+    async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ProgressResponse]:
+        return await client.pull(wanted, stream=True)
+
+    stream = Stream(ask, address, PULL_PATIENCE, cancelled)
+    status = ""
+    try:
+        for part in stream:
+            status = part.status or ""
+            yield PullProgress(status, part.completed or 0, part.total or 0)
+    except Broken as broken:
+        # Ollama reports a name it cannot find in the middle of a stream, with no other sign than these words.
+        if "file does not exist" in str(broken):
+            raise ModelMissing(
+                f"There is no model {wanted} to pull. Nothing was changed; check the spelling and the tag."
+            ) from None
+        raise failure(broken.cause, address, wanted, PULL_PATIENCE) from None
+    if status != "success" and not stream.stopped:
+        raise ModelInterrupted(f"The pull of {wanted} broke off. What was fetched is kept; pull again to go on.")
+
+
+@lru_cache(maxsize=256)
+def _capabilities(address: str, name: str, digest: str, timeout: float) -> tuple[str, ...] | None:
+    """Remembered by digest: the same bytes can always do the same."""
+    return show_model(address, name, timeout).capabilities
+
+
+def _version(address: str, timeout: float) -> str:
+    """The server's version, which the official client does not ask for; empty when it is not told."""
+    arguments = connection(address, timeout)
+    try:
+        with httpx.Client(timeout=arguments["timeout"], trust_env=arguments["trust_env"]) as client:
+            return str(client.get(f"{arguments['host']}/api/version").raise_for_status().json()["version"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
+    try:
+        with ollama.Client(**connection(address, timeout)) as client:
+            models = client.ps().models
+    except FAILURES:
+        return ()
+    return tuple(
+        LoadedModel(canonical_name(model.model or model.name or ""), int(model.size or 0), int(model.size_vram or 0))
+        for model in models
+    )
+
+
+def _how_to_start(address: str) -> str:
+    if not is_local(address):
+        return "# on the machine of that address:\nOLLAMA_HOST=0.0.0.0 ollama serve"
+    return "ollama serve\n# From inside Docker, use the address http://host.docker.internal:11434"
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None

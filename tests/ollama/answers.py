@@ -1,0 +1,69 @@
+"""What the loopback server's models say: enough wit to drive the whole program, the same for the same request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+CHOICES = "You can:"
+GENERAL_ADVICE = "Find the object first.\nTake the appliance that worked before.\nPut the object where it belongs."
+TREATMENTS = {
+    "heat": ("hot", "warm", "heat"),
+    "clean": ("clean", "wash", "spotless"),
+    "cool": ("cold", "chill", "cool"),
+    "examine": ("look", "examine", "inspect", "lamp"),
+}
+
+
+def answer(messages: Sequence[dict[str, Any]], seed: int) -> str:
+    """An action among those offered last; general advice, or an echo of the task, where no action is offered."""
+    said = [str(message["content"]) for message in messages if message["role"] == "assistant"]
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"]
+    offered = _after_choices(asked[-1]) if asked else []
+    if not offered:
+        system = next((str(message["content"]) for message in messages if message["role"] == "system"), "")
+        return GENERAL_ADVICE if system.startswith("You turn") else f"In short: {_task(asked[0] if asked else '')}."
+    remembered = re.findall(r"^> (.+)$", asked[0].partition("## Your task")[0], flags=re.MULTILINE)
+    for action in remembered:
+        if action in offered and action not in said:
+            return action
+    return _sensible(_task(asked[0]), [action for action in offered if action not in said] or offered, said, seed)
+
+
+def embedding(text: str, dimension: int) -> list[float]:
+    """How often each hashed word occurs, with a hashed sign; not of unit length."""
+    vector = [0.0] * dimension
+    for word in re.findall(r"\w+", text.lower()) or [text]:
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        vector[int.from_bytes(digest[:4], "big") % dimension] += 1.0 if digest[4] % 2 else -1.0
+    vector[0] += 0.01
+    return vector
+
+
+def _sensible(task: str, open_actions: Sequence[str], said: Sequence[str], seed: int) -> str:
+    words = set(re.findall(r"\w+", task.lower()))
+    kinds = {word.removesuffix("s") for word in words} | words
+    wanted = next((verb for verb, signs in TREATMENTS.items() if words & set(signs)), "")
+    treated = any(wanted and action.startswith(wanted) for action in said)
+    if wanted and not treated:
+        treatments = [action for action in open_actions if action.startswith(f"{wanted} ")]
+        if treatments:
+            return treatments[seed % len(treatments)]
+    for verb, place in (("put", True), ("take", False)):
+        for action in open_actions:
+            first, thing, *rest = action.split()
+            if first == verb and thing in kinds and (not place or rest[-1] in words):
+                return action
+    return open_actions[seed % len(open_actions)]
+
+
+def _after_choices(text: str) -> list[str]:
+    _, found, below = text.rpartition(f"{CHOICES}\n")
+    return re.findall(r"^- (.+)$", below, flags=re.MULTILINE) if found else []
+
+
+def _task(text: str) -> str:
+    found = re.findall(r"^Task: (.+)$", text, flags=re.MULTILINE)
+    return found[-1] if found else " ".join(text.split()[:12])

@@ -1,0 +1,50 @@
+"""What the loopback server has, what it was asked, and what it shall do wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass
+class Faults:
+    """What goes wrong from now on.
+
+    `instead` maps a path to what happens there instead of an answer: an HTTP status (with `says`), silence, or a closed
+    connection. `stream` is how a stream goes wrong once `after` pieces of it were sent. Delays are in seconds.
+    """
+
+    instead: dict[str, int | Literal["hang", "drop"]] = field(default_factory=dict)
+    says: str = "llama runner process has terminated: signal: killed"
+    stream: Literal["", "error", "hang", "drop", "no_end", "not_json", "not_an_object", "odd_fields"] = ""
+    after: int = 2
+    first_delay: float = 0.0
+    delay: float = 0.0
+    answer: str | None = None
+    embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""
+    pull_unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """An installed model: its dimension is 0 when it makes no embeddings; `capabilities` None is left out of `show`."""
+
+    name: str
+    size: int
+    family: str
+    capabilities: tuple[str, ...] | None
+    context: int
+    dimension: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came in; `body` is empty for GET."""
+
+    method: str
+    path: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+LLAMA = Model("llama3.2:latest", 2_019_393_189, "llama", ("completion", "tools"), 131_072)
+NOMIC = Model("nomic-embed-text:latest", 274_302_450, "nomic-bert", ("embedding",), 2048, dimension=64)

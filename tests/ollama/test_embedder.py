@@ -1,0 +1,115 @@
+"""OllamaEmbedder: unit vectors a bank can remember, in batches, and nothing that is no vector."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from tests.ollama.scene import NOMIC
+from tests.ollama.server import OllamaServer
+
+
+@pytest.fixture
+def embedder(server: OllamaServer) -> OllamaEmbedder:
+    return OllamaEmbedder("nomic-embed-text:latest", server.address)
+
+
+def test_name_and_dimension_are_known_at_once(embedder: OllamaEmbedder, server: OllamaServer) -> None:
+    assert (embedder.name, embedder.dimension, embedder.lexical) == ("nomic-embed-text", 64, False)
+    assert len(server.asked("/api/embed")) == 1
+
+
+def test_rows_are_unit_vectors_in_the_order_of_the_texts(embedder: OllamaEmbedder) -> None:
+    vectors = embedder.embed(["heat the egg", "cool the apple", "heat the egg"])
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (3, 64)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1], abs=1e-6)
+    assert np.array_equal(vectors[0], vectors[2])
+    assert not np.array_equal(vectors[0], vectors[1])
+
+
+def test_many_texts_go_in_batches_of_64(embedder: OllamaEmbedder, server: OllamaServer) -> None:
+    texts = [f"task number {i}" for i in range(130)]
+    together = embedder.embed(texts)
+    sent = server.asked("/api/embed")[1:]
+    assert [len(body["input"]) for body in sent] == [64, 64, 2]
+    assert [text for body in sent for text in body["input"]] == texts
+    assert {body["model"] for body in sent} == {"nomic-embed-text"}
+    assert {body["keep_alive"] for body in sent} == {"15m"}
+    assert np.array_equal(together[129:], embedder.embed(texts[129:]))
+
+
+def test_no_texts_are_no_rows_and_no_request(embedder: OllamaEmbedder, server: OllamaServer) -> None:
+    before = len(server.requests)
+    assert embedder.embed([]).shape == (0, 64)
+    assert len(server.requests) == before
+
+
+@pytest.mark.parametrize("text", ["", " \n", "half \udc00"])
+def test_a_text_without_a_vector_is_refused_before_anything_is_sent(
+    embedder: OllamaEmbedder, server: OllamaServer, text: str
+) -> None:
+    before = len(server.requests)
+    with pytest.raises(InputError):
+        embedder.embed(["fine", text])
+    assert len(server.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "sentence"),
+    [
+        ("zeros", ModelError, "gave an empty embedding"),
+        ("nan", ModelError, "gave an empty embedding"),
+        ("huge", ModelError, "gave an empty embedding"),
+        ("null", ModelInterrupted, "is not what Ollama would say"),
+        ("ragged", ModelInterrupted, "is not what Ollama would say"),
+        ("too_few", ModelError, "did not give one embedding for each of 2 texts"),
+    ],
+)
+def test_what_is_no_embedding_is_refused(
+    embedder: OllamaEmbedder, server: OllamaServer, fault: Any, error: type[ModelError], sentence: str
+) -> None:
+    server.faults.embedding = fault
+    with pytest.raises(error, match=sentence):
+        embedder.embed(["heat the egg", "cool the apple"])
+
+
+def test_another_dimension_than_at_the_beginning_is_refused(embedder: OllamaEmbedder, server: OllamaServer) -> None:
+    server.models[NOMIC.name] = replace(NOMIC, dimension=32)
+    with pytest.raises(ModelError, match="now gives 32 numbers a text; it gave 64"):
+        embedder.embed(["heat the egg"])
+
+
+def test_no_server(nobody: str) -> None:
+    with pytest.raises(OllamaDown, match=f"not running at {nobody}"):
+        OllamaEmbedder("nomic-embed-text", nobody)
+
+
+def test_a_server_that_goes_away_between_two_calls(embedder: OllamaEmbedder, server: OllamaServer) -> None:
+    server.faults.instead["/api/embed"] = "drop"
+    with pytest.raises(ModelInterrupted, match="connection to Ollama broke"):
+        embedder.embed(["heat the egg"])
+    server.faults.instead.clear()
+    assert embedder.embed(["heat the egg"]).shape == (1, 64)
+
+
+def test_a_model_that_is_not_installed(server: OllamaServer) -> None:
+    with pytest.raises(ModelMissing, match="`ollama pull all-minilm`"):
+        OllamaEmbedder("all-minilm", server.address)
+
+
+def test_a_model_that_makes_no_embeddings(server: OllamaServer) -> None:
+    with pytest.raises(ModelInterrupted, match="“this model does not support embeddings”"):
+        OllamaEmbedder("llama3.2", server.address)
+
+
+def test_a_server_that_does_not_answer_in_time(server: OllamaServer) -> None:
+    server.faults.instead["/api/embed"] = "hang"
+    with pytest.raises(ModelSlow, match=r"for 0\.2 s"):
+        OllamaEmbedder("nomic-embed-text", server.address, timeout=0.2)
+    assert server.left.wait(10)

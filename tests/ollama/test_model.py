@@ -1,0 +1,102 @@
+"""OllamaModel: what it sends, what it makes of the answer, and how it is stopped."""
+
+from __future__ import annotations
+
+import pytest
+
+from memrl_core.errors import InputError
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.ollama import OllamaModel
+from memrl_core.records import Message
+from tests.ollama.server import OllamaServer
+
+HELLO = [Message("system", "Be brief."), Message("user", "Say hello")]
+LONG = " ".join(["word"] * 400)
+
+
+def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServer) -> None:
+    model = OllamaModel("llama3.2", server.address, keep_alive="3m")
+    model.chat(HELLO, ModelOptions(seed=7, temperature=0.25, num_ctx=2048))
+    (body,) = server.asked("/api/chat")
+    assert body.pop("tools") == []
+    assert body == {
+        "model": "llama3.2",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello"}],
+        "stream": True,
+        "options": {"seed": 7, "temperature": 0.25, "num_ctx": 2048},
+        "keep_alive": "3m",
+    }
+
+
+def test_only_the_content_is_the_answer_and_arrives_in_pieces(server: OllamaServer) -> None:
+    server.faults.answer = "take egg\nfrom fridge"
+    pieces: list[str] = []
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(), pieces.append)
+    assert reply.text == "take egg\nfrom fridge"
+    assert pieces == ["take", " egg\nfrom", " fridge"]
+    assert not reply.stopped
+
+
+def test_token_counts_and_duration_are_those_of_the_server(server: OllamaServer) -> None:
+    server.faults.answer = "one two three"
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions())
+    assert (reply.prompt_tokens, reply.answer_tokens, reply.seconds) == (26, 3, 1.5)
+
+
+def test_cancelling_while_nothing_arrives_stops_the_generation(server: OllamaServer) -> None:
+    server.faults.instead["/api/chat"] = "hang"
+    reply = OllamaModel("llama3.2", server.address).chat(
+        HELLO, ModelOptions(), cancelled=lambda: bool(server.asked("/api/chat"))
+    )
+    assert reply.stopped
+    assert reply.text == ""
+    assert server.left.wait(10)
+    assert server.pieces_sent == 0
+
+
+def test_cancelling_in_the_middle_keeps_what_had_arrived(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.delay = LONG, 0.02
+    pieces: list[str] = []
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(), pieces.append, lambda: len(pieces) >= 3)
+    assert reply.stopped
+    assert reply.text == "".join(pieces) == "word word word"
+    assert server.left.wait(10)
+    assert server.pieces_sent < 400
+
+
+def test_an_error_of_the_caller_in_between_passes_and_stops_the_generation(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.delay = LONG, 0.02
+
+    def leave(_: str) -> None:
+        raise KeyError("the screen went away")
+
+    with pytest.raises(KeyError, match="the screen went away"):
+        OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(), leave)
+    assert server.left.wait(10)
+
+
+def test_the_implied_tag_is_not_part_of_the_name(server: OllamaServer) -> None:
+    model = OllamaModel("llama3.2:latest", server.address)
+    assert model.name == "llama3.2"
+    assert not model.simulated
+    assert model.chat(HELLO, ModelOptions()).text
+
+
+@pytest.mark.parametrize("name", ["", "  ", "two words", "bell\x07", "x" * 300])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"not a model's name\. Choose"):
+        OllamaModel(name)
+
+
+def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(server: OllamaServer) -> None:
+    with pytest.raises(InputError, match="broken character at position 4"):
+        OllamaModel("llama3.2", server.address).chat([Message("user", "egg\ud800")], ModelOptions())
+    assert server.requests == []
+
+
+def test_a_local_server_is_not_asked_through_a_proxy(
+    server: OllamaServer, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", nobody)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions()).text

@@ -1,0 +1,90 @@
+"""OllamaModel: every failure is its own error, says what to do, and keeps what had arrived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memrl_core.errors import EmptyAnswer, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.ollama import OllamaModel
+from memrl_core.records import Message
+from tests.ollama.server import OllamaServer
+
+
+def chat(server: OllamaServer, name: str = "llama3.2", timeout: float = 30.0) -> Any:
+    return OllamaModel(name, server.address, timeout).chat([Message("user", "Say hello to me")], ModelOptions())
+
+
+def test_no_server(nobody: str) -> None:
+    with pytest.raises(OllamaDown, match=f"not running at {nobody}.*kept.*`ollama serve`"):
+        OllamaModel("llama3.2", nobody).chat([Message("user", "hello")], ModelOptions())
+
+
+def test_a_model_that_is_not_installed_comes_with_the_command_to_get_it(server: OllamaServer) -> None:
+    with pytest.raises(ModelMissing, match=r"mistral is not installed.*`ollama pull mistral`"):
+        chat(server, "mistral")
+
+
+def test_a_name_cannot_smuggle_a_second_command_into_the_remedy(server: OllamaServer) -> None:
+    with pytest.raises(ModelMissing, match="`ollama pull 'a;reboot'`"):
+        chat(server, "a;reboot")
+
+
+def test_nothing_within_the_timeout(server: OllamaServer) -> None:
+    server.faults.instead["/api/chat"] = "hang"
+    with pytest.raises(ModelSlow, match=r"Nothing came from llama3\.2 for 0\.2 s.*smaller model"):
+        chat(server, timeout=0.2)
+    assert server.left.wait(10)
+
+
+def test_silence_in_the_middle_keeps_what_had_arrived(server: OllamaServer) -> None:
+    server.faults.stream, server.faults.after = "hang", 2
+    with pytest.raises(ModelInterrupted, match=r"Nothing came.*What had arrived is kept") as caught:
+        chat(server, timeout=0.3)
+    assert caught.value.partial == "In short:"
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("error", "gave up on llama3.2: “llama runner process has terminated: signal: killed”"),
+        ("drop", "The connection to Ollama broke"),
+        ("no_end", "broke off before its end"),
+        ("not_json", "is not what Ollama would say"),
+        ("not_an_object", "is not what Ollama would say"),
+        ("odd_fields", "is not what Ollama would say"),
+    ],
+)
+def test_a_break_in_the_middle_keeps_what_had_arrived(server: OllamaServer, fault: Any, sentence: str) -> None:
+    server.faults.stream, server.faults.after = fault, 2
+    with pytest.raises(ModelInterrupted, match="What had arrived is kept") as caught:
+        chat(server)
+    assert sentence in str(caught.value)
+    assert caught.value.partial == "In short:"
+
+
+def test_a_break_before_the_first_word_has_nothing_to_keep(server: OllamaServer) -> None:
+    server.faults.stream, server.faults.after = "drop", 0
+    with pytest.raises(ModelInterrupted, match="Everything before this call is kept") as caught:
+        chat(server)
+    assert caught.value.partial == ""
+
+
+def test_the_words_of_a_failing_server_are_quoted_in_one_short_line(server: OllamaServer) -> None:
+    server.faults.instead["/api/chat"] = 500
+    server.faults.says = "out of\x1b[31m\nmemory \u202e" + "x" * 5000
+    with pytest.raises(ModelInterrupted) as caught:
+        chat(server)
+    sentence = str(caught.value)
+    assert "“out of [31m memory xxx" in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 500
+
+
+@pytest.mark.parametrize("said", ["", " \n\t "])
+def test_an_empty_answer(server: OllamaServer, said: str) -> None:
+    server.faults.answer = said
+    with pytest.raises(EmptyAnswer, match="no reward was given"):
+        chat(server)

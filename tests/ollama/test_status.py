@@ -1,0 +1,175 @@
+"""What is said of a server: its state with a remedy, its models, and a pull that can be watched and left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
+from memrl_core.models.ollama_status import (
+    InstalledModel,
+    LoadedModel,
+    PullProgress,
+    list_models,
+    ollama_status,
+    pull_model,
+    show_model,
+)
+from tests.ollama.scene import LLAMA, NOMIC
+from tests.ollama.server import OllamaServer
+
+
+def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: OllamaServer) -> None:
+    server.models.pop(NOMIC.name)
+    status = ollama_status(server.address, "llama3.2:latest")
+    assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
+    assert status.sentence == f"Ollama 0.12.6 is running at {server.address} with 1 model."
+    assert status.models == (InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools")),)
+    assert status.loaded == ()
+
+
+def test_a_model_in_memory_is_listed_as_loaded(server: OllamaServer) -> None:
+    OllamaEmbedder("nomic-embed-text", server.address)
+    assert ollama_status(server.address).loaded == (LoadedModel("nomic-embed-text", NOMIC.size, NOMIC.size // 2),)
+
+
+def test_no_server_has_its_remedy(nobody: str) -> None:
+    status = ollama_status(nobody, "llama3.2")
+    assert status.state == "not_running"
+    assert status.sentence == f"Ollama is not running at {nobody}. Replay and demo still work."
+    assert status.remedy.splitlines()[0] == "ollama serve"
+    assert "host.docker.internal" in status.remedy
+
+
+def test_a_missing_model_has_its_remedy_and_the_alternatives(server: OllamaServer) -> None:
+    status = ollama_status(server.address, "mistral")
+    assert status.state == "model_missing"
+    assert status.sentence.startswith("Model mistral is not installed")
+    assert "choose one that is: llama3.2." in status.sentence
+    assert status.remedy == "ollama pull mistral"
+
+
+def test_a_strange_name_stays_harmless(server: OllamaServer) -> None:
+    status = ollama_status(server.address, "x\n; reboot")
+    assert status.sentence.isprintable()
+    assert status.remedy == "ollama pull 'x ; reboot'"
+
+
+def test_a_server_without_models_suggests_two(server: OllamaServer) -> None:
+    server.models.clear()
+    status = ollama_status(server.address)
+    assert status.state == "running"
+    assert "with no models" in status.sentence
+    assert status.remedy == "ollama pull llama3.2\nollama pull nomic-embed-text"
+
+
+def test_a_server_that_is_not_ollama(server: OllamaServer) -> None:
+    status = ollama_status(f"{server.address}/elsewhere")
+    assert status.state == "not_running"
+    assert "is not Ollama" in status.sentence
+
+
+def test_a_server_that_hangs_is_given_up(server: OllamaServer) -> None:
+    server.faults.instead["/api/tags"] = "hang"
+    status = ollama_status(server.address, timeout=0.2)
+    assert status.state == "not_running"
+    assert "Nothing answers" in status.sentence
+
+
+def test_a_bad_address_is_a_state_with_a_sentence() -> None:
+    status = ollama_status("localhost")
+    assert status.state == "not_running"
+    assert "“localhost” is not an address" in status.sentence
+
+
+def test_which_models_chat_and_which_embed(server: OllamaServer) -> None:
+    server.models["old:1b"] = replace(LLAMA, name="old:1b", capabilities=None)
+    can = {model.name: (model.can_chat, model.can_embed) for model in list_models(server.address)}
+    assert can == {"llama3.2": (True, False), "nomic-embed-text": (False, True), "old:1b": (True, True)}
+
+
+def test_capabilities_are_asked_once_for_the_same_bytes(server: OllamaServer) -> None:
+    list_models(server.address)
+    list_models(server.address)
+    assert len(server.asked("/api/show")) == 2
+    server.models[LLAMA.name] = replace(LLAMA, capabilities=("completion", "embedding"))
+    assert all(model.can_embed for model in list_models(server.address))
+
+
+def test_a_server_that_cannot_describe_its_models_still_lists_them(server: OllamaServer) -> None:
+    server.faults.instead["/api/show"] = 500
+    assert [(m.name, m.capabilities) for m in list_models(server.address)] == [
+        ("llama3.2", None),
+        ("nomic-embed-text", None),
+    ]
+    assert len(server.asked("/api/show")) == 1
+
+
+def test_one_model_more_closely(server: OllamaServer) -> None:
+    shown = show_model(server.address, "nomic-embed-text:latest")
+    assert (shown.name, shown.family, shown.parameters, shown.quantisation) == (
+        "nomic-embed-text",
+        "nomic-bert",
+        "3.2B",
+        "Q4_K_M",
+    )
+    assert (shown.context_length, shown.embedding_length, shown.capabilities) == (2048, 64, ("embedding",))
+
+
+def test_showing_a_model_that_is_not_there(server: OllamaServer) -> None:
+    with pytest.raises(ModelMissing, match="mistral is not installed"):
+        show_model(server.address, "mistral")
+
+
+def test_a_pull_reports_its_progress_until_the_model_is_there(server: OllamaServer) -> None:
+    reports = list(pull_model(server.address, "mistral"))
+    assert reports[0] == PullProgress("pulling manifest", 0, 0)
+    assert [r.completed for r in reports if r.total] == [0, 250, 500, 750, 1000]
+    assert reports[-1].status == "success"
+    assert ollama_status(server.address, "mistral").state == "running"
+
+
+def test_a_cancelled_pull_stops_the_download(server: OllamaServer) -> None:
+    server.faults.delay = 0.02
+    seen: list[PullProgress] = []
+    for report in pull_model(server.address, "mistral", lambda: len(seen) >= 2):
+        seen.append(report)
+    assert server.left.wait(10)
+    assert len(seen) == 2
+    assert ollama_status(server.address, "mistral").state == "model_missing"
+
+
+def test_leaving_a_pull_stops_the_download(server: OllamaServer) -> None:
+    server.faults.delay = 0.02
+    pull = pull_model(server.address, "mistral")
+    next(pull)
+    pull.close()
+    assert server.left.wait(10)
+
+
+def test_pulling_what_does_not_exist(server: OllamaServer) -> None:
+    server.faults.pull_unknown = True
+    with pytest.raises(ModelMissing, match="no model mistrial to pull"):
+        list(pull_model(server.address, "mistrial"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"), [("error", "signal: killed"), ("drop", "connection"), ("no_end", "broke off")]
+)
+def test_a_pull_that_breaks_says_so(server: OllamaServer, fault: str, sentence: str) -> None:
+    server.faults.stream = fault
+    with pytest.raises(ModelInterrupted, match=sentence):
+        list(pull_model(server.address, "mistral"))
+
+
+def test_a_pull_without_a_server(nobody: str) -> None:
+    with pytest.raises(OllamaDown):
+        next(pull_model(nobody, "mistral"))
+
+
+def test_a_pull_without_a_name(server: OllamaServer) -> None:
+    with pytest.raises(InputError):
+        next(pull_model(server.address, " "))
+    assert server.requests == []
