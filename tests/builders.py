@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import (
     EmbedRecord,
     MemoryOperation,
@@ -77,3 +83,11 @@ def a_step(
         ),
     )
     return trace, {memory_id: vector}
+
+
+def an_agent(path: Path, model: Any = None, environment: str = "household", **settings: Any) -> Agent:
+    """An agent with the embedded parts in a new bank with one run."""
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    bank.start_run(replace(a_run("r", **settings), environment=environment, embedder=embedder.name))
+    return Agent(bank, "r", model or SimulatedModel(), embedder, make_environment(environment))

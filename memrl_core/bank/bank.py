@@ -460,6 +460,26 @@ class MemoryBank:
         row = self._by_run.get(run, {}).get(step)
         return None if row is None else effective_reward(self.active_rewards(run, step, row.id))
 
+    def preview_reward(
+        self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str
+    ) -> dict[str, tuple[float, float]]:
+        """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
+        with self._lock:
+            event = self._event(
+                run,
+                step,
+                step_id,
+                EventKind.REWARD_GIVEN,
+                memory_ids=tuple(memory_ids),
+                value=float(value),
+                source="person",
+                rater=rater.strip() or "someone",
+            )
+            now_known = self._live(run).utilities
+            committed = {*self._steps, step_id}
+            then_known = folded(self._start(run), [*self._states[run].events, event], committed).utilities
+            return {memory_id: (now_known[memory_id].q, then_known[memory_id].q) for memory_id in memory_ids}
+
     def memory(self, memory_id: str) -> Memory:
         """A memory's text; raises `BankError` when there is none of that id."""
         try:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrl_core.agent import Agent
-from memrl_core.bank import MemoryBank
-from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Phase, Reply, StepTrace
-from tests.builders import a_run
-
-
-def an_agent(path: Path, model: Any = None, environment: str = "household", **settings: Any) -> Agent:
-    embedder = HashingEmbedder()
-    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    bank.start_run(replace(a_run("r", **settings), environment=environment, embedder=embedder.name))
-    return Agent(bank, "r", model or SimulatedModel(), embedder, make_environment(environment))
+from tests.builders import an_agent
 
 
 def decisions(traces: Sequence[StepTrace]) -> list[Any]:

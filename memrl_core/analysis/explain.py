@@ -1,0 +1,87 @@
+"""The arithmetic of a decision in words and numbers: formula, normaliser, and what to be careful about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memrl_core.analysis.labels import memory_label
+from memrl_core.records import Candidate, Decision, NormaliserLine, RecallRecord, ValueChange
+
+SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
+NEAR_TIE = 1e-6
+
+
+def score_formula(candidate: Candidate, run: str) -> str:
+    """The score of a pool member with its numbers: "score(#7) = 0.5 × (+1.204) + 0.5 × (−0.310) = +0.447"."""
+    parts = " + ".join(f"{term.weight:g} × ({signed(term.normalised)})" for term in candidate.terms)
+    return f"score({memory_label(candidate.memory_id, run)}) = {parts} = {signed(candidate.score or 0.0)}"
+
+
+def update_formula(change: ValueChange, run: str) -> str:
+    """The move of one q with its numbers (eq. 4)."""
+    return (
+        f"q({memory_label(change.memory_id, run)}) = {signed(change.before)} + {change.alpha:g} × "
+        f"({signed(change.reward)} − ({signed(change.before)})) = {signed(change.after)}"
+    )
+
+
+def normaliser_line(decision: Decision) -> str:
+    """How both sides of this pool were standardised, with the mean and sd used."""
+    pool = sum(candidate.rank_select is not None for candidate in decision.candidates)
+    return " · ".join(_standardised(line, pool) for line in decision.normaliser_lines)
+
+
+def _standardised(line: NormaliserLine, pool: int) -> str:
+    where = "fixed, from the settings" if line.source == "configured" else f"this pool, n = {pool}"
+    cut = f", cut at ±{line.clip:g}" if line.clip is not None else ""
+    flat = ", all equal: z = 0" if line.flat and pool else ""
+    return f"{SYMBOLS.get(line.term, line.term)}: mean {line.mean:.3f}, sd {line.sd:.3f} ({where}{cut}{flat})"
+
+
+def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
+    """What somebody who reads this decision should know before drawing a conclusion from it."""
+    ranked = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
+    flat = {line.term for line in decision.normaliser_lines if line.flat}
+    found = []
+    if len(ranked) == 1:
+        found.append("A pool of one: there is nothing to rank, both z are 0 with the pool's normaliser.")
+    elif len(ranked) > 1 and "q" in flat:
+        found.append("All q in the pool are equal, so z_q = 0: the order is pure similarity.")
+    if len(ranked) > 1 and "similarity" in flat:
+        found.append("All similarities in the pool are equal, so z_sim = 0: the order is pure utility.")
+    if len(ranked) == 2 and decision.normaliser == "pool":
+        found.append("A pool of two: any two unequal values become z = ±1, so a difference of 0.001 looks like 2.")
+    if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
+        found.append(f"z was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
+    if decision.mode == "explore":
+        greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
+        found.append(
+            f"A random pick (ε = {decision.epsilon:g}, drawn {decision.draw:.3f}): greedy would take {greedy}."
+        )
+    if len(ranked) > decision.k2 > 0 and decision.mode == "greedy":
+        last, first_out = ranked[decision.k2 - 1], ranked[decision.k2]
+        if abs((last.score or 0.0) - (first_out.score or 0.0)) < NEAR_TIE:
+            found.append(
+                f"{memory_label(last.memory_id, run)} and {memory_label(first_out.memory_id, run)} tie at the cut: "
+                "the more similar, then the older memory goes first."
+            )
+    return found
+
+
+def setting_notes(settings: Mapping[str, Any]) -> list[str]:
+    """Settings that switch a part of the method off, in words."""
+    notes = []
+    if settings.get("weight") == 0:
+        notes.append("λ = 0: utility has no say, this is plain similarity search.")
+    if settings.get("weight") == 1:
+        notes.append("λ = 1: similarity only decides who is in the pool.")
+    if settings.get("k2") == 0:
+        notes.append("k2 = 0: no memory is ever given to the model.")
+    return notes
+
+
+def signed(value: float) -> str:
+    """Three decimals with the sign always shown, and never "−0.000"."""
+    text = f"{value:+.3f}"
+    return "+0.000" if text == "-0.000" else text.replace("-", "−")

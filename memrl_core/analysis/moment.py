@@ -1,0 +1,90 @@
+"""What there is to see of a run at one moment: at its live end, or as it was when an earlier step had ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memrl_core.agent import Episode
+from memrl_core.bank import MemoryBank
+from memrl_core.records import LedgerEvent, Memory, Phase, RunInfo, StepTrace, Utility
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A step of a run and what the run believed then.
+
+    `trace` is None before the first step; `next_phase` is the phase that runs next, None when the step has ended.
+    `utilities` maps every memory the run could see, oldest first, to its q and visits. `live` is False in a replay.
+    """
+
+    run: RunInfo
+    trace: StepTrace | None
+    next_phase: Phase | None
+    utilities: Mapping[str, Utility]
+    live: bool
+
+    def reached(self, phase: Phase) -> bool:
+        """Whether `phase` has run to its end."""
+        if self.trace is None:
+            return False
+        order = list(Phase)
+        return self.next_phase is None or order.index(phase) < order.index(self.next_phase)
+
+    @property
+    def moved(self) -> dict[str, float]:
+        """How far each q moved in this step."""
+        if self.trace is None or self.trace.update is None:
+            return {}
+        return {change.memory_id: change.after - change.before for change in self.trace.update.changes}
+
+    @property
+    def similarities(self) -> dict[str, float]:
+        """The cosine of every memory that phase A reports on."""
+        if self.trace is None or self.trace.recall is None:
+            return {}
+        return {seen.memory_id: seen.similarity for seen in (*self.trace.recall.pool, *self.trace.recall.left_out)}
+
+    @property
+    def pool(self) -> tuple[str, ...]:
+        """The ids that phase A recalled, most similar first."""
+        return (
+            ()
+            if self.trace is None or self.trace.recall is None
+            else tuple(m.memory_id for m in self.trace.recall.pool)
+        )
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The ids that were given to the model."""
+        return () if self.trace is None or self.trace.decision is None else self.trace.decision.selected
+
+
+def replayed(bank: MemoryBank, run: str, step: int) -> Moment:
+    """The moment when `step` had ended, as it was known then. Raises `InputError` when there is no such step."""
+    return Moment(bank.run(run), bank.trace(run, step), None, bank.utilities(run, as_of=step), live=False)
+
+
+def current(bank: MemoryBank, run: str, episode: Episode | None) -> Moment:
+    """The live end of a run: the step under way, else the one that ended last."""
+    info, utilities = bank.run(run), dict(bank.utilities(run))
+    last = bank.next_step(run) - 1
+    if episode is None or (episode.phase is None and episode.trace.step != last):
+        return Moment(info, bank.trace(run, last) if last else None, None, utilities, live=True)
+    if episode.phase is Phase.WRITE and episode.trace.update is not None:
+        # The step is stored as a whole when it ends; what it has moved so far is in its trace only.
+        utilities |= {c.memory_id: Utility(c.after, c.visits) for c in episode.trace.update.changes}
+    return Moment(info, episode.trace, episode.phase, utilities, live=True)
+
+
+def memories_of(bank: MemoryBank, moment: Moment) -> dict[str, Memory]:
+    """The text of every memory the run could see at this moment."""
+    return {memory_id: bank.memory(memory_id) for memory_id in moment.utilities}
+
+
+def later_rewards(bank: MemoryBank, trace: StepTrace) -> list[LedgerEvent]:
+    """The rewards that count for a finished step now, when they are others than those it ended with."""
+    if trace.reward is None:
+        return []
+    now = bank.effective_reward(trace.run, trace.step)
+    return [] if now == trace.reward.reward else bank.active_rewards(trace.run, trace.step, trace.id)

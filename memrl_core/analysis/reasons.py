@@ -1,0 +1,21 @@
+"""Why a candidate was, or was not, put before the model: a sentence with the numbers that decided."""
+
+from __future__ import annotations
+
+from memrl_core.records import Candidate, Decision, Reason, RecallRecord
+
+
+def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
+    """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B"."""
+    gate = f"δ = {recall.delta:.3f}"
+    unit = "intents" if recall.k1_counts == "intent" else "memories"
+    return {
+        Reason.TOP_K2: f"rank {candidate.rank_select} in phase B: within k2 = {decision.k2}",
+        Reason.RANDOM_EXPLORE: f"drawn at random (ε = {decision.epsilon:g})",
+        Reason.BELOW_DELTA: f"similarity {candidate.similarity:.3f} is not above {gate}"
+        if recall.strict
+        else f"similarity {candidate.similarity:.3f} is below {gate}",
+        Reason.BEYOND_K1: f"rank {candidate.rank_recall} by similarity: beyond the k1 = {recall.k1} {unit} recalled",
+        Reason.BEYOND_K2: f"rank {candidate.rank_select} in phase B: beyond k2 = {decision.k2}",
+        Reason.NOT_DRAWN: f"not drawn in the random pick (ε = {decision.epsilon:g})",
+    }[candidate.reason]

@@ -1,0 +1,187 @@
+"""The step under way of one run, moved on by clicks or in the background.
+
+A screen holds none of this: it asks for a move, then draws what is there. Work that takes longer than `PATIENCE` goes
+on in a thread, so that a screen can show progress and stop it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from memrl_core.agent import Agent, Episode
+from memrl_core.environments.tasks import check_intent
+from memrl_core.errors import InputError, MemRLError, StepError
+from memrl_core.records import LedgerEvent, Phase, Task
+
+PATIENCE = 0.25
+BUSY = "The agent is still working. Wait for it, or press Stop."
+UNEXPECTED = "Something unexpected went wrong ({error}). What was saved is safe; the step under way can be tried again."
+
+log = logging.getLogger(__name__)
+
+
+class LiveRun:
+    """One run that is being advanced: its agent, its tasks, the episode under way and the work in the background.
+
+    `episode` is the step under way or the one that ended last; `error` what stopped the last move; `streamed` the text
+    of the answer that is arriving; `done` of `total` the progress of several tasks.
+    """
+
+    def __init__(self, agent: Agent, tasks: Sequence[Task]) -> None:
+        self.agent = agent
+        self.tasks = tuple(tasks)
+        self.episode: Episode | None = None
+        self.error: MemRLError | None = None
+        self.streamed = ""
+        self.done = 0
+        self.total = 0
+        self._cancel = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether work goes on in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a step has begun and not ended."""
+        return self.episode is not None and self.episode.phase is not None
+
+    def next_task(self) -> tuple[Task, int] | None:
+        """The task after the newest step, with its epoch; None when the run has no list of tasks."""
+        if not self.tasks:
+            return None
+        position = self.agent.bank.next_step(self.agent.run_id) - 1
+        return self.tasks[position % len(self.tasks)], position // len(self.tasks) + 1
+
+    def begin(self, intent: str | None = None) -> None:
+        """Begin the next step: on the next task of the list, or on `intent` where the environment takes free text.
+
+        Raises `InputError` for an intent that cannot be used, `StepError` while a step is under way.
+        """
+        with self._lock:
+            self._must_be_idle()
+            if self.under_way:
+                raise StepError("Finish the step under way first.")
+            if intent is not None:
+                text = check_intent(intent)
+                number = self.agent.bank.next_step(self.agent.run_id)
+                task, epoch = Task(f"typed-{number}", text, self.agent.environment.name), 1
+            else:
+                following = self.next_task()
+                if following is None:
+                    raise InputError("This run has no list of tasks. Type what the agent should do.")
+                task, epoch = following
+            self.error = None
+            self.episode = self.agent.begin(task, epoch)
+
+    def step(self) -> None:
+        """Run the next phase (in GENERATE one turn); begins the next task when none is under way."""
+        if not self.under_way:
+            self.begin()
+            return
+        self._work(self._advance)
+
+    def finish(self) -> None:
+        """Run the phases that are left of this task; where a person gives the reward, stop before it."""
+        if not self.under_way:
+            self.begin()
+        self._work(self._finish)
+
+    def run_many(self, count: int) -> None:
+        """Run `count` tasks to their end, the one under way first."""
+        if count < 1:
+            raise InputError("Choose at least one task.")
+        self._work(lambda: self._run_many(count), total=count)
+
+    def stop(self) -> None:
+        """Ask the work in the background to end; an answer under way is kept and marked as stopped."""
+        self._cancel.set()
+
+    def keep_partial(self) -> None:
+        """Go on with what had arrived when the model failed."""
+        with self._lock:
+            self._must_be_idle()
+            if self.episode is None:
+                raise StepError("No step is under way.")
+            self.episode.keep_partial()
+            self.error = None
+
+    def drop(self) -> None:
+        """Forget the step under way; nothing of it was stored but rewards, which then do not count."""
+        with self._lock:
+            self._must_be_idle()
+            self.episode, self.error = None, None
+
+    def rate(self, value: float, rater: str, reason: str = "") -> LedgerEvent:
+        """A person's reward for the step under way, appended at once."""
+        with self._lock:
+            self._must_be_idle()
+            if self.episode is None:
+                raise StepError("No step is under way.")
+            return self.episode.rate(value, rater, reason)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the work in the background; True when it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.busy
+
+    def _must_be_idle(self) -> None:
+        if self.busy:
+            raise StepError(BUSY)
+
+    def _work(self, move: Callable[[], None], total: int = 0) -> None:
+        with self._lock:
+            self._must_be_idle()
+            self._cancel.clear()
+            self.error, self.streamed, self.done, self.total = None, "", 0, total
+            self._thread = threading.Thread(target=self._guarded, args=(move,), daemon=True, name="live run")
+            self._thread.start()
+        self.wait(PATIENCE)
+
+    def _guarded(self, move: Callable[[], None]) -> None:
+        try:
+            move()
+        except MemRLError as error:
+            self.error = error
+        except Exception as error:
+            log.exception("a step failed in an unexpected way")
+            self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
+
+    def _advance(self) -> None:
+        assert self.episode is not None
+        if self.episode.phase is Phase.GENERATE:
+            self.streamed = ""
+        self.episode.advance(self._on_text, self._cancel.is_set)
+
+    def _finish(self) -> None:
+        assert self.episode is not None
+        waits = self.agent.environment.reward_source == "person"
+        while self.episode.phase is not None and not (waits and self.episode.phase is Phase.REWARD):
+            self._advance()
+            if self._cancel.is_set():
+                return
+
+    def _run_many(self, count: int) -> None:
+        for _ in range(count):
+            if self._cancel.is_set():
+                return
+            if not self.under_way:
+                following = self.next_task()
+                if following is None:
+                    raise InputError("This run has no list of tasks: its steps begin with what you type.")
+                self.episode = self.agent.begin(*following)
+            assert self.episode is not None
+            while self.episode.phase is not None:
+                if self._cancel.is_set():
+                    return
+                self._advance()
+            self.done += 1
+
+    def _on_text(self, piece: str) -> None:
+        self.streamed += piece

@@ -1,0 +1,101 @@
+"""The arithmetic of a decision in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
+from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.analysis.reversals import reversals
+from memrl_core.records import Decision, Recalled, RecallRecord, StepTrace, Task, ValueChange
+from memrl_core.retrieval import select
+from memrl_core.settings import MemRLSettings
+
+
+def a_decision(pool: list[tuple[float, float]], **settings: object) -> tuple[RecallRecord, Decision]:
+    chosen = MemRLSettings.of(settings)
+    members = tuple(Recalled(f"r-{i + 1:04d}", s, i + 1, None) for i, (s, _) in enumerate(pool))
+    found = RecallRecord(chosen.k1, "record", chosen.delta, True, len(pool), members, ())
+    decision = select(
+        found,
+        np.array([q for _, q in pool], dtype=float),
+        np.zeros(len(pool), dtype=np.int64),
+        k2=chosen.k2,
+        weight=chosen.weight,
+        normaliser=chosen.normaliser,
+        fixed_mean=chosen.fixed_mean,
+        fixed_sd=chosen.fixed_sd,
+        epsilon=chosen.epsilon,
+        seed=0,
+    )
+    return found, decision
+
+
+def test_the_formula_holds_this_candidates_numbers() -> None:
+    _, decision = a_decision([(0.9, -1.0), (0.7, 1.0)])
+    assert score_formula(decision.candidates[0], "r") == "score(#1) = 0.5 × (+1.000) + 0.5 × (−1.000) = +0.000"
+
+
+def test_the_normaliser_line_tells_mean_sd_and_where_they_come_from() -> None:
+    _, decision = a_decision([(0.9, 0.0), (0.7, 1.0)], normaliser="fixed", fixed_mean=0.3, fixed_sd=0.1)
+    assert normaliser_line(decision) == (
+        "z_sim: mean 0.300, sd 0.100 (fixed, from the settings, cut at ±3) · "
+        "z_q: mean 0.500, sd 0.500 (this pool, n = 2, cut at ±3)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "settings", "says"),
+    [
+        ([(0.9, 0.0)], {}, "pool of one"),
+        ([(0.9, 0.5), (0.8, 0.5), (0.7, 0.5)], {}, "pure similarity"),
+        ([(0.8, 0.1), (0.8, 0.5), (0.8, 0.9)], {}, "pure utility"),
+        ([(0.9, 0.1), (0.8, 0.5)], {}, "looks like 2"),
+        ([(0.9, 0.1), (0.5, 0.5), (0.4, 0.2)], {"normaliser": "fixed", "fixed_sd": 0.01}, "cut at ±3"),
+        ([(0.9, 0.1), (0.5, 0.5), (0.4, 0.2)], {"epsilon": 1.0, "k2": 1}, "random pick"),
+        ([(0.8, 0.4), (0.8, 0.4), (0.1, -1.0)], {"k2": 1}, "tie at the cut"),
+    ],
+)
+def test_what_to_be_careful_about_is_said(
+    pool: list[tuple[float, float]], settings: dict[str, object], says: str
+) -> None:
+    assert any(says in sentence for sentence in warnings(*a_decision(pool, **settings), "r"))
+
+
+def test_an_ordinary_pool_needs_no_warning() -> None:
+    assert warnings(*a_decision([(0.9, 0.1), (0.7, 0.5), (0.6, -0.2), (0.5, 0.3)], k2=2), "r") == []
+
+
+def test_every_reason_has_a_sentence_with_its_numbers() -> None:
+    found, decision = a_decision([(0.9, 0.1), (0.7, 0.5), (0.6, -0.2)], k2=1)
+    said = [reason_sentence(candidate, found, decision) for candidate in decision.candidates]
+    assert said[0] == "rank 1 in phase B: within k2 = 1"
+    assert said[1] == "rank 2 in phase B: beyond k2 = 1"
+
+
+def test_an_update_is_told_with_its_numbers() -> None:
+    change = ValueChange("r-0004", -0.3, 0.09, 2, 1.0, 0.3)
+    assert update_formula(change, "r") == "q(#4) = −0.300 + 0.3 × (+1.000 − (−0.300)) = +0.090"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0, "+0.000"), (-0.0001, "+0.000"), (-0.5, "−0.500"), (1.25, "+1.250")])
+def test_numbers_show_their_sign(value: float, text: str) -> None:
+    assert signed(value) == text
+
+
+def test_a_switched_off_part_is_noted() -> None:
+    assert "plain similarity" in setting_notes({"weight": 0, "k2": 3})[0]
+    assert setting_notes(MemRLSettings().model_dump()) == []
+
+
+def test_a_reversal_is_a_poor_similar_memory_overtaken_by_a_good_one() -> None:
+    found, decision = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.8)
+    trace = StepTrace(
+        "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=found,
+        decision=decision,
+    )  # fmt: skip
+    (reversal,) = reversals([trace])
+    assert (reversal.step, reversal.overtaken.memory_id, reversal.overtaking.memory_id) == (9, "r-0001", "r-0002")
+    _, by_similarity = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.0)
+    assert reversals([StepTrace("x", "r", 9, 1, trace.task, "memrl", trace.settings, "", decision=by_similarity)]) == []

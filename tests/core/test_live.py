@@ -1,0 +1,175 @@
+"""A run that is moved on by clicks and in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError, ModelInterrupted, StepError
+from memrl_core.live import LiveRun
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.records import Message, Phase, Reply
+from tests.builders import an_agent
+
+
+class SlowModel:
+    """Answers when it is let go, or stops when it is told to."""
+
+    name, simulated = "slow", True
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.go = threading.Event()
+
+    def chat(self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None) -> Reply:
+        if on_text:
+            on_text("> look")
+        self.asked.set()
+        while not self.go.wait(0.01):
+            if cancelled and cancelled():
+                return Reply("> look", stopped=True)
+        return Reply("> look")
+
+
+class BreakingModel(SimulatedModel):
+    """Breaks off at its first answer, then works."""
+
+    broken = False
+
+    def chat(self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None) -> Reply:
+        if not self.broken:
+            self.broken = True
+            raise ModelInterrupted("The connection broke.", "half an ans")
+        return super().chat(messages, options, on_text, cancelled)
+
+
+def a_live_run(path: Path, model: Any = None, environment: str = "household", tasks: int = 4) -> LiveRun:
+    listed = sample_tasks("household-train")[:tasks] if environment == "household" else []
+    return LiveRun(an_agent(path, model, environment), listed)
+
+
+def test_steps_go_phase_by_phase_to_a_stored_step(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank")
+    seen = []
+    live.step()
+    while live.under_way:
+        assert live.episode is not None
+        seen.append(live.episode.phase)
+        live.step()
+        assert live.wait(10)
+    assert list(dict.fromkeys(seen)) == list(Phase)
+    assert live.agent.bank.next_step("r") == 2
+
+
+def test_the_list_of_tasks_begins_again_with_the_next_epoch(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", tasks=2)
+    live.run_many(3)
+    assert live.wait(20)
+    following = live.next_task()
+    assert following is not None
+    assert (following[0].id, following[1]) == ("train-002", 2)
+
+
+def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank")
+    live.run_many(500)
+    while live.done < 2:
+        assert live.busy
+    live.stop()
+    assert live.wait(10)
+    assert live.error is None
+    assert len(live.agent.bank.step_rows("r")) == live.done < 500
+
+
+def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) -> None:
+    model = SlowModel()
+    live = a_live_run(tmp_path / "bank", model)
+    live.run_many(1)
+    assert model.asked.wait(10)
+    assert live.streamed == "> look"
+    live.stop()
+    assert live.wait(10)
+    live.finish()
+    assert live.wait(10)
+    trace = live.agent.bank.trace("r", 1)
+    assert trace.generate is not None and trace.reward is not None
+    assert trace.generate.turns[-1].reply.stopped
+    assert trace.reward.reward is None
+
+
+def test_no_second_move_while_the_agent_works(tmp_path: Path) -> None:
+    model = SlowModel()
+    live = a_live_run(tmp_path / "bank", model)
+    live.run_many(1)
+    assert model.asked.wait(10)
+    with pytest.raises(StepError, match="still working"):
+        live.step()
+    live.stop()
+    assert live.wait(10)
+
+
+def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", BreakingModel())
+    live.finish()
+    assert live.wait(10)
+    assert isinstance(live.error, ModelInterrupted)
+    assert live.episode is not None and live.episode.phase is Phase.GENERATE
+    live.keep_partial()
+    assert live.error is None
+    assert live.episode.trace.generate is not None
+    assert live.episode.trace.generate.turns[-1].reply.text == "half an ans"
+    live.drop()
+    live.finish()
+    assert live.wait(10)
+    assert live.agent.bank.next_step("r") == 2
+
+
+def test_a_typed_task_waits_for_a_persons_reward(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    live.begin("What is a hash table?")
+    live.finish()
+    assert live.wait(10)
+    assert live.episode is not None and live.episode.phase is Phase.REWARD
+    live.rate(1.0, "ann")
+    live.step()
+    assert live.wait(10)
+    assert live.episode.trace.reward is not None
+    assert (live.episode.trace.reward.reward, live.episode.trace.reward.rater) == (1.0, "ann")
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "   \n", "\x00\x1b", "…?!", "x" * 100_000], ids=["", "blank", "ctl", "dots", "100k"]
+)
+def test_an_intent_that_cannot_be_used_is_refused_and_nothing_begins(tmp_path: Path, typed: str) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    with pytest.raises(InputError, match="nothing was started"):
+        live.begin(typed)
+    assert not live.under_way
+
+
+def test_a_run_without_tasks_asks_for_one(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    with pytest.raises(InputError, match="Type what"):
+        live.step()
+
+
+def test_an_unexpected_failure_is_a_sentence_and_the_step_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = a_live_run(tmp_path / "bank")
+    live.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(live.agent.embedder, "embed", lambda texts: 1 / 0)
+        live.step()
+        assert live.wait(10)
+    assert isinstance(live.error, StepError)
+    assert "ZeroDivisionError" in str(live.error) and "safe" in str(live.error)
+    live.finish()
+    assert live.wait(10)
+    assert live.error is None
+    assert live.agent.bank.next_step("r") == 2

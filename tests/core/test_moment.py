@@ -1,0 +1,94 @@
+"""What a screen shows: the live end of a run, and the same numbers when it is replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memrl_core.analysis.catalogue import catalogue, matching
+from memrl_core.analysis.moment import current, later_rewards, memories_of, replayed
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.records import Phase
+from tests.builders import an_agent
+
+
+def test_a_replay_shows_the_numbers_that_were_live(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    live = []
+    for task in sample_tasks("household-train")[:10]:
+        episode = agent.begin(task)
+        episode.finish()
+        live.append(current(agent.bank, "r", episode))
+    for step, moment in enumerate(live, start=1):
+        again = replayed(agent.bank, "r", step)
+        assert again.trace == moment.trace
+        assert dict(again.utilities) == dict(moment.utilities)
+        assert (again.moved, again.pool, again.selected) == (moment.moved, moment.pool, moment.selected)
+
+
+def test_what_has_moved_is_seen_before_the_step_is_stored(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    tasks = sample_tasks("household-train")[:8]
+    list(agent.run(tasks))
+    episode = agent.begin(tasks[0])
+    while episode.phase is not Phase.WRITE:
+        episode.advance()
+    moment = current(agent.bank, "r", episode)
+    assert moment.moved
+    assert episode.trace.update is not None
+    for change in episode.trace.update.changes:
+        assert moment.utilities[change.memory_id].q == change.after
+        assert agent.bank.utilities("r")[change.memory_id].q == change.before
+
+
+def test_phases_are_reached_in_order(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    episode = agent.begin(sample_tasks("household-train")[0])
+    assert not any(current(agent.bank, "r", episode).reached(phase) for phase in Phase)
+    episode.advance()
+    episode.advance()
+    moment = current(agent.bank, "r", episode)
+    assert [phase for phase in Phase if moment.reached(phase)] == [Phase.EMBED, Phase.RECALL]
+
+
+def test_before_the_first_step_there_is_nothing_to_see(tmp_path: Path) -> None:
+    moment = current(an_agent(tmp_path / "bank").bank, "r", None)
+    assert (moment.trace, moment.pool, moment.selected, moment.moved) == (None, (), (), {})
+
+
+def test_a_step_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no step 3"):
+        replayed(an_agent(tmp_path / "bank").bank, "r", 3)
+
+
+def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    traces = list(agent.run(sample_tasks("household-train")[:8]))
+    rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
+    before = dict(replayed(agent.bank, "r", rated.step).utilities)
+    assert later_rewards(agent.bank, rated) == []
+    preview = agent.bank.preview_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
+    event = agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
+    assert later_rewards(agent.bank, rated) == [event]
+    assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
+    now = agent.bank.utilities("r")
+    assert {memory_id: then for memory_id, (_, then) in preview.items()} == {i: now[i].q for i in preview}
+
+
+def test_memories_are_found_by_words_outcome_and_q(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    list(agent.run(sample_tasks("household-train")[:12]))
+    moment = current(agent.bank, "r", None)
+    memories = memories_of(agent.bank, moment)
+    rows = catalogue(moment, memories)
+    assert list(rows["id"]) == list(reversed(moment.utilities))
+    found = matching(rows, "MUGS shelf")
+    assert set(found["id"]) == {
+        i for i, m in memories.items() if all(w in f"{m.intent} {m.experience}".lower() for w in ("mugs", "shelf"))
+    }
+    assert len(found) > 0
+    assert set(matching(rows, outcomes=["failure"])["outcome"]) == {"failure"}
+    assert matching(rows, q=(5.0, 6.0)).empty
+    assert matching(rows, "(unclosed [regex").empty
