@@ -59,6 +59,8 @@ PHRASES = {
 }
 TREATMENT = {"examine": "light", "clean": "clean", "heat": "heat", "cool": "cool"}
 
+DEMO = slice(16, 24)
+
 
 def household_tasks(count: int, seed: int, prefix: str, unlike: set[str] | None = None) -> list[dict[str, Any]]:
     """`count` tasks, families in turn and then shuffled; no intent stands twice or is in `unlike`."""
@@ -97,12 +99,12 @@ def _place(rng: np.random.Generator, thing: str) -> str:
 
 
 def main() -> None:
-    """Write both sets beside this file."""
+    """Write the sets beside this file; the demo's tasks are a slice of the training set."""
     folder = Path(__file__).parent / "tasks"
     folder.mkdir(exist_ok=True)
     train = household_tasks(240, seed=7, prefix="train")
     heldout = household_tasks(60, seed=8, prefix="heldout", unlike={task["intent"] for task in train})
-    for name, tasks in (("household-train", train), ("household-heldout", heldout)):
+    for name, tasks in (("household-train", train), ("household-heldout", heldout), ("household-demo", train[DEMO])):
         lines = [json.dumps(task, ensure_ascii=False) for task in tasks]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.records import Phase, StepTrace
 
@@ -88,7 +89,7 @@ def _reward(trace: StepTrace) -> str:
     if record.reward is None:
         return "no reward was given"
     who = "the environment" if record.source == "environment" else record.rater or "a person"
-    return f"{record.reward:+.3f} from {who}: {shortened(record.verdict, 60)}"
+    return f"{signed(record.reward)} from {who}: {shortened(record.verdict, 60)}"
 
 
 def _update(trace: StepTrace) -> str:
@@ -97,7 +98,7 @@ def _update(trace: StepTrace) -> str:
     if not trace.update.changes:
         return "no q moved"
     return ", ".join(
-        f"{memory_label(c.memory_id, trace.run)} {c.before:+.3f} → {c.after:+.3f}" for c in trace.update.changes
+        f"{memory_label(c.memory_id, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in trace.update.changes
     )
 
 
@@ -107,4 +108,4 @@ def _write(trace: StepTrace) -> str:
     operation = trace.write.operations[0]
     if operation.op == "NOOP":
         return f"nothing written: the same as {memory_label(operation.duplicate_of or '', trace.run)}"
-    return f"{memory_label(operation.memory_id, trace.run)} written as {operation.outcome}, q {operation.q0:+.3f}"
+    return f"{memory_label(operation.memory_id, trace.run)} written as {operation.outcome}, q {signed(operation.q0)}"

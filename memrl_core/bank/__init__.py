@@ -1,5 +1,5 @@
 """Memories, traces and the ledger in one LanceDB database."""
 
-from memrl_core.bank.bank import EmbedderIdentity, MemoryBank, StepRow
+from memrl_core.bank.bank import EmbedderIdentity, Layout, MemoryBank, StepRow
 
-__all__ = ["EmbedderIdentity", "MemoryBank", "StepRow"]
+__all__ = ["EmbedderIdentity", "Layout", "MemoryBank", "StepRow"]

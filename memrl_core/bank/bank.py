@@ -499,6 +499,11 @@ class MemoryBank:
                 return list(self._memories.values())
             return [self._memories[memory_id] for memory_id in self._live(run).utilities]
 
+    def memory_ids(self) -> list[str]:
+        """The ids of all memories, oldest first."""
+        with self._lock:
+            return list(self._memories)
+
     def step_rows(self, run: str) -> list[StepRow]:
         """The finished steps of a run in short."""
         with self._lock:
@@ -533,6 +538,10 @@ class MemoryBank:
             return sorted({event.step for event in events if event.step_id and event.step_id not in self._steps})
 
     # --- map layouts --------------------------------------------------------------------------------------------------
+
+    def layout_rows(self) -> int:
+        """How many places were ever stored: changes whenever `layout` may."""
+        return self._store.count("layouts")
 
     def layout(self) -> Layout | None:
         """The newest frozen coordinates."""

@@ -1,0 +1,32 @@
+"""MemRL Inspector: `memrl app`, or `streamlit run app.py`."""
+
+import logging
+
+import streamlit as st
+
+from memrl_core.errors import MemRLError
+from pages.shared import entry
+from pages.shared.text import literal
+
+st.set_page_config(page_title="MemRL Inspector", layout="wide")
+st.html(entry.STYLE)
+st.session_state[entry.SEEN] = True
+
+page = entry.navigation()
+if failure := st.session_state.pop("failure", None):
+    st.error(literal(failure), icon=":material/error:")
+try:
+    page.run()
+except MemRLError as error:
+    st.error(literal(str(error)), icon=":material/error:")
+    if st.button("Leave this bank and open the demo", key="leave"):
+        st.session_state.pop("place", None)
+        st.query_params.clear()
+        st.switch_page("pages/home.py")
+except Exception as error:
+    logging.getLogger(__name__).exception("a page failed")
+    st.error(
+        f"This page could not be drawn ({type(error).__name__}). Nothing that was saved is lost. Reload the page; if "
+        "it stays, run memrl doctor in a terminal: the log there says more.",
+        icon=":material/error:",
+    )

@@ -1,0 +1,94 @@
+"""The banks in a folder of this machine: list, copy and delete them whole."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from memrl_core.bank.store import is_local
+from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
+
+LONGEST_NAME = 60
+MARK = "meta.lance"
+
+
+@dataclass(frozen=True, slots=True)
+class BankSummary:
+    """A bank in a folder: its name there, and its path."""
+
+    name: str
+    path: str
+
+
+def is_bank(path: Path) -> bool:
+    """Whether a folder looks like a bank; nothing is opened."""
+    return (path / MARK).is_dir()
+
+
+def list_banks(folder: Path) -> list[BankSummary]:
+    """The banks directly in `folder`, by name; what begins with a dot is not listed."""
+    found = [path for path in folder.iterdir() if not path.name.startswith(".") and is_bank(path)]
+    return [BankSummary(path.name, str(path)) for path in sorted(found)]
+
+
+def valid_name(name: str) -> str:
+    """`name` as the name of a folder. Raises `InputError` when it cannot be one."""
+    text = name.strip()
+    odd = any(not (c.isascii() and (c.isalnum() or c in "-_.")) for c in text)
+    if not text or len(text) > LONGEST_NAME or text.startswith(".") or odd:
+        raise InputError(
+            f"A bank's name has 1 to {LONGEST_NAME} letters, digits, “-”, “_” or “.” and does not begin with a dot. "
+            "Nothing was changed; choose another name."
+        )
+    return text
+
+
+def copy_bank(source: str | Path, target: Path) -> None:
+    """Copy a local bank whole; a copy that is cut short never stands at `target`.
+
+    Raises `BankMissing`, `NotABank`, `InputError` for a bank that is not on this machine, `BankFull`, `BankReadOnly`.
+    """
+    if not is_local(str(source)):
+        raise InputError("Only banks on this machine can be copied here. Nothing was changed.")
+    if not Path(source).exists():
+        raise BankMissing(f"There is no bank at {source}. Nothing was copied.")
+    if not is_bank(Path(source)):
+        raise NotABank(f"The folder {source} holds no bank. Nothing was copied.")
+    if target.exists():
+        raise NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
+    draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        with _sentences(target):
+            shutil.copytree(source, draft)
+            draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def delete_bank(path: Path) -> None:
+    """Delete a local bank; it is gone from the folder before its files are. Raises `NotABank`, `BankReadOnly`."""
+    if not is_bank(path):
+        raise NotABank(f"There is no bank at {path}. Nothing was deleted.")
+    doomed = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    with _sentences(path):
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+@contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, shutil.Error) as error:
+        text = str(error)
+        full = (errno.ENOSPC, errno.EDQUOT)
+        if getattr(error, "errno", None) in full or any(f"[Errno {number}]" in text for number in full):
+            raise BankFull(f"The disk is full: {path} could not be written. Free some space and try again.") from error
+        raise BankReadOnly(
+            f"{path} cannot be changed ({text[:200]}). Make the folder writable and try again."
+        ) from error

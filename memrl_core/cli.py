@@ -1,0 +1,232 @@
+"""`memrl`: the same agent, banks and checks as the app, in a terminal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from memrl_core import __version__, terminal, workspace
+from memrl_core.analysis.summary import by_epoch
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from memrl_core.errors import BankMissing, InputError, MemRLError, SettingsError
+from memrl_core.models.ollama_status import ollama_status
+from memrl_core.records import StepTrace
+from memrl_core.settings import MemRLSettings
+
+app = typer.Typer(
+    help="Step a memory-based agent through its tasks, and look at every decision it made.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or any LanceDB URI.")]
+LOCALHOST = "127.0.0.1"
+
+
+def app_file() -> Path:
+    """The app's main script: beside the core in a checkout, in `memrl_inspector` when installed.
+
+    Raises `InputError` when it is in neither place.
+    """
+    root = Path(__file__).resolve().parent.parent
+    for candidate in (root / "app.py", root / "memrl_inspector" / "app.py"):
+        if candidate.is_file() and (candidate.parent / "pages").is_dir():
+            return candidate
+    raise InputError("The app's pages are not part of this installation. Install the package memrl-inspector again.")
+
+
+@app.command("app")
+def serve(
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
+    headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
+    address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
+) -> None:
+    """Start the app in the browser."""
+    if address != LOCALHOST:
+        console.print(
+            f"Listening on {escape(address)}: anyone who can reach this address can read and change the banks.",
+            style="bold yellow",
+        )
+    command = [sys.executable, "-m", "streamlit", "run", str(app_file())]
+    command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
+    raise typer.Exit(_served(command))
+
+
+def _served(command: list[str]) -> int:
+    """Run the server until it ends; Ctrl-C and a termination end it too."""
+    with subprocess.Popen(command) as server:
+
+        def end(signum: int, frame: FrameType | None) -> None:
+            server.terminate()
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        status = server.wait()
+    return 0 if status in (0, -signal.SIGTERM, -signal.SIGINT) else status
+
+
+@app.command()
+def run(
+    bank: BankOption,
+    env: Annotated[str, typer.Option(help="Environment: household or conversation.")] = "household",
+    tasks: Annotated[int, typer.Option(help="How many tasks of the set; 0 takes all.", min=0)] = 0,
+    task_set: Annotated[str, typer.Option("--set", help="Name of the set of tasks.")] = "",
+    epochs: Annotated[int, typer.Option(help="How many times through the tasks.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
+    embedder: Annotated[
+        str, typer.Option(help="hashing, or the name of an Ollama embedding model (new banks only).")
+    ] = workspace.EMBEDDED_EMBEDDER,
+    settings: Annotated[
+        list[str] | None, typer.Option("--setting", help="A setting of the policy, such as weight=0.5; repeatable.")
+    ] = None,
+    name: Annotated[str, typer.Option("--run", help="Name of the new run.")] = "",
+    base: Annotated[str, typer.Option("--base", help="Start from what this run of the bank knows.")] = "",
+    shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
+    batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
+) -> None:
+    """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
+    preferences = workspace.load_preferences()
+    chosen = MemRLSettings.of(_pairs(settings or []))
+    sets = workspace.TASK_SETS.get(env, ())
+    task_set = task_set or (sets[0] if sets else "")
+    with _opened(bank, embedder, preferences) as memory:
+        info = workspace.start_run(
+            memory,
+            environment=env,
+            tasks=task_set,
+            task_count=tasks,
+            settings=chosen,
+            seed=seed,
+            model=model,
+            base=base or None,
+            run=name or None,
+            environment_options={"shift_at": shift_at} if shift_at else None,
+        )
+        live = workspace.live_run(memory, info.id, preferences)
+        total = len(live.tasks) * epochs
+        console.print(terminal.run_header(info, total))
+        stop = _CtrlC()
+        done: list[StepTrace] = []
+        with memory.batch(batch), _progress() as progress, stop:
+            bar = progress.add_task("steps", total=total)
+            for trace in live.agent.run(live.tasks, epochs, cancelled=stop.asked):
+                done.append(trace)
+                progress.advance(bar)
+        console.print(terminal.epoch_table(by_epoch(done), info))
+        if stop.pressed:
+            console.print(f"Cancelled after {len(done)} of {total} steps; they are kept in run {escape(info.id)}.")
+            raise typer.Exit(130)
+        console.print(f"Saved {len(done)} steps as run {escape(info.id)} in {escape(bank)}.")
+
+
+@app.command()
+def show(
+    step: Annotated[int, typer.Argument(help="Number of the step.", min=1)],
+    bank: BankOption = "",
+    run_id: Annotated[str, typer.Option("--run", help="The run; the newest when left out.")] = "",
+) -> None:
+    """Print one step: what was recalled, why it was selected, and which q-values moved."""
+    with MemoryBank.open(bank or str(workspace.demo_bank())) as memory:
+        runs = memory.runs()
+        if not runs:
+            raise InputError("This bank has no run yet. Start one with `memrl run`.")
+        trace = memory.trace(run_id or runs[-1].id, step)
+        for part in terminal.step_parts(trace, {i: memory.memory(i) for i in terminal.memories_in(trace)}):
+            console.print(part)
+
+
+@app.command()
+def doctor(bank: BankOption = "") -> None:
+    """Check Ollama, the embedder and a bank; every problem comes with its remedy."""
+    preferences = workspace.load_preferences()
+    uri = bank or str(workspace.demo_bank())
+    rows = terminal.doctor_rows(ollama_status(preferences.ollama_address), preferences, check(uri))
+    console.print(terminal.doctor_table(rows, uri))
+    if any(row.level == "broken" for row in rows):
+        raise typer.Exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def version(show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Shared by all commands."""
+    if show_version:
+        console.print(__version__)
+        raise typer.Exit
+
+
+class _CtrlC:
+    """Within it the first Ctrl-C is noted instead of raised; the second ends the program."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def asked(self) -> bool:
+        return self.pressed
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(self, *failure: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+
+def _opened(uri: str, embedder_name: str, preferences: workspace.Preferences) -> MemoryBank:
+    """The bank at `uri` with its own embedder; a new one with the named embedder when nothing is there."""
+    try:
+        memory = MemoryBank.open(uri)
+    except BankMissing:
+        embedder = workspace.make_embedder(embedder_name, preferences)
+        return MemoryBank.create(uri, embedder.name, embedder.dimension)
+    return memory
+
+
+def _pairs(settings: list[str]) -> dict[str, Any]:
+    pairs = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise SettingsError(f"“{setting}” is not a setting: write it as name=value, such as weight=0.5.")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def main() -> None:
+    """Run the command; a failure that a person can act on is one sentence and exit code 2."""
+    try:
+        app()
+    except MemRLError as error:
+        Console(stderr=True).print(escape(str(error)), style="red")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""The map of a memory: where each memory lies, what it is worth, and what this step did with it.
+
+Position is frozen and never encodes q; colour does, on a fixed scale, and the shape shows its sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.palette import QUERY, RING, q_colorscale, q_range, q_symbol
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+from memrl_core.records import Memory, Utility
+
+ColourBy = Literal["q", "Δq", "similarity", "visits", "age", "outcome"]
+Labels = Literal["off", "chosen", "all"]
+OUTCOMES = {"failure": 0.0, "unrated": 0.5, "success": 1.0}
+SVG_POINTS = 3000
+LABELLED_POINTS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class MapScene:
+    """What is on the map at one moment.
+
+    `places` maps every visible memory to (x, y); `utilities` to what the run believes of it; `similarities` to the
+    cosine with this step's query, where phase A measured it. `query` is where the query lies, None when there is none.
+    `moved` maps a memory to how far its q has just moved; `provisional` are places not yet frozen; `focus` is the
+    memory whose detail is open. `layout_id` names the frozen layout: zoom is kept as long as it stays the same.
+    """
+
+    run: str
+    layout_id: str
+    places: Mapping[str, tuple[float, float]]
+    memories: Mapping[str, Memory]
+    utilities: Mapping[str, Utility]
+    settings: Mapping[str, Any]
+    similarities: Mapping[str, float] = field(default_factory=dict)
+    query: tuple[float, float] | None = None
+    pool: Sequence[str] = ()
+    selected: Sequence[str] = ()
+    moved: Mapping[str, float] = field(default_factory=dict)
+    provisional: frozenset[str] = frozenset()
+    focus: str | None = None
+
+
+def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chosen", lifted: bool = False) -> Picture:
+    """The scene as a figure in two dimensions, or `lifted` into a third whose height is q."""
+    draw = _Pen(scene, lifted)
+    figure = go.Figure()
+    figure.add_trace(draw.points(colour, labels))
+    pool_only = [memory_id for memory_id in scene.pool if memory_id not in set(scene.selected)]
+    figure.add_trace(draw.rings("in the pool", pool_only, size=17, width=1.5, named=False))
+    figure.add_trace(draw.rings("given to the model", scene.selected, size=20, width=4, named=labels != "off"))
+    figure.add_trace(draw.halos())
+    figure.add_trace(draw.focus())
+    figure.add_trace(draw.query())
+    _lay_out(figure, scene, lifted)
+    return Picture(figure, _table(scene), _title(scene), _alt(scene, colour, lifted))
+
+
+class _Pen:
+    """Makes the traces of one scene, flat or lifted."""
+
+    def __init__(self, scene: MapScene, lifted: bool) -> None:
+        self.scene = scene
+        self.lifted = lifted
+        self.ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+        self.low, self.middle, self.high = q_range(scene.settings)
+
+    def points(self, colour: ColourBy, labels: Labels) -> Any:
+        scene = self.scene
+        values, marker = self._colours(colour)
+        marker |= {
+            "size": 6 if self.lifted else 11,
+            "line": {"width": 1, "color": "rgba(128,128,128,0.8)"},
+            "opacity": 1.0 if self.lifted else [0.55 if i in scene.provisional else 1.0 for i in self.ids],
+        }
+        if not self.lifted:
+            marker["symbol"] = [q_symbol(self._q(i), self.middle, scene.utilities[i].visits) for i in self.ids]
+        every = labels == "all" and len(self.ids) <= LABELLED_POINTS
+        shown = [memory_label(i, scene.run) if every and i not in scene.selected else "" for i in self.ids]
+        return self._trace(
+            self.ids,
+            "memories",
+            mode="markers+text" if every else "markers",
+            marker={**marker, "color": values},
+            text=shown,
+            textposition="bottom center",
+            customdata=[self._card(i) for i in self.ids],
+            hovertemplate=(
+                "<b>%{customdata[1]}</b> q %{customdata[2]} · %{customdata[3]} uses<br>%{customdata[4]}"
+                "<br>%{customdata[5]}<extra></extra>"
+            ),
+        )
+
+    def rings(self, name: str, ids: Sequence[str], size: int, width: float, named: bool) -> Any:
+        symbol = "circle-open"
+        here = [i for i in ids if i in self.scene.places]
+        marker = {"symbol": symbol, "size": size / 2 if self.lifted else size, "color": RING}
+        return self._trace(
+            here,
+            name,
+            mode="markers+text" if named else "markers",
+            marker={**marker, "line": {"width": width, "color": RING}},
+            text=[memory_label(i, self.scene.run) for i in here] if named else None,
+            textposition="bottom center",
+            hoverinfo="skip",
+        )
+
+    def halos(self) -> Any:
+        moved = {i: d for i, d in self.scene.moved.items() if i in self.scene.places}
+        widths = [3 + 8 * abs(d) / (self.high - self.low) for d in moved.values()]
+        marker = {
+            "symbol": "circle-open",
+            "size": 14 if self.lifted else 30,
+            "color": [self._sign_colour(d) for d in moved.values()],
+            "line": {"width": widths if not self.lifted else 3},
+        }
+        return self._trace(
+            list(moved),
+            "q just moved",
+            mode="markers+text",
+            marker=marker,
+            text=[signed(d) for d in moved.values()],
+            textposition="top center",
+            hoverinfo="skip",
+        )
+
+    def focus(self) -> Any:
+        focus = self.scene.focus
+        here = [focus] if focus is not None and focus in self.scene.places else []
+        marker = {"symbol": "square-open", "size": 14 if self.lifted else 28, "color": RING, "line": {"width": 2}}
+        return self._trace(here, "opened below", mode="markers", marker=marker, hoverinfo="skip")
+
+    def query(self) -> Any:
+        at = [self.scene.query] if self.scene.query is not None else []
+        symbol = "diamond" if self.lifted else "star"
+        marker = {"symbol": symbol, "size": 9 if self.lifted else 19, "color": QUERY, "line": {"width": 1.5}}
+        height = {"z": [self.middle] * len(at)} if self.lifted else {}
+        return self._kind()(
+            x=[x for x, _ in at],
+            y=[y for _, y in at],
+            **height,
+            name="this task",
+            mode="markers+text",
+            marker={**marker, "line": {"width": 1.5, "color": RING}},
+            text=["this task"] * len(at),
+            textposition="top center",
+            hoverinfo="skip",
+        )
+
+    def _trace(self, ids: Sequence[str], name: str, **look: Any) -> Any:
+        height = {"z": [self._q(i) for i in ids]} if self.lifted else {}
+        return self._kind()(
+            x=[self.scene.places[i][0] for i in ids],
+            y=[self.scene.places[i][1] for i in ids],
+            **height,
+            name=name,
+            **look,
+        )
+
+    def _kind(self) -> Any:
+        if self.lifted:
+            return go.Scatter3d
+        return go.Scatter if len(self.ids) <= SVG_POINTS else go.Scattergl
+
+    def _q(self, memory_id: str) -> float:
+        known = self.scene.utilities.get(memory_id)
+        return self.middle if known is None else known.q
+
+    def _sign_colour(self, change: float) -> str:
+        scale = q_colorscale()
+        return str(scale[-2][1] if change > 0 else scale[1][1])
+
+    def _colours(self, colour: ColourBy) -> tuple[list[float | None], dict[str, Any]]:
+        scene = self.scene
+        span = self.high - self.low
+        values: list[float | None]
+        if colour == "q":
+            values = [self._q(i) for i in self.ids]
+            scale: dict[str, Any] = {"colorscale": q_colorscale(), "cmin": self.low, "cmax": self.high}
+        elif colour == "Δq":
+            values = [scene.moved.get(i, 0.0) for i in self.ids]
+            scale = {"colorscale": q_colorscale(), "cmin": -span / 2, "cmax": span / 2}
+        elif colour == "similarity":
+            values = [scene.similarities.get(i) for i in self.ids]
+            scale = {"colorscale": "Viridis", "cmin": 0, "cmax": 1}
+        elif colour == "visits":
+            values = [scene.utilities[i].visits for i in self.ids]
+            scale = {"colorscale": "Viridis", "cmin": 0}
+        elif colour == "age":
+            values = [scene.memories[i].step for i in self.ids]
+            scale = {"colorscale": "Viridis"}
+        else:
+            values = [OUTCOMES[scene.memories[i].outcome] for i in self.ids]
+            ticks = {"tickvals": list(OUTCOMES.values()), "ticktext": list(OUTCOMES)}
+            scale = {"colorscale": q_colorscale(), "cmin": 0, "cmax": 1, "colorbar": ticks}
+        bar = {"title": {"text": _BAR_TITLES[colour]}, "thickness": 10, "len": 0.75, **scale.pop("colorbar", {})}
+        return values, {**scale, "colorbar": bar, "showscale": True}
+
+    def _card(self, memory_id: str) -> list[str]:
+        scene, memory = self.scene, self.scene.memories[memory_id]
+        known = scene.utilities[memory_id]
+        similarity = scene.similarities.get(memory_id)
+        nearness = "" if similarity is None else f" · similarity {similarity:.3f}"
+        return [
+            memory_id,
+            memory_label(memory_id, scene.run),
+            signed(known.q),
+            str(known.visits),
+            plain(memory.intent),
+            f"{memory.outcome} · step {memory.step}{nearness}",
+        ]
+
+
+_BAR_TITLES = {"q": "q", "Δq": "Δq", "similarity": "cosine", "visits": "uses", "age": "step", "outcome": ""}
+
+
+def _lay_out(figure: go.Figure, scene: MapScene, lifted: bool) -> None:
+    hidden = {"visible": False, "showspikes": False}
+    figure.update_layout(
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        uirevision=scene.layout_id,
+        hovermode="closest",
+        dragmode="orbit" if lifted else "pan",
+        legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0},
+        showlegend=True,
+    )
+    if lifted:
+        low, _, high = q_range(scene.settings)
+        figure.update_layout(
+            scene={
+                "xaxis": {**hidden},
+                "yaxis": {**hidden},
+                "zaxis": {"title": {"text": "q"}, "range": [low, high]},
+                "aspectmode": "manual",
+                "aspectratio": {"x": 1, "y": 1, "z": 0.6},
+                "bgcolor": "rgba(0,0,0,0)",
+                "uirevision": scene.layout_id,
+            }
+        )
+    else:
+        figure.update_xaxes(visible=False)
+        figure.update_yaxes(visible=False)
+
+
+def _table(scene: MapScene) -> pd.DataFrame:
+    rows = [
+        {
+            "memory": memory_label(memory_id, scene.run),
+            "intent": scene.memories[memory_id].intent,
+            "outcome": scene.memories[memory_id].outcome,
+            "q": known.q,
+            "Δq": scene.moved.get(memory_id),
+            "uses": known.visits,
+            "similarity": scene.similarities.get(memory_id),
+            "this step": "given to the model"
+            if memory_id in scene.selected
+            else "in the pool"
+            if memory_id in scene.pool
+            else "",
+            "x": scene.places[memory_id][0] if memory_id in scene.places else None,
+            "y": scene.places[memory_id][1] if memory_id in scene.places else None,
+        }
+        for memory_id, known in scene.utilities.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _title(scene: MapScene) -> str:
+    count = len(scene.utilities)
+    parts = [f"{count} memor{'y' if count == 1 else 'ies'}"]
+    if scene.pool:
+        parts.append(f"{len(scene.pool)} in the pool, {len(scene.selected)} given to the model")
+    if scene.moved:
+        up = sum(change > 0 for change in scene.moved.values())
+        parts.append(f"{up} q rose, {len(scene.moved) - up} fell")
+    return "; ".join(parts)
+
+
+def _alt(scene: MapScene, colour: str, lifted: bool) -> str:
+    return (
+        f"A map of {_title(scene)}. Near points have similar intents; colour shows {colour}"
+        f"{', height shows q' if lifted else ', triangles up or down show whether q is above or below its middle'}."
+    )

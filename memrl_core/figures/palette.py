@@ -1,0 +1,52 @@
+"""The colours and marks of all figures, chosen to be read in light and dark and without red and green."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SIMILARITY = "#4c8fd6"
+UTILITY = "#e08214"
+SELECTED = "#4c8fd6"
+POOL = "#9dbfe3"
+LEFT_OUT = "rgba(140,140,150,0.45)"
+NEUTRAL = "rgba(140,140,150,0.9)"
+ENTERED = "#1b9e77"
+LEFT = "#d95f02"
+CUT = "#8a8f98"
+SUM = "#8a8f98"
+QUERY = "#f2c230"
+RING = "#7b8794"
+
+# ColorBrewer's PuOr with its pale middle darkened enough to be seen on white.
+_PUOR = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#c9c7cf"), (0.75, "#998ec3"), (1.0, "#542788"))
+
+
+def q_colorscale() -> list[list[Any]]:
+    """Orange below the middle, purple above it; the same in every figure."""
+    return [[at, colour] for at, colour in _PUOR]
+
+
+def q_range(settings: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Where the scale of q begins, its middle and its end: r−, halfway, r+."""
+    low, high = float(settings["reward_failure"]), float(settings["reward_success"])
+    return low, (low + high) / 2, high
+
+
+def q_symbol(q: float, middle: float, visits: int) -> str:
+    """The sign of q by shape: up above the middle, down below it, a circle for what was never updated."""
+    if visits == 0 or q == middle:
+        return "circle"
+    return "triangle-up" if q > middle else "triangle-down"
+
+
+def bare_layout(**more: Any) -> dict[str, Any]:
+    """What all flat charts share: no background of their own, room for labels, the theme's font."""
+    return {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
+        "hoverlabel": {"align": "left"},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        **more,
+    }

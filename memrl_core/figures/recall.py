@@ -1,0 +1,113 @@
+"""Phase A as a picture: how similar each memory is, where the gate stands and where k1 cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
+
+ROW_HEIGHT = 26
+SHORT_REASONS = {Reason.BELOW_DELTA: "below δ", Reason.BEYOND_K1: "beyond k1"}
+
+
+def recall_picture(
+    recall: RecallRecord, decision: Decision | None, memories: Mapping[str, Memory], run: str
+) -> Picture:
+    """Bars of cosine, most similar on top; what was left out is greyed and says why.
+
+    `decision` adds q and uses to the table once phase B has run.
+    """
+    seen = sorted((*recall.pool, *recall.left_out), key=lambda member: member.rank_recall)
+    labels = [_label(member, memories, run) for member in seen]
+    figure = go.Figure()
+    for name, colour, member_of in (("recalled", SIMILARITY, True), ("left out", LEFT_OUT, False)):
+        rows = [(m, label) for m, label in zip(seen, labels, strict=True) if (m.reason is None) is member_of]
+        figure.add_bar(
+            orientation="h",
+            name=name,
+            x=[m.similarity for m, _ in rows],
+            y=[label for _, label in rows],
+            marker_color=colour,
+            text=[_said(m) for m, _ in rows],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[[m.rank_recall, label] for m, label in rows],
+            hovertemplate="%{customdata[1]}<br>rank %{customdata[0]} · cosine %{x:.3f}<extra></extra>",
+        )
+    figure.add_vline(x=recall.delta, line={"dash": "dash", "color": CUT, "width": 1.5})
+    figure.add_annotation(
+        x=recall.delta, y=1, yref="paper", yanchor="bottom", text=f"δ = {recall.delta:.3f}", showarrow=False
+    )
+    if any(member.reason is Reason.BEYOND_K1 for member in seen) and recall.pool:
+        last = max(index for index, member in enumerate(seen) if member.reason is None)
+        figure.add_hline(y=last + 0.5, line={"dash": "dot", "color": CUT, "width": 1.5})
+        figure.add_annotation(
+            x=1,
+            xref="paper",
+            y=last + 0.5,
+            text=f"k1 = {recall.k1}",
+            showarrow=False,
+            xanchor="right",
+            yanchor="bottom",
+        )
+    low = min([0.0, *(member.similarity for member in seen)])
+    figure.update_layout(
+        bare_layout(height=90 + ROW_HEIGHT * len(seen), barmode="overlay", bargap=0.25, showlegend=False)
+    )
+    figure.update_xaxes(range=[low * 1.1, 1.12], title_text="cosine similarity")
+    figure.update_yaxes(
+        type="category", categoryorder="array", categoryarray=labels, autorange="reversed", ticklabeloverflow="allow"
+    )
+    title = _title(recall)
+    alt = f"Bars of similarity, most similar first, with the gate δ at {recall.delta:.3f}. {title}."
+    return Picture(figure, _table(recall, seen, decision, memories, run), title, alt)
+
+
+def _label(member: Recalled, memories: Mapping[str, Memory], run: str) -> str:
+    intent = memories[member.memory_id].intent if member.memory_id in memories else ""
+    return f"{memory_label(member.memory_id, run)} · {plain(intent, 34)}"
+
+
+def _said(member: Recalled) -> str:
+    why = "" if member.reason is None else f" {SHORT_REASONS[member.reason]}"
+    return f"{member.similarity:.3f}{why}"
+
+
+def _title(recall: RecallRecord) -> str:
+    if not recall.memories:
+        return "No memories yet"
+    if not recall.pool:
+        best = recall.left_out[0].similarity if recall.left_out else 0.0
+        return f"Nothing passed δ = {recall.delta:.3f}; the best was {best:.3f}"
+    return f"{len(recall.pool)} of {recall.memories} memories recalled; the nearest has {recall.pool[0].similarity:.3f}"
+
+
+def _table(
+    recall: RecallRecord, seen: list[Recalled], decision: Decision | None, memories: Mapping[str, Memory], run: str
+) -> pd.DataFrame:
+    known = {c.memory_id: c for c in decision.candidates} if decision else {}
+    rows = []
+    for member in seen:
+        memory, candidate = memories.get(member.memory_id), known.get(member.memory_id)
+        rows.append(
+            {
+                "rank": member.rank_recall,
+                "memory": memory_label(member.memory_id, run),
+                "similarity": member.similarity,
+                "above δ by": signed(member.similarity - recall.delta),
+                "q": candidate.q if candidate else None,
+                "uses": candidate.visits if candidate else None,
+                "outcome": memory.outcome if memory else None,
+                "why": "recalled" if member.reason is None else SHORT_REASONS[member.reason],
+                "intent": memory.intent if memory else None,
+            }
+        )
+    return pd.DataFrame(rows)

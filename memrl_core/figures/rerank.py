@@ -1,0 +1,173 @@
+"""Phase B as two pictures: how ranks changed, and which part of each score did it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SIMILARITY, SUM, UTILITY, bare_layout
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+from memrl_core.records import Candidate, Decision, Memory
+
+ROW_HEIGHT = 28
+TERM_COLOURS = {"similarity": SIMILARITY, "q": UTILITY}
+TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
+
+
+def slope_picture(decision: Decision, run: str) -> Picture:
+    """Ranks in phase A joined to ranks in phase B; colour only for those that crossed the cut after k2."""
+    ranked = _ranked(decision)
+    figure = go.Figure()
+    for candidate in ranked:
+        colour, width = _crossing(candidate, decision)
+        before, after = candidate.rank_recall, candidate.rank_select
+        assert after is not None
+        label = memory_label(candidate.memory_id, run)
+        figure.add_scatter(
+            x=[0, 1],
+            y=[before, after],
+            mode="lines+markers+text",
+            line={"color": colour, "width": width + min(abs(before - after), 4) * 0.6},
+            marker={"size": 8, "color": colour},
+            text=[label, f"✓ {label}" if candidate.selected else label],
+            textposition=["middle left", "middle right"],
+            cliponaxis=False,
+            showlegend=False,
+            hovertemplate=f"rank {before} by similarity → rank {after} by score<extra></extra>",
+        )
+    if len(ranked) > decision.k2 > 0:
+        figure.add_hline(y=decision.k2 + 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
+        figure.add_annotation(x=0.5, y=decision.k2 + 0.5, text=f"k2 = {decision.k2}", showarrow=False, yanchor="bottom")
+    figure.update_layout(bare_layout(height=80 + ROW_HEIGHT * len(ranked)))
+    figure.update_xaxes(
+        range=[-0.45, 1.55], tickvals=[0, 1], ticktext=["A · similarity", "B · score"], side="top", zeroline=False,
+        showgrid=False,
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", visible=False)
+    title = _slope_title(decision, ranked, run)
+    return Picture(figure, _table(decision, {}, run), title, f"Lines from rank in phase A to rank in phase B. {title}.")
+
+
+def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) -> Picture:
+    """The weighted parts of each score, signed and stacked from zero, with a dot at their sum; best on top."""
+    ranked = _ranked(decision)
+    labels = [("✓ " if c.selected else "") + memory_label(c.memory_id, run) for c in ranked]
+    figure = go.Figure()
+    for name in dict.fromkeys(term.name for c in ranked for term in c.terms):
+        terms = [next(term for term in c.terms if term.name == name) for c in ranked]
+        figure.add_bar(
+            orientation="h",
+            name=TERM_NAMES.get(name, name),
+            x=[term.contribution for term in terms],
+            y=labels,
+            marker={
+                "color": TERM_COLOURS.get(name, NEUTRAL),
+                "pattern": {"shape": ["/" if term.clipped else "" for term in terms]},
+            },
+            customdata=[[term.raw, term.normalised, term.weight] for term in terms],
+            hovertemplate=(
+                f"{plain(name)} %{{customdata[0]:.3f}} → z %{{customdata[1]:+.3f}} × %{{customdata[2]:g}} = "
+                "%{x:+.3f}<extra></extra>"
+            ),
+        )
+    figure.add_scatter(
+        x=[c.score for c in ranked],
+        y=labels,
+        mode="markers",
+        name="score",
+        marker={"color": "white", "size": 10, "line": {"color": "black", "width": 2}},
+        hoverinfo="skip",
+    )
+    reach = max([0.5, *(abs(_side(c, sign)) for c in ranked for sign in (1, -1))])
+    figure.add_scatter(
+        x=[reach * 1.1] * len(ranked),
+        y=labels,
+        mode="text",
+        text=[signed(c.score or 0.0) for c in ranked],
+        textposition="middle right",
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    figure.add_vline(x=0, line={"color": SUM, "width": 1})
+    if len(ranked) > decision.k2 > 0 and decision.mode != "explore":
+        figure.add_hline(y=decision.k2 - 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
+        figure.add_annotation(
+            x=1, xref="paper", y=decision.k2 - 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="right",
+            yanchor="bottom",
+        )  # fmt: skip
+    figure.update_layout(bare_layout(height=110 + ROW_HEIGHT * len(ranked), barmode="relative", bargap=0.3))
+    figure.update_xaxes(range=[-reach * 1.1, reach * 1.6], title_text="contribution to the score", zeroline=False)
+    figure.update_yaxes(
+        type="category", categoryorder="array", categoryarray=labels, autorange="reversed", ticklabeloverflow="allow"
+    )
+    title = _score_title(decision, ranked, run)
+    alt = f"Stacked bars of the weighted z-scores of similarity and q with the score as a dot. {title}."
+    return Picture(figure, _table(decision, memories, run), title, alt)
+
+
+def _ranked(decision: Decision) -> list[Candidate]:
+    members = [c for c in decision.candidates if c.rank_select is not None]
+    return sorted(members, key=lambda c: c.rank_select or 0)
+
+
+def _crossing(candidate: Candidate, decision: Decision) -> tuple[str, float]:
+    was_in = candidate.rank_recall <= decision.k2
+    if candidate.selected and not was_in:
+        return ENTERED, 2.5
+    if was_in and not candidate.selected:
+        return LEFT, 2.5
+    return NEUTRAL, 1.0
+
+
+def _side(candidate: Candidate, sign: int) -> float:
+    return sum(term.contribution for term in candidate.terms if term.contribution * sign > 0)
+
+
+def _slope_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> str:
+    if not ranked:
+        return "Nothing to rank: the pool is empty"
+    moved = sum(c.rank_select != c.rank_recall for c in ranked)
+    entered = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == ENTERED]
+    left = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == LEFT]
+    said = f"{moved} of {len(ranked)} candidates changed rank"
+    if entered and left:
+        said += f"; {', '.join(entered)} took the place of {', '.join(left)}"
+    return said
+
+
+def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> str:
+    if not ranked:
+        return "No scores: the pool is empty"
+    chosen = ", ".join(memory_label(memory_id, run) for memory_id in decision.selected) or "none"
+    if decision.mode == "explore":
+        greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
+        return f"Drawn at random (ε): {chosen}; greedy would have taken {greedy}"
+    return f"The best {min(decision.k2, len(ranked))} by score go to the model: {chosen}"
+
+
+def _table(decision: Decision, memories: Mapping[str, Memory], run: str) -> pd.DataFrame:
+    rows = []
+    for c in _ranked(decision):
+        row: dict[str, object] = {
+            "rank A": c.rank_recall,
+            "rank B": c.rank_select,
+            "memory": memory_label(c.memory_id, run),
+            "given to the model": c.selected,
+        }
+        for term in c.terms:
+            row |= {
+                term.name: term.raw,
+                f"z {term.name}": term.normalised,
+                f"weight {term.name}": term.weight,
+                f"part {term.name}": term.contribution,
+            }
+        row["score"] = c.score
+        if c.memory_id in memories:
+            row["intent"] = memories[c.memory_id].intent
+        rows.append(row)
+    return pd.DataFrame(rows)

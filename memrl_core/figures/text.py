@@ -1,0 +1,14 @@
+"""Foreign text on its way into a figure: Plotly reads a small HTML, so nothing of it may get through."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+
+
+def plain(text: str, longest: int = 60) -> str:
+    """`text` in one line of at most `longest` characters, without control or direction marks, escaped for Plotly."""
+    kept = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
+    line = " ".join(kept.split())
+    short = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    return html.escape(short, quote=False)

@@ -1,0 +1,132 @@
+"""How utilities move: the changes of one step, and the history of one memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.palette import CUT, NEUTRAL, UTILITY, bare_layout, q_colorscale, q_range
+from memrl_core.figures.picture import Picture
+from memrl_core.records import UtilityPoint, ValueChange
+
+ROW_HEIGHT = 44
+SOURCE_SYMBOLS = {"environment": "circle", "person": "triangle-up", None: "diamond"}
+SOURCE_NAMES = {"environment": "environment", "person": "person", None: "written"}
+
+
+def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> Picture:
+    """One row a memory, from its q before (hollow) to after (filled), on the fixed scale of q."""
+    low, middle, high = q_range(settings)
+    labels = [memory_label(change.memory_id, run) for change in changes]
+    figure = go.Figure()
+    for label, change in zip(labels, changes, strict=True):
+        scale = q_colorscale()
+        colour = scale[-2][1] if change.after > change.before else scale[1][1]
+        figure.add_scatter(
+            x=[change.before, change.after],
+            y=[label, label],
+            mode="lines+markers",
+            line={"color": colour, "width": 4},
+            marker={
+                "size": [11, 14],
+                "symbol": ["circle-open", "triangle-right" if change.after > change.before else "triangle-left"],
+                "color": colour,
+                "line": {"width": 2},
+            },
+            showlegend=False,
+            hovertemplate="q %{x:+.3f}<extra></extra>",
+        )
+        figure.add_annotation(
+            x=(change.before + change.after) / 2, y=label, text=signed(change.after - change.before), showarrow=False,
+            yshift=14,
+        )  # fmt: skip
+    figure.add_vline(x=middle, line={"color": CUT, "width": 1, "dash": "dot"})
+    margin = (high - low) * 0.05
+    figure.update_layout(bare_layout(height=70 + ROW_HEIGHT * len(changes)))
+    figure.update_xaxes(range=[low - margin, high + margin], title_text="q", zeroline=False)
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, autorange="reversed")
+    up = sum(change.after > change.before for change in changes)
+    down = sum(change.after < change.before for change in changes)
+    title = (
+        f"{up} q rose and {down} fell, by α = {changes[0].alpha:g} of the way to the reward {signed(changes[0].reward)}"
+    )
+    table = pd.DataFrame(
+        {
+            "memory": labels,
+            "q before": [c.before for c in changes],
+            "q after": [c.after for c in changes],
+            "Δ": [c.after - c.before for c in changes],
+            "reward": [c.reward for c in changes],
+            "α": [c.alpha for c in changes],
+            "uses": [c.visits for c in changes],
+        }
+    )
+    return Picture(figure, table, title, f"For each memory a line from q before to q after. {title}.")
+
+
+def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any], memory_id: str, run: str) -> Picture:
+    """q of one memory step by step: a diamond when it was written, then a mark a reward, shaped by who gave it."""
+    low, _, high = q_range(settings)
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[p.step for p in points],
+        y=[p.after for p in points],
+        mode="lines",
+        line={"color": NEUTRAL, "shape": "hv"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    for source in dict.fromkeys(p.source for p in points):
+        members = [p for p in points if p.source == source]
+        figure.add_scatter(
+            x=[p.step for p in members],
+            y=[p.after for p in members],
+            mode="markers",
+            name=SOURCE_NAMES[source],
+            marker={
+                "symbol": SOURCE_SYMBOLS[source],
+                "size": 11,
+                "color": [p.after for p in members],
+                "colorscale": q_colorscale(),
+                "cmin": low,
+                "cmax": high,
+                "line": {"width": 1, "color": NEUTRAL},
+            },
+            customdata=[["" if p.reward is None else f" · reward {signed(p.reward)}"] for p in members],
+            hovertemplate="step %{x}: q %{y:+.3f}%{customdata[0]}<extra></extra>",
+        )
+    rewards = [p.reward for p in points if p.reward is not None]
+    if rewards:
+        figure.add_hline(y=fmean(rewards), line={"dash": "dash", "color": UTILITY, "width": 1.5})
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="right", y=fmean(rewards), yanchor="bottom", text="mean reward", showarrow=False
+        )
+    margin = (high - low) * 0.08
+    figure.update_layout(bare_layout(height=250, showlegend=True))
+    figure.update_xaxes(title_text="step", rangemode="tozero")
+    figure.update_yaxes(title_text="q", range=[low - margin, high + margin], zeroline=False)
+    label, last = memory_label(memory_id, run), points[-1]
+    if rewards:
+        said = f"{len(rewards)} reward{'s' if len(rewards) > 1 else ''} took it from {signed(points[0].after)} to"
+        title = f"{label}: {said} {signed(last.after)}"
+    else:
+        title = f"{label}: no reward yet, q is still {signed(last.after)}"
+    table = pd.DataFrame(
+        {
+            "step": [p.step for p in points],
+            "q before": [p.before for p in points],
+            "q after": [p.after for p in points],
+            "Δ": [None if p.before is None else p.after - p.before for p in points],
+            "reward": [p.reward for p in points],
+            "from": [SOURCE_NAMES[p.source] for p in points],
+            "raters": [", ".join(p.raters) for p in points],
+            "uses": [p.visits for p in points],
+        }
+    )
+    return Picture(figure, table, title, f"A line of q over the steps with a mark for each reward. {title}.")

@@ -1,0 +1,142 @@
+"""How runs, steps and checks look in a terminal. Text from memories and models is printed as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.analysis.summary import EpochSummary
+from memrl_core.bank.integrity import Finding
+from memrl_core.models.ollama_status import OllamaStatus
+from memrl_core.records import Memory, RunInfo, StepTrace
+from memrl_core.workspace import Preferences
+
+
+def run_header(info: RunInfo, steps: int) -> str:
+    """One line that says what is about to run."""
+    model = "simulated model" if info.simulated else info.model
+    s = info.settings
+    return (
+        f"Run [bold]{escape(info.id)}[/]: {steps} steps in {escape(info.environment)} · {escape(model)} · "
+        f"{escape(info.embedder)} · seed {info.seed} · k1 {s['k1']}, δ {s['delta']}, k2 {s['k2']}, λ {s['weight']}, "
+        f"α {s['alpha']}, ε {s['epsilon']}, normaliser {s['normaliser']}"
+    )
+
+
+def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
+    """A row an epoch: success rate, cumulative success, use of memory, movement of q, time."""
+    table = Table(title=f"{info.id} · {'simulated model' if info.simulated else info.model}")
+    for heading in ("epoch", "steps", "success", "solved so far", "with memory", "utility changed the choice"):
+        table.add_column(heading, justify="right")
+    for heading in ("mean reward", "mean |Δq|", "s/step"):
+        table.add_column(heading, justify="right")
+    for e in epochs:
+        table.add_row(
+            str(e.epoch),
+            str(e.steps),
+            f"{e.successes / e.steps:.1%}",
+            f"{e.solved / e.tasks:.1%}",
+            f"{e.with_memory / e.steps:.0%}",
+            f"{e.reranked / e.steps:.0%}",
+            "–" if e.mean_reward is None else f"{e.mean_reward:+.3f}",
+            "–" if e.moved is None else f"{e.moved:.3f}",
+            f"{e.seconds / e.steps:.4f}",
+        )
+    return table
+
+
+def memories_in(trace: StepTrace) -> set[str]:
+    """The ids of all memories that a step's decision names."""
+    return set() if trace.decision is None else {candidate.memory_id for candidate in trace.decision.candidates}
+
+
+def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[RenderableType]:
+    """The step from task to new memory, a part at a time."""
+    yield Panel(Text(trace.task.intent), title=f"step {trace.step} of run {trace.run} · epoch {trace.epoch}")
+    if trace.recall and trace.decision:
+        yield _decision_table(trace, memories)
+    if trace.generate:
+        label = "simulated model" if trace.generate.simulated else trace.generate.model
+        for number, turn in enumerate(trace.generate.turns, start=1):
+            yield Text(f"{number}. {label}: {turn.reply.text.strip()}{' (stopped)' if turn.reply.stopped else ''}")
+    if trace.reward:
+        reward = "no reward" if trace.reward.reward is None else f"reward {trace.reward.reward:+.3f}"
+        yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")
+    if trace.update:
+        for change in trace.update.changes:
+            yield Text(
+                f"q of {change.memory_id}: {change.before:+.3f} + {change.alpha:g} × ({change.reward:+.3f} − "
+                f"{change.before:+.3f}) = {change.after:+.3f}"
+            )
+    if trace.write:
+        for operation in trace.write.operations:
+            title = f"new memory {operation.memory_id}" if operation.op == "ADD" else "nothing written: a duplicate"
+            yield Panel(Text(operation.experience), title=title)
+
+
+def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:
+    assert trace.recall is not None and trace.decision is not None
+    table = Table(title=f"phase A: {len(trace.recall.pool)} of {trace.recall.memories} memories recalled")
+    for heading in ("memory", "A", "B", "similarity", "z", "q", "z", "score"):
+        table.add_column(heading, justify="left" if heading == "memory" else "right")
+    table.add_column("why")
+    table.add_column("intent")
+    for c in trace.decision.candidates:
+        z = {term.name: f"{term.normalised:+.3f}" for term in c.terms}
+        table.add_row(
+            Text(c.memory_id),
+            str(c.rank_recall),
+            str(c.rank_select or "–"),
+            f"{c.similarity:+.3f}",
+            z.get("similarity", "–"),
+            f"{c.q:+.3f}",
+            z.get("q", "–"),
+            "–" if c.score is None else f"{c.score:+.3f}",
+            Text(reason_sentence(c, trace.recall, trace.decision)),
+            Text(memories[c.memory_id].intent),
+            style="bold" if c.selected else "",
+        )
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorRow:
+    """One thing that was checked: `broken` needs the remedy, `optional` is fine to live with."""
+
+    what: str
+    level: Literal["ok", "optional", "broken"]
+    sentence: str
+    remedy: str
+
+
+def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterable[Finding]) -> list[DoctorRow]:
+    """What was found of Ollama, its models and the bank."""
+    running = status.state != "not_running"
+    rows = [DoctorRow("Ollama", "ok" if running else "optional", status.sentence, status.remedy)]
+    rows.append(
+        DoctorRow("embedded default", "ok", "The simulated model and the lexical embedder are always there.", "")
+    )
+    for finding in findings:
+        rows.append(
+            DoctorRow(f"bank: {finding.name}", "ok" if finding.ok else "broken", finding.sentence, finding.remedy)
+        )
+    return rows
+
+
+def doctor_table(rows: Sequence[DoctorRow], uri: str) -> Table:
+    """A row a check, with its remedy."""
+    table = Table(title=f"memrl doctor · {uri}")
+    for heading in ("what", "", "found", "remedy"):
+        table.add_column(heading)
+    marks = {"ok": "[green]ok[/]", "optional": "[yellow]optional[/]", "broken": "[red]broken[/]"}
+    for row in rows:
+        table.add_row(Text(row.what), marks[row.level], Text(row.sentence), Text(row.remedy))
+    return table

@@ -1,0 +1,188 @@
+"""Where a person's banks live, the demo bank, and how the parts of a run are put together.
+
+`MEMRL_HOME` decides the folder; without it, it is `.memrl` in the home folder.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import copy_bank, delete_bank
+from memrl_core.embedders.base import Embedder
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_data_path, sample_tasks
+from memrl_core.errors import BankMissing, InputError
+from memrl_core.live import LiveRun
+from memrl_core.models.base import LanguageModel, ModelOptions
+from memrl_core.models.ollama import OllamaModel
+from memrl_core.models.ollama_status import default_address
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import make_policy
+from memrl_core.records import RunInfo, Task
+from memrl_core.settings import MemRLSettings
+
+DEMO = "demo"
+SIMULATED = "simulated"
+EMBEDDED_EMBEDDER = "hashing"
+TASK_SETS = {"household": ("household-train", "household-heldout", "household-demo"), "conversation": ("conversation",)}
+
+
+class Preferences(BaseModel):
+    """What a person chose for this machine; kept in `preferences.json` in the home folder."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ollama_address: str = Field(default_factory=default_address)
+    timeout: float = Field(60.0, ge=1, le=3600)
+    rater: str = Field("", max_length=80)
+    opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
+
+
+def home() -> Path:
+    """The folder of this person's banks and preferences."""
+    return Path(os.environ.get("MEMRL_HOME") or Path.home() / ".memrl")
+
+
+def banks_folder() -> Path:
+    """The folder in which banks made by the app live; created when missing."""
+    folder = home() / "banks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def load_preferences() -> Preferences:
+    """The stored preferences; the defaults when there are none or they cannot be read."""
+    try:
+        return Preferences.model_validate_json((home() / "preferences.json").read_bytes())
+    except (OSError, ValidationError):
+        return Preferences()
+
+
+def save_preferences(preferences: Preferences) -> None:
+    """Store the preferences, whole or not at all. Raises `InputError` when the folder cannot be written."""
+    target = home() / "preferences.json"
+    draft = target.with_suffix(".draft")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(preferences.model_dump_json(indent=1))
+        draft.replace(target)
+    except OSError as error:
+        raise InputError(
+            f"The preferences could not be saved ({error.strerror}). They stay in force until the app ends; make "
+            f"{target.parent} writable to keep them."
+        ) from None
+
+
+def demo_bank() -> Path:
+    """The person's own copy of the demo bank; made from the recorded one when it is not there.
+
+    Raises `BankMissing` when this installation came without the recording.
+    """
+    target = banks_folder() / DEMO
+    return target if target.exists() else reset_demo_bank()
+
+
+def reset_demo_bank() -> Path:
+    """Put the recorded demo bank back; what was added to the copy is lost."""
+    source, target = sample_data_path() / "demo_bank", banks_folder() / DEMO
+    if not source.is_dir():
+        raise BankMissing("The recorded demo bank is not part of this installation. Start a live run instead.")
+    if target.exists():
+        delete_bank(target)
+    copy_bank(source, target)
+    return target
+
+
+def make_embedder(name: str, preferences: Preferences) -> Embedder:
+    """The embedder a bank remembers as `name`; the embedded one for names that begin with "hashing".
+
+    Raises `ModelError` when Ollama is needed and cannot give it.
+    """
+    if name.startswith(EMBEDDED_EMBEDDER):
+        return HashingEmbedder()
+    return OllamaEmbedder(name, address=preferences.ollama_address, timeout=preferences.timeout)
+
+
+def make_model(name: str, preferences: Preferences) -> LanguageModel:
+    """The embedded simulated model, or the Ollama model `name`."""
+    if name == SIMULATED:
+        return SimulatedModel()
+    return OllamaModel(name, address=preferences.ollama_address, timeout=preferences.timeout)
+
+
+def tasks_of(info: RunInfo) -> list[Task]:
+    """The tasks of a run, in order; empty when its steps begin with what a person types.
+
+    Raises `InputError` when the set has fewer than the run wants.
+    """
+    if not info.tasks:
+        return []
+    tasks = sample_tasks(info.tasks)
+    if info.task_count > len(tasks):
+        raise InputError(f"The set {info.tasks} has {len(tasks)} tasks; {info.task_count} were asked for.")
+    return tasks[: info.task_count or len(tasks)]
+
+
+def start_run(
+    bank: MemoryBank,
+    *,
+    environment: str,
+    tasks: str,
+    task_count: int = 0,
+    settings: MemRLSettings | None = None,
+    seed: int = 0,
+    model: str = SIMULATED,
+    base: str | None = None,
+    run: str | None = None,
+    policy: str = "memrl",
+    environment_options: dict[str, Any] | None = None,
+) -> RunInfo:
+    """Start a run in `bank`, with an empty memory or with what the run `base` knows now.
+
+    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
+    """
+    chosen = (settings or MemRLSettings()).model_dump()
+    make_policy(policy, chosen)
+    make_environment(environment, **(environment_options or {}))
+    info = RunInfo(
+        id=run or bank.new_run_id(environment),
+        environment=environment,
+        tasks=tasks,
+        policy=policy,
+        settings=chosen,
+        seed=seed,
+        model=model,
+        simulated=model == SIMULATED,
+        embedder=bank.embedder.name,
+        base=base,
+        base_step=bank.next_step(base) - 1 if base else 0,
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        task_count=task_count,
+        environment_options=environment_options or {},
+    )
+    tasks_of(info)
+    bank.start_run(info)
+    return info
+
+
+def live_run(bank: MemoryBank, run: str, preferences: Preferences, temperature: float = 0.0) -> LiveRun:
+    """The run with everything it needs to go on. Raises `ModelError` when its embedder cannot be had."""
+    info = bank.run(run)
+    agent = Agent(
+        bank,
+        run,
+        make_model(info.model, preferences),
+        make_embedder(bank.embedder.name, preferences),
+        make_environment(info.environment, **info.environment_options),
+        ModelOptions(temperature=temperature),
+    )
+    return LiveRun(agent, tasks_of(info))

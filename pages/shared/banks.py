@@ -1,0 +1,118 @@
+"""The banks of this machine: make, open, copy, delete, and the demo put back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.errors import InputError, MemRLError
+from pages.shared import place as places
+from pages.shared.forms import open_bank_form
+from pages.shared.map_panel import layout_of
+from pages.shared.models import embedder_choice
+from pages.shared.place import Place
+from pages.shared.text import literal
+
+
+def banks_of_this_machine(place: Place | None) -> None:
+    """One row a bank with what can be done to it, then ways to get another."""
+    for summary in list_banks(workspace.banks_folder()):
+        here = place is not None and summary.name == place.bank_name
+        with st.container(horizontal=True, vertical_alignment="center", key=f"bank_{summary.name}"):
+            st.markdown(f"**{literal(summary.name)}**" + (" · open now" if here else ""), width=260)
+            st.button(
+                "Open", key=f"open_{summary.name}", on_click=places.go, kwargs={"bank": summary.name}, disabled=here
+            )
+            with st.popover("Copy", key=f"copy_{summary.name}"):
+                _copy_form(summary.name, Path(summary.path))
+            if summary.name == workspace.DEMO:
+                if st.button("Reset the demo", key="reset_demo"):
+                    _confirm("Put the demo bank back as it was? What you added to it is lost.", "Reset", _reset_demo)
+            elif st.button("Delete", key=f"delete_{summary.name}"):
+                _confirm(
+                    f"Delete the bank “{literal(summary.name)}” with all its memories and runs? This cannot be undone.",
+                    "Delete",
+                    lambda name=summary.name, path=summary.path: _delete(name, Path(path)),
+                )
+    st.divider()
+    make, find = st.columns(2, gap="large")
+    with make:
+        st.subheader("New bank")
+        _create_form()
+    with find:
+        st.subheader("Open a bank from elsewhere")
+        open_bank_form()
+
+
+def _create_form() -> None:
+    name = st.text_input("Name", key="create_name", placeholder="my-bank", max_chars=60)
+    embedder = embedder_choice("create")
+    if not st.button("Create", key="create_bank", disabled=not name.strip()):
+        return
+    try:
+        made = workspace.make_embedder(embedder, workspace.load_preferences())
+        path = workspace.banks_folder() / valid_name(name)
+        MemoryBank.create(str(path), made.name, made.dimension).close()
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    places.go(bank=path.name)
+    st.rerun()
+
+
+def _copy_form(name: str, source: Path) -> None:
+    target = st.text_input("Name of the copy", value=f"{name}-copy", key=f"copy_name_{name}", max_chars=60)
+    if not st.button("Copy", key=f"copy_go_{name}"):
+        return
+    try:
+        places.opened(str(source)).flush()
+        copy_bank(source, workspace.banks_folder() / valid_name(target))
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    places.go(bank=valid_name(target))
+    st.rerun()
+
+
+@st.dialog("Are you sure?")
+def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
+    st.markdown(question)
+    with st.container(horizontal=True):
+        if st.button(verb, type="primary", key="confirm"):
+            try:
+                act()
+            except MemRLError as error:
+                st.error(literal(str(error)))
+                return
+            st.rerun()
+        if st.button("Keep it", key="keep"):
+            st.rerun()
+
+
+def _release(uri: str) -> None:
+    """Let go of every handle on a bank that is about to be replaced or deleted."""
+    for (bank, _), live in places.live_runs().items():
+        if bank == uri and live.busy:
+            raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")
+    places.forget_live(uri)
+    places.opened.clear(uri)
+    layout_of.clear()
+
+
+def _delete(name: str, path: Path) -> None:
+    _release(str(path))
+    delete_bank(path)
+    if st.session_state.get("place", {}).get("bank") == name:
+        places.go(bank=workspace.DEMO)
+
+
+def _reset_demo() -> None:
+    _release(str(workspace.banks_folder() / workspace.DEMO))
+    workspace.reset_demo_bank()
+    if st.session_state.get("place", {}).get("bank") == workspace.DEMO:
+        places.go(bank=workspace.DEMO)

@@ -1,0 +1,151 @@
+"""What moves the agent: step, finish, run many, stop; and what to do when a move failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.analysis.outline import TITLES
+from memrl_core.errors import MemRLError, ModelInterrupted
+from memrl_core.live import LiveRun
+from memrl_core.records import Phase
+from pages.shared import place as places
+from pages.shared.header import status_of
+from pages.shared.text import literal
+from pages.shared.view import View
+
+AUTO_OPENED = "auto_opened"
+
+
+def controls(view: View) -> None:
+    """The row of buttons above a step, live or in a replay."""
+    if not view.moment.live:
+        _replay_note(view)
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
+        st.button(
+            _step_label(view),
+            type="primary",
+            icon=":material/skip_next:",
+            shortcut="n",
+            key="step",
+            disabled=view.busy,
+            on_click=_move,
+            args=(view, LiveRun.step),
+        )
+        st.button(
+            "Finish task",
+            icon=":material/fast_forward:",
+            shortcut="f",
+            key="finish",
+            disabled=view.busy,
+            on_click=_move,
+            args=(view, LiveRun.finish),
+        )
+        if view.run.tasks:
+            with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy):
+                count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
+                st.button("Run", key="run_many", on_click=_move, args=(view, lambda live: live.run_many(int(count))))
+                st.caption("Each step is saved as it ends. Stop keeps what is done.")
+    if view.busy:
+        _progress(view)
+    else:
+        _what_failed(view)
+
+
+def _step_label(view: View) -> str:
+    following = view.moment.next_phase
+    if following is None:
+        return "Step · next task" if view.moment.trace else "Step · first task"
+    turns = view.moment.trace.generate if view.moment.trace else None
+    if following is Phase.GENERATE:
+        return f"Step · answer, turn {len(turns.turns) + 1 if turns else 1}"
+    return f"Step · {TITLES[following]}"
+
+
+def _move(view: View, move: Callable[[LiveRun], None]) -> None:
+    try:
+        live = places.live(view.place)
+        before = live.episode.phase if live.episode else None
+        move(live)
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
+        return
+    _open_what_ran(live, before)
+
+
+def _open_what_ran(live: LiveRun, before: Phase | None) -> None:
+    """Open the part that has just run, and close the ones that were opened this way before."""
+    for phase in st.session_state.get(AUTO_OPENED, ()):
+        st.session_state[part_key(phase)] = False
+    now = live.episode.phase if live.episode else None
+    opened = [before] if before is not None else [Phase.EMBED]
+    if live.total or (now is None and before is not Phase.WRITE):
+        opened = [Phase.SELECT, Phase.UPDATE]
+    elif now is Phase.REWARD:
+        opened.append(Phase.REWARD)
+    for phase in opened:
+        st.session_state[part_key(phase)] = True
+    st.session_state[AUTO_OPENED] = opened
+
+
+def part_key(phase: Phase) -> str:
+    """The key of the part of the screen that shows `phase`."""
+    return f"part_{phase.value}"
+
+
+@st.fragment(run_every=0.4)
+def _progress(view: View) -> None:
+    live = view.live
+    assert live is not None
+    if not live.busy:
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if live.total:
+            st.progress(live.done / live.total, f"{live.done} of {live.total} tasks")
+        else:
+            st.markdown("The agent is working …")
+        st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
+    if live.streamed and not live.total:
+        with st.container(border=True, key="streamed"):
+            st.text(live.streamed)
+
+
+def _what_failed(view: View) -> None:
+    live = view.live
+    if live is None or live.error is None:
+        return
+    st.error(literal(str(live.error)), icon=":material/error:")
+    with st.container(horizontal=True):
+        st.button("Try again", key="retry", on_click=_move, args=(view, LiveRun.step))
+        if isinstance(live.error, ModelInterrupted) and live.error.partial:
+            st.button("Keep what arrived", key="keep_partial", on_click=_move, args=(view, LiveRun.keep_partial))
+        st.button("Drop this step", key="drop", on_click=_move, args=(view, LiveRun.drop))
+
+
+def _replay_note(view: View) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="replay_note"):
+        st.markdown(
+            f":material/history: **Replay** of step {view.place.step} of {view.place.last_step}: everything as it was "
+            "when that step had ended."
+        )
+        st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
+
+
+def model_banner(view: View) -> None:
+    """What stands in the way of the run's model, with its remedy."""
+    if view.run.simulated or not view.moment.live:
+        return
+    address = workspace.load_preferences().ollama_address
+    status = status_of(address, view.run.model)
+    if status.state == "running":
+        return
+    with st.container(border=True, key="model_banner"):
+        st.warning(literal(status.sentence), icon=":material/cloud_off:")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if status.remedy:
+                st.code(status.remedy, language=None, width="content")
+            st.button("Check again", key="banner_check", on_click=status_of.clear)
+            st.page_link("pages/home.py", label="Change the address, or pull a model")

@@ -1,0 +1,39 @@
+"""How every visit comes in: by `app.py`, whichever page the link names."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+SEEN = "came_by_app"
+STYLE = """<style>
+.stMainBlockContainer { padding-top: 4.2rem; padding-bottom: 3rem; }
+/* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
+button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="stSliderThumbValue"] p {
+  color: color-mix(in srgb, currentColor 45%, CanvasText);
+}
+</style>"""
+
+
+def navigation() -> StreamlitPage:
+    """The pages, in the order of the menu; returns the one to run."""
+    return st.navigation(
+        [
+            st.Page("pages/home.py", title="Home", default=True),
+            st.Page("pages/step.py", title="Step"),
+            st.Page("pages/bank.py", title="Bank"),
+        ],
+        position="top",
+    )
+
+
+def by_app(page: str) -> None:
+    """Come back to `page` by `app.py`.
+
+    Streamlit runs the files of a folder named `pages` on their own until a server has seen its first `st.navigation`,
+    so a link to a page, opened first, would show it without the menu.
+    """
+    if SEEN not in st.session_state:
+        asked = st.query_params.to_dict()
+        navigation()
+        st.switch_page(page, query_params=asked)

@@ -1,0 +1,112 @@
+"""Forms that make things: a run, a bank, another setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import streamlit as st
+from pydantic.fields import FieldInfo
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import valid_name
+from memrl_core.errors import MemRLError
+from memrl_core.settings import MemRLSettings
+from pages.shared import place as places
+from pages.shared.models import chat_model_choice, embedder_choice
+from pages.shared.place import Place
+from pages.shared.text import literal
+
+OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser")
+
+
+def start_run_form(place: Place | None) -> None:
+    """Choose environment, tasks, model and settings; starts the run and goes to it."""
+    environment = st.selectbox("Environment", list(workspace.TASK_SETS), key="new_environment")
+    tasks = st.selectbox(
+        "Tasks", [*workspace.TASK_SETS[environment], *(["type my own"] if environment == "conversation" else [])]
+    )
+    model = chat_model_choice("new_run")
+    new_bank = st.text_input(
+        "Bank", value="my-bank", key="new_run_bank", help="An existing bank of this machine, or the name of a new one."
+    )
+    known = places.known_banks()
+    embedder = workspace.EMBEDDED_EMBEDDER if new_bank in known else embedder_choice("new_run")
+    base = None
+    if place is not None and place.run and new_bank == place.bank_name:
+        start = st.radio("Memory at the start", ["empty", f"what {place.run.id} knows now"], key="new_base")
+        base = None if start == "empty" else place.run.id
+    seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
+    with st.expander("Settings"):
+        values = settings_fields(MemRLSettings(), "new_run", OFTEN_CHANGED)
+    if not st.button("Start", type="primary", key="start_run", width="stretch"):
+        return
+    try:
+        preferences = workspace.load_preferences()
+        bank = _existing_or_new(new_bank, embedder, preferences)
+        info = workspace.start_run(
+            bank,
+            environment=environment,
+            tasks="" if tasks == "type my own" else tasks,
+            settings=MemRLSettings.of(values),
+            seed=int(seed),
+            model=model,
+            base=base,
+        )
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    places.go_to_steps(bank=new_bank, run=info.id)
+
+
+def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
+    known = places.known_banks()
+    if name not in known:
+        made = workspace.make_embedder(embedder, preferences)
+        path = workspace.banks_folder() / valid_name(name)
+        MemoryBank.create(str(path), made.name, made.dimension).close()
+        known[name] = str(path)
+    return places.opened(known[name])
+
+
+def open_bank_form() -> None:
+    """Open a bank that lies outside the home folder; it is remembered under a name."""
+    known = places.known_banks()
+    if known:
+        name = st.selectbox("On this machine", sorted(known), key="open_known")
+        if st.button("Open", key="open_known_go", width="stretch"):
+            places.go_to_steps(bank=name)
+    uri = st.text_input("Folder or LanceDB address", key="open_uri", placeholder="./runs/bank  ·  s3://bucket/bank")
+    if st.button("Open this address", key="open_uri_go", width="stretch", disabled=not uri.strip()):
+        try:
+            uri = uri.strip()
+            if "://" not in uri:
+                uri = str(Path(uri).expanduser().resolve())
+            MemoryBank.open(uri).close()
+            name = valid_name(Path(uri.rstrip("/")).name)
+            preferences = workspace.load_preferences()
+            workspace.save_preferences(preferences.model_copy(update={"opened": {**preferences.opened, name: uri}}))
+        except MemRLError as error:
+            st.error(literal(str(error)))
+            return
+        places.go_to_steps(bank=name)
+
+
+def settings_fields(current: MemRLSettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """One input a setting, from the same descriptions that validate it; returns the values as they stand."""
+    values = current.model_dump()
+    for name, field in MemRLSettings.model_fields.items():
+        if names is None or name in names:
+            values[name] = _field_input(name, field, values[name], f"{key}_{name}")
+    return values
+
+
+def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
+    title, help_text = field.title or name, field.description
+    if get_origin(field.annotation) is Literal:
+        options = list(get_args(field.annotation))
+        return st.selectbox(title, options, index=options.index(value), key=key, help=help_text)
+    if isinstance(value, int):
+        return st.number_input(title, value=value, step=1, key=key, help=help_text)
+    return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)

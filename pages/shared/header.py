@@ -1,0 +1,140 @@
+"""The bar on top of every screen: where the person is, and what is at work."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.models.ollama_status import OllamaStatus, ollama_status
+from memrl_core.records import RunInfo
+from pages.shared import place as places
+from pages.shared.keys import keys_help
+from pages.shared.place import Place
+from pages.shared.text import literal
+
+
+@st.cache_data(ttl=5, show_spinner=False)
+def status_of(address: str, model: str | None) -> OllamaStatus:
+    """Ollama's state, asked at most every five seconds."""
+    return ollama_status(address, model)
+
+
+def header(place: Place) -> None:
+    """Bank, run and step to move between; model, embedder, memories and the last save to see."""
+    with st.container(horizontal=True, vertical_alignment="bottom", key="header", gap="small"):
+        _bank_picker(place)
+        if place.run:
+            _run_picker(place, place.run)
+            _step_buttons(place)
+            _mode(place)
+    with st.container(horizontal=True, vertical_alignment="center", key="chips", gap="small"):
+        if place.run:
+            _model_chip(place.run)
+        _embedder_chip(place)
+        with st.container(key="memory_count", width="content"):
+            st.badge(_memories(place), icon=":material/database:", color="gray")
+        saved = place.bank.last_saved
+        st.badge(
+            f"saved {saved.astimezone():%H:%M:%S}" if saved else "nothing saved yet",
+            icon=":material/save:",
+            color="gray",
+            help=f"Last write: {saved.astimezone():%Y-%m-%d %H:%M:%S}" if saved else None,
+        )
+        keys_help()
+
+
+def _memories(place: Place) -> str:
+    count = len(place.bank.utilities(place.run.id, place.step)) if place.run else 0
+    return "1 memory" if count == 1 else f"{count} memories"
+
+
+def _bank_picker(place: Place) -> None:
+    st.session_state["header_bank"] = place.bank_name
+    st.selectbox(
+        "Bank",
+        sorted(places.known_banks()),
+        key="header_bank",
+        width=180,
+        on_change=lambda: places.go(bank=st.session_state["header_bank"]),
+    )
+
+
+def _run_picker(place: Place, run: RunInfo) -> None:
+    st.session_state["header_run"] = run.id
+    st.selectbox(
+        "Run",
+        [info.id for info in reversed(place.bank.runs())],
+        key="header_run",
+        width=220,
+        on_change=lambda: places.go(run=st.session_state["header_run"]),
+    )
+
+
+def _step_buttons(place: Place) -> None:
+    at = place.step or place.last_step
+    live = place.step is None
+    moves = (
+        ("First", ":material/first_page:", 1, at <= 1, "home"),
+        ("Back", ":material/chevron_left:", at - 1 if not live or at > 1 else at, at <= 1, "left"),
+        ("Next", ":material/chevron_right:", at + 1, live or at >= place.last_step, "right"),
+        ("Last", ":material/last_page:", place.last_step, live or at >= place.last_step, "end"),
+    )
+    with st.container(horizontal=True, vertical_alignment="center", key="steps", width="content", gap="xsmall"):
+        for position, (label, icon, target, disabled, key) in enumerate(moves):
+            if position == 2:
+                where = f"step {at} of {place.last_step}" if place.last_step else "no step yet"
+                st.markdown(where, width="content")
+            st.button(
+                label,
+                icon=icon,
+                key=f"move_{label}",
+                disabled=disabled,
+                help=label,
+                shortcut=key,
+                on_click=places.go,
+                kwargs={"step": target},
+            )
+
+
+def _mode(place: Place) -> None:
+    st.session_state["header_mode"] = "Live" if place.step is None else "Replay"
+    st.segmented_control(
+        "Mode",
+        ["Live", "Replay"],
+        key="header_mode",
+        required=True,
+        disabled=place.last_step == 0,
+        on_change=lambda: places.go(step=None if st.session_state["header_mode"] == "Live" else place.last_step),
+        help="Live: the run goes on from its end. Replay: everything as it was after the chosen step.",
+    )
+
+
+def _model_chip(run: RunInfo) -> None:
+    if run.simulated:
+        st.badge(
+            "simulated model",
+            icon=":material/theater_comedy:",
+            color="violet",
+            help="No language model is at work: answers are carried over from the memories in the prompt by analogy.",
+        )
+        return
+    status = status_of(workspace.load_preferences().ollama_address, run.model)
+    colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
+    says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
+    st.badge(literal(says[status.state]), icon=":material/smart_toy:", color=colour, help=literal(status.sentence))
+    if status.state != "running":
+        with st.popover("What to do", type="tertiary"):
+            st.text(status.sentence)
+            st.text(status.remedy)
+            st.button("Check again", on_click=status_of.clear, key="check_again")
+
+
+def _embedder_chip(place: Place) -> None:
+    embedder = place.bank.embedder
+    lexical = embedder.name.startswith(workspace.EMBEDDED_EMBEDDER)
+    st.badge(
+        literal(f"{embedder.name}{' · lexical' if lexical else ''} · {embedder.dimension} numbers"),
+        icon=":material/data_array:",
+        color="gray",
+        help="Similarity compares letters and words, not meaning." if lexical else None,
+    )

@@ -1,0 +1,90 @@
+"""The map beside a step: frozen places, this step's marks, and what to colour."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from memrl_core.analysis.map_layout import MapLayout
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.memory_map import MapScene, map_picture
+from memrl_core.records import Phase
+from pages.shared import place as places
+from pages.shared.picture import table_twin
+from pages.shared.plotly_map import plotly_map
+from pages.shared.text import literal
+from pages.shared.view import View
+
+COLOURS = ("q", "Δq", "similarity", "visits", "age", "outcome")
+
+
+@st.cache_resource(max_entries=8, show_spinner=False, on_release=lambda layout: layout.close())
+def layout_of(uri: str, _bank: MemoryBank) -> MapLayout:
+    """The frozen layout of a bank, shared by all sessions of this server."""
+    return MapLayout(_bank)
+
+
+def map_panel(view: View) -> None:
+    """Where this step's memories lie, what they are worth, and what has just moved."""
+    layout = layout_of(view.place.bank.uri, view.place.bank)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="map_controls"):
+        colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
+        labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
+        shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
+    picture = map_picture(_scene(view, layout), colour, labels or "off", lifted=shape == "3-D")
+    st.markdown(f"**{literal(picture.title)}**")
+    if not view.moment.utilities:
+        st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
+    clicked = plotly_map(picture, f"map_{shape}")
+    if clicked and clicked != view.place.memory:
+        places.go(memory=clicked)
+        st.rerun()
+    _notes(view, layout)
+    table_twin(picture, "map")
+
+
+def _scene(view: View, layout: MapLayout) -> MapScene:
+    moment, trace = view.moment, view.moment.trace
+    everywhere = layout.places()
+    query = None
+    if trace is not None and trace.embed is not None and everywhere:
+        query = layout.place_query(np.asarray(trace.embed.embedding, dtype=np.float32))
+    return MapScene(
+        run=view.run.id,
+        layout_id=layout.id,
+        places={i: everywhere[i] for i in moment.utilities if i in everywhere},
+        memories=view.memories,
+        utilities=moment.utilities,
+        settings=trace.settings if trace else view.run.settings,
+        similarities=moment.similarities,
+        query=query,
+        pool=moment.pool if moment.reached(Phase.RECALL) else (),
+        selected=moment.selected if moment.reached(Phase.SELECT) else (),
+        moved=moment.moved if moment.reached(Phase.UPDATE) else {},
+        provisional=frozenset(layout.provisional),
+        focus=view.place.memory,
+    )
+
+
+def _notes(view: View, layout: MapLayout) -> None:
+    if layout.announcement:
+        st.info(literal(layout.announcement), icon=":material/map:")
+    if layout.error:
+        st.warning(literal(layout.error), icon=":material/map:")
+    if layout.state == "fitting":
+        _while_fitting(layout)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(
+            f"{layout.method} of the embeddings, frozen. Distances here are approximate; ranking uses cosine in the "
+            "full space. ▲ above, ▼ below the middle of q, ● never updated."
+        )
+        with st.popover("Re-layout", icon=":material/refresh:", type="tertiary"):
+            st.markdown("Positions change for everyone who uses this bank; the new map is turned to fit the old one.")
+            st.button("Lay the map out anew", key="relayout", on_click=layout.relayout)
+
+
+@st.fragment(run_every=2)
+def _while_fitting(layout: MapLayout) -> None:
+    if layout.state != "fitting":
+        st.rerun()
+    st.caption("UMAP is being fitted in the background; the map stays as it is until then.")

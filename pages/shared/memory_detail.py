@@ -1,0 +1,53 @@
+"""One memory: its text, where it came from, and how its q came about."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.utility import history_picture
+from pages.shared import place as places
+from pages.shared.picture import show
+from pages.shared.text import literal, verbatim
+from pages.shared.view import View
+
+
+def memory_detail(view: View) -> None:
+    """The memory that was clicked on the map, in a chart's button or in a link."""
+    memory_id = view.place.memory
+    if memory_id is None:
+        st.caption("Click a point of the map, or a memory in the prompt, to read it here.")
+        return
+    memory, bank = view.place.bank.memory(memory_id), view.place.bank
+    known = view.moment.utilities.get(memory_id)
+    with st.container(border=True, key="memory_detail"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"#### Memory {literal(memory_label(memory_id, view.run.id))}")
+            st.button("Close", key="close_memory", type="tertiary", on_click=places.go, kwargs={"memory": None})
+        if known is None:
+            st.info("This run did not know this memory at this moment.")
+        else:
+            with st.container(horizontal=True):
+                st.metric("q", signed(known.q), width="content")
+                st.metric("Uses rewarded", known.visits, width="content")
+                st.metric("Outcome", memory.outcome, width="content")
+        verbatim(memory.experience)
+        parents = ", ".join(memory_label(parent, view.run.id) for parent in memory.parents) or "none"
+        st.caption(
+            literal(
+                f"written in step {memory.step} of {memory.run}, task {memory.task}, {memory.created[:19]} UTC · "
+                f"memories in its prompt: {parents}"
+            )
+        )
+        if memory.run == view.run.id and memory.step != view.place.step and memory.step <= view.place.last_step:
+            st.button(
+                f"Go to step {memory.step}, which wrote it",
+                icon=":material/history:",
+                key="origin",
+                on_click=places.go,
+                kwargs={"step": memory.step},
+            )
+        history = bank.history(view.run.id, memory_id, as_of=view.place.step)
+        if history:
+            show(history_picture(history, view.run.settings, memory_id, view.run.id), "history")

@@ -1,0 +1,64 @@
+"""All memories of a run as a table to search, filter, sort and take away."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis.catalogue import catalogue, matching
+from pages.shared import place as places
+from pages.shared.view import View
+
+OUTCOMES = ("success", "failure", "unrated")
+
+
+def memory_table(view: View) -> None:
+    """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
+    rows = catalogue(view.moment, view.memories)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input("Search in intent and experience", key="memory_search", placeholder="egg microwave")
+        outcomes = st.multiselect("Outcome", OUTCOMES, key="memory_outcomes", placeholder="all")
+        low, high = _q_limits(rows)
+        limits = st.slider("q", low, high, (low, high), 0.05, key="memory_q", width=220)
+    found = matching(rows, words, outcomes, limits)
+    st.markdown(f"**{len(found)} of {len(rows)} memories**")
+    if rows.empty:
+        st.info("No memories yet. Go to Step and press Step: the first task writes the first memory.")
+        return
+    if found.empty:
+        st.info("Nothing matches. Take a word or a filter away.")
+        return
+    event = st.dataframe(
+        found.drop(columns=["experience"]),
+        key="memory_rows",
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        height=560,
+        column_config={
+            "id": st.column_config.TextColumn("memory", width="small"),
+            "intent": st.column_config.TextColumn("intent", width="large"),
+            "q": st.column_config.NumberColumn("q", format="%+.3f", width="small"),
+            "similarity": st.column_config.NumberColumn("similarity to this step", format="%.3f"),
+        },
+        alt="The memories of this run with their utility, uses and origin",
+    )
+    chosen = event["selection"]["rows"]
+    if chosen and (memory_id := str(found.iloc[chosen[0]]["id"])) != view.place.memory:
+        places.go(memory=memory_id)
+        st.rerun()
+    st.download_button(
+        f"These {len(found)} memories as CSV",
+        found.to_csv(index=False),
+        file_name=f"{view.run.id}-memories.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        key="memory_csv",
+    )
+
+
+def _q_limits(rows: pd.DataFrame) -> tuple[float, float]:
+    if rows.empty:
+        return -1.0, 1.0
+    return min(-1.0, float(rows["q"].min())), max(1.0, float(rows["q"].max()))

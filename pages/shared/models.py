@@ -1,0 +1,82 @@
+"""Which models there are, and what to do when there are none."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.errors import MemRLError
+from memrl_core.models.ollama_status import checked_address, pull_model
+from pages.shared import place as places
+from pages.shared.header import status_of
+from pages.shared.text import literal
+
+
+def chat_model_choice(key: str) -> str:
+    """The simulated model or one that Ollama has."""
+    status = status_of(workspace.load_preferences().ollama_address, None)
+    names = [workspace.SIMULATED, *(model.name for model in status.models)]
+    chosen = st.selectbox(
+        "Model", names, key=f"{key}_model", format_func=lambda n: "simulated model" if n == workspace.SIMULATED else n
+    )
+    if status.state == "not_running":
+        st.caption(literal(status.sentence))
+    return str(chosen)
+
+
+def embedder_choice(key: str) -> str:
+    """The embedder of a new bank: the embedded lexical one, or an Ollama model."""
+    status = status_of(workspace.load_preferences().ollama_address, None)
+    names = [workspace.EMBEDDED_EMBEDDER, *(model.name for model in status.models)]
+    labels = {workspace.EMBEDDED_EMBEDDER: "hashing (lexical, always there)"}
+    chosen = st.selectbox(
+        "Embedder of the new bank", names, key=f"{key}_embedder", format_func=lambda n: labels.get(n, n)
+    )
+    return str(chosen)
+
+
+def ollama_panel() -> None:
+    """Where Ollama is, what it has, and a way to get more."""
+    preferences = workspace.load_preferences()
+    with st.expander("Models · use a local Ollama"):
+        address = st.text_input("Ollama's address", value=preferences.ollama_address, key="ollama_address")
+        if st.button("Use this address", key="ollama_address_save", disabled=address == preferences.ollama_address):
+            try:
+                preferences = preferences.model_copy(update={"ollama_address": checked_address(address)})
+                workspace.save_preferences(preferences)
+                _address_changed()
+            except MemRLError as error:
+                st.error(literal(str(error)))
+        status = status_of(preferences.ollama_address, None)
+        (st.success if status.state == "running" else st.warning)(literal(status.sentence))
+        if status.remedy:
+            st.code(status.remedy, language=None)
+        if status.models:
+            st.dataframe(
+                [{"model": m.name, "size (GB)": round(m.size / 1e9, 2)} for m in status.models], hide_index=True
+            )
+        if status.state == "running":
+            _pull(preferences.ollama_address)
+
+
+def _address_changed() -> None:
+    """Ask Ollama again, and let runs be put together anew with the new address."""
+    status_of.clear()
+    places.live_runs().clear()
+    st.rerun()
+
+
+def _pull(address: str) -> None:
+    name = st.text_input("Model to pull", key="pull_name", placeholder="llama3.2  ·  nomic-embed-text")
+    if not st.button("Pull", key="pull", disabled=not name.strip()):
+        return
+    bar = st.progress(0.0, "Starting …")
+    try:
+        for progress in pull_model(address, name.strip()):
+            share = progress.completed / progress.total if progress.total else 0.0
+            bar.progress(min(share, 1.0), literal(progress.status))
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    status_of.clear()
+    st.success("The model is there.")

@@ -1,0 +1,304 @@
+"""The seven parts of a step, each a function of what is at a moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+import streamlit as st
+
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.moment import later_rewards
+from memrl_core.analysis.outline import TITLES, line
+from memrl_core.figures.palette import q_range
+from memrl_core.figures.recall import recall_picture
+from memrl_core.figures.rerank import score_picture, slope_picture
+from memrl_core.figures.utility import moves_picture
+from memrl_core.prompting import conversation_so_far
+from memrl_core.records import GenerateRecord, Message, Phase, UtilityPoint
+from pages.shared import place as places
+from pages.shared.controls import part_key
+from pages.shared.picture import show
+from pages.shared.reward_form import credit, reward_form
+from pages.shared.task_form import task_form
+from pages.shared.text import literal, verbatim
+from pages.shared.view import View
+
+PROMPT_HEIGHT = 420
+OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
+
+
+def strip(view: View) -> None:
+    """Where in the algorithm the step stands: seven parts, done, next or still to come."""
+    with st.container(horizontal=True, key="strip", gap="small"):
+        for number, phase in enumerate(Phase, start=1):
+            if view.moment.reached(phase):
+                st.badge(f"{number} {TITLES[phase]}", icon=":material/check:", color="green")
+            elif view.moment.next_phase is phase:
+                st.badge(f"{number} {TITLES[phase]}", icon=":material/arrow_forward:", color="blue")
+            else:
+                st.badge(f"{number} {TITLES[phase]}", color="gray")
+
+
+def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
+    number = list(Phase).index(phase) + 1
+    said = line(view.moment.trace, phase) if view.moment.trace and ready else ""
+    label = f"**{number} · {TITLES[phase]}**" + (f" — {literal(said)}" if said else "")
+    key = part_key(phase)
+    if key not in st.session_state and view.moment.next_phase is None:
+        st.session_state[key] = phase in OPEN_AT_FIRST
+    with st.expander(label, key=key, on_change="rerun") as box:
+        if not box.open:
+            return
+        if ready:
+            draw(view)
+        else:
+            st.caption("Not reached yet: press **Step** (N).")
+
+
+def task(view: View) -> None:
+    """① What is asked, and how its intent became a vector."""
+    _part(view, Phase.EMBED, _task, ready=True)
+
+
+def recall(view: View) -> None:
+    """② Phase A: the pool, its gate and its cut."""
+    _part(view, Phase.RECALL, _recall, view.moment.reached(Phase.RECALL))
+
+
+def rerank(view: View) -> None:
+    """③ Phase B: similarity against utility."""
+    _part(view, Phase.SELECT, _rerank, view.moment.reached(Phase.SELECT))
+
+
+def answer(view: View) -> None:
+    """④ What was sent, word for word, and what came back."""
+    begun = view.moment.trace is not None and view.moment.trace.generate is not None
+    _part(view, Phase.GENERATE, _answer, begun)
+
+
+def reward(view: View) -> None:
+    """⑤ The verdict, who is credited, and a person's word."""
+    _part(view, Phase.REWARD, _reward, view.moment.reached(Phase.GENERATE))
+
+
+def update(view: View) -> None:
+    """⑥ The q-values that moved."""
+    _part(view, Phase.UPDATE, _update, view.moment.reached(Phase.UPDATE))
+
+
+def new_memory(view: View) -> None:
+    """⑦ What the episode became."""
+    _part(view, Phase.WRITE, _new_memory, view.moment.reached(Phase.WRITE))
+
+
+def _task(view: View) -> None:
+    trace = view.moment.trace
+    if view.moment.live and view.moment.next_phase is None:
+        task_form(view)
+    if trace is None:
+        return
+    verbatim(trace.task.intent)
+    facts = [f"step {trace.step}", f"epoch {trace.epoch}", f"seed of the run {view.run.seed}"]
+    if trace.task.family:
+        facts.append(f"family {trace.task.family}")
+    if trace.embed:
+        facts.append(f"embedded by {trace.embed.embedder} into {trace.embed.dimension} numbers")
+    st.caption(literal(" · ".join(facts)))
+
+
+def _recall(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.recall is not None
+    found = trace.recall
+    if not found.memories:
+        st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
+        return
+    show(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
+    gate = ">" if found.strict else "≥"
+    unit = "intents" if found.k1_counts == "intent" else "memories"
+    st.caption(
+        f"Phase A keeps the k1 = {found.k1} most similar {unit} with cosine {gate} δ = {found.delta:.3f}. "
+        "Similarity alone decides here; utility has no say yet."
+    )
+
+
+def _rerank(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.recall is not None and trace.decision is not None
+    decision = trace.decision
+    ranked = [c for c in decision.candidates if c.rank_select is not None]
+    if not ranked:
+        st.info("The pool is empty: there is nothing to rank, and the model gets no memory.")
+        return
+    for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
+        st.warning(literal(sentence), icon=":material/info:")
+    slope, scores = st.columns([2, 3])
+    with slope:
+        show(slope_picture(decision, view.run.id), "slope")
+    with scores:
+        show(score_picture(decision, view.memories, view.run.id), "scores")
+    st.markdown(f"score = (1 − λ) · z_sim + λ · z_q, with λ = {decision.weight:g}".replace("_", r"\_"))
+    at_cut = ranked[: decision.k2 + 1]
+    verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
+    st.caption(f"Normaliser **{decision.normaliser}** — {literal(normaliser_line(decision))}")
+
+
+def _answer(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.generate is not None
+    record = trace.generate
+    who = "simulated model" if record.simulated else record.model
+    st.caption("Exactly what was sent; the memories in it are framed.")
+    with st.container(height=PROMPT_HEIGHT, key="prompt"):
+        for number, message in enumerate(record.messages):
+            _message(view, record, number, message)
+    with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
+        for turn in record.turns:
+            with st.chat_message("assistant", avatar=":material/smart_toy:"):
+                st.badge(literal(who), color="violet" if record.simulated else "green")
+                verbatim(turn.reply.text or "(nothing had arrived)")
+                _about_reply(turn.reply)
+            if turn.observation:
+                with st.chat_message("user", avatar=":material/public:"):
+                    verbatim(turn.observation)
+    sent = conversation_so_far(record.messages, record.turns[:-1])
+    st.download_button(
+        "Prompt and answer as JSON",
+        json.dumps(
+            {"messages": [asdict(m) for m in sent], "answer": record.turns[-1].reply.text if record.turns else None},
+            ensure_ascii=False,
+            indent=1,
+        ),
+        file_name=f"{trace.run}-step-{trace.step}-prompt.json",
+        mime="application/json",
+        icon=":material/download:",
+        on_click="ignore",
+        key="prompt_json",
+    )
+
+
+def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:
+    st.caption(f"{message.role} message")
+    at = 0
+    for span in (span for span in record.spans if span.message == number):
+        _plain_part(message.content[at : span.start])
+        with st.container(border=True, key=f"span_{number}_{span.start}"):
+            _memory_button(view, span.memory_id, f"prompt_{number}_{span.start}")
+            verbatim(message.content[span.start : span.end])
+        at = span.end
+    _plain_part(message.content[at:])
+
+
+def _plain_part(text: str) -> None:
+    if text.strip():
+        verbatim(text.strip("\n"))
+
+
+def _memory_button(view: View, memory_id: str, key: str) -> None:
+    known = view.moment.utilities.get(memory_id)
+    worth = f" · q {signed(known.q)}" if known else ""
+    st.button(
+        f"memory {memory_label(memory_id, view.run.id)}{worth}",
+        icon=":material/ink_highlighter:",
+        type="tertiary",
+        key=f"open_{key}",
+        on_click=places.go,
+        kwargs={"memory": memory_id},
+        help="Show this memory beside the map",
+    )
+
+
+def _about_reply(reply) -> None:
+    parts = [f"{reply.seconds:.2f} s"]
+    if reply.prompt_tokens is not None:
+        parts.append(f"{reply.prompt_tokens} tokens read")
+    if reply.answer_tokens is not None:
+        parts.append(f"{reply.answer_tokens} tokens written")
+    if reply.stopped:
+        parts.append("**stopped**: kept as it was, no automatic reward")
+    st.caption(" · ".join(parts))
+
+
+def _reward(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None
+    if trace.reward is not None:
+        given = trace.reward
+        verdict, value = given.verdict, given.reward
+    else:
+        assert view.live is not None and view.live.episode is not None
+        verdict, value = view.live.episode.verdict, view.live.episode.environment_reward
+    says = "no reward of its own" if value is None else f"reward **{signed(value)}**"
+    person = trace.reward is not None and trace.reward.source == "person"
+    st.markdown(f"{'A person' if person else 'The environment'}: {says}")
+    verbatim(verdict)
+    for event in later_rewards(view.place.bank, trace) if trace.reward else ():
+        st.info(
+            f"Since then the reward counts as {signed(event.value or 0.0)}, given by "
+            f"{literal(event.rater or 'the environment')}."
+        )
+    credit(view, value)
+    reward_form(view)
+
+
+def _update(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.update is not None
+    if not trace.update.changes:
+        why = "nobody gave a reward" if trace.reward and trace.reward.reward is None else "no memory was in the prompt"
+        st.info(f"No q moved: {why}.")
+        return
+    show(moves_picture(trace.update.changes, trace.settings, view.run.id), "moves")
+    verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes))
+    low, _, high = q_range(trace.settings)
+    st.dataframe(
+        [
+            {
+                "memory": memory_label(change.memory_id, view.run.id),
+                "q before": signed(change.before),
+                "q after": signed(change.after),
+                "Δ": signed(change.after - change.before),
+                "uses": change.visits,
+                "q since it was written": [p.after for p in _history(view, change.memory_id)],
+            }
+            for change in trace.update.changes
+        ],
+        key="moved_histories",
+        hide_index=True,
+        column_config={"q since it was written": st.column_config.LineChartColumn(y_min=low, y_max=high)},
+        alt="The memories whose q moved, with the line of q since each was written",
+    )
+    with st.container(horizontal=True):
+        for change in trace.update.changes:
+            _memory_button(view, change.memory_id, f"moved_{change.memory_id}")
+
+
+def _history(view: View, memory_id: str) -> list[UtilityPoint]:
+    """The memory's q up to and with this step, whether the step is stored already or not."""
+    trace = view.moment.trace
+    assert trace is not None and trace.update is not None
+    known = view.place.bank.history(view.run.id, memory_id, as_of=trace.step)
+    if known and known[-1].step == trace.step:
+        return known
+    moved = [c for c in trace.update.changes if c.memory_id == memory_id]
+    return known + [
+        UtilityPoint(c.memory_id, trace.step, c.before, c.after, c.visits, c.reward, None, ()) for c in moved
+    ]
+
+
+def _new_memory(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.write is not None
+    for operation in trace.write.operations:
+        if operation.op == "NOOP":
+            same = memory_label(operation.duplicate_of or "", view.run.id)
+            st.info(f"Nothing was written: the same experience stands in {literal(same)} already.")
+            continue
+        _memory_button(view, operation.memory_id, "written")
+        verbatim(operation.experience)
+        used = ", ".join(memory_label(parent, view.run.id) for parent in operation.parents) or "none"
+        starts = f"{operation.outcome} · starts at q {signed(operation.q0)}"
+        st.caption(literal(f"{starts} · memories in its prompt: {used}"))

@@ -1,0 +1,163 @@
+"""Where the person is: bank, run, step and memory, kept in the URL so that a link reopens what they saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import list_banks
+from memrl_core.errors import MemRLError
+from memrl_core.live import LiveRun
+from memrl_core.records import RunInfo
+from pages.shared.text import literal
+
+NAMES = ("bank", "run", "step", "memory")
+_HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "memory": ()}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bank of this machine, one of its runs, and a finished step of it; `step` is None at the live end."""
+
+    bank_name: str
+    bank: MemoryBank
+    run: RunInfo | None
+    step: int | None
+    last_step: int
+    memory: str | None
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the bank …", on_release=lambda bank: bank.close())
+def opened(uri: str) -> MemoryBank:
+    """The one handle on a bank that all sessions of this server share."""
+    return MemoryBank.open(uri)
+
+
+@st.cache_resource
+def live_runs() -> dict[tuple[str, str], LiveRun]:
+    """Steps under way, by bank and run: they outlive a reload of the page."""
+    return {}
+
+
+def known_banks() -> dict[str, str]:
+    """Name to URI: the banks in the home folder and those a person opened from elsewhere."""
+    here = {summary.name: summary.path for summary in list_banks(workspace.banks_folder())}
+    return {**workspace.load_preferences().opened, **here}
+
+
+def go(**changes: object) -> None:
+    """Move to another bank, run, step or memory; what hangs on what changed is forgotten."""
+    stored = st.session_state.setdefault("place", {})
+    for name in NAMES:
+        if name in changes:
+            for below in _HANGS_ON[name]:
+                stored.pop(below, None)
+            stored[name] = changes[name]
+    st.session_state["place"] = {name: str(value) for name, value in stored.items() if value is not None}
+    # The URL follows in `current`: what a callback writes to it does not reach the browser in time.
+    st.session_state["moved"] = True
+
+
+def go_to_steps(**changes: object) -> None:
+    """Move there and show the page Step."""
+    go(**changes)
+    st.switch_page("pages/step.py", query_params=st.session_state["place"])
+
+
+def current() -> Place | None:
+    """Where the URL, or without one the session, says the person is; each part that does not exist gets a sentence.
+
+    None when there is no bank to show.
+    """
+    asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
+    if st.session_state.pop("moved", False) or not asked:
+        asked = dict(st.session_state.get("place", {}))
+    banks = known_banks()
+    name = asked.get("bank", workspace.DEMO)
+    if name not in banks and name == workspace.DEMO:
+        try:
+            banks[name] = str(workspace.demo_bank())
+        except MemRLError as error:
+            st.info(str(error))
+            return None
+    if name not in banks:
+        _notice(f"There is no bank “{name}” on this machine. The demo bank is shown instead.")
+        go(bank=workspace.DEMO)
+        return current() if workspace.DEMO in banks else None
+    bank = opened(banks[name])
+    bank.refresh()
+    run = _run(bank, asked.get("run"))
+    last = bank.next_step(run.id) - 1 if run else 0
+    place = Place(
+        name,
+        bank,
+        run,
+        _step(asked.get("step"), last),
+        last,
+        _memory(bank, asked.get("memory")),
+    )
+    st.session_state["place"] = {
+        "bank": place.bank_name,
+        **({"run": run.id} if run else {}),
+        **({"step": str(place.step)} if place.step else {}),
+        **({"memory": place.memory} if place.memory else {}),
+    }
+    st.query_params.from_dict(st.session_state["place"])
+    return place
+
+
+def live(place: Place) -> LiveRun:
+    """The run of this place as it is being advanced. Raises `ModelError` when its embedder cannot be had."""
+    assert place.run is not None
+    key = (str(place.bank.uri), place.run.id)
+    runs = live_runs()
+    if key not in runs:
+        runs[key] = workspace.live_run(place.bank, place.run.id, workspace.load_preferences())
+    return runs[key]
+
+
+def live_if_begun(place: Place) -> LiveRun | None:
+    """The same, but only when somebody has begun to advance it since the server started."""
+    return live_runs().get((str(place.bank.uri), place.run.id)) if place.run else None
+
+
+def forget_live(uri: str) -> None:
+    """Drop the steps under way of a bank that is about to be replaced or deleted."""
+    for key in [key for key in live_runs() if key[0] == uri]:
+        del live_runs()[key]
+
+
+def _run(bank: MemoryBank, asked: str | None) -> RunInfo | None:
+    runs = bank.runs()
+    if asked is not None:
+        for info in runs:
+            if info.id == asked:
+                return info
+        _notice(f"This bank has no run “{asked}”. Its newest run is shown instead.")
+    return runs[-1] if runs else None
+
+
+def _step(asked: str | None, last: int) -> int | None:
+    if asked is None or not last:
+        return None
+    if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked[:9]) <= last:
+        _notice(f"“{asked}” is not a step of this run: it has steps 1 to {last}. The newest is shown instead.")
+        return None
+    return int(asked)
+
+
+def _memory(bank: MemoryBank, asked: str | None) -> str | None:
+    if asked is None:
+        return None
+    try:
+        return bank.memory(asked).id
+    except MemRLError:
+        _notice(f"The bank holds no memory “{asked}”.")
+        return None
+
+
+def _notice(sentence: str) -> None:
+    st.toast(literal(sentence[:300]), icon=":material/link_off:", duration="long")

@@ -1,0 +1,190 @@
+"""A person's reward: a value they chose, what it would do, saved before it is shown, and undone by an event."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.errors import MemRLError
+from memrl_core.records import LedgerEvent
+from pages.shared.text import literal
+from pages.shared.view import View
+
+VALUE = "reward_value"
+TOUCHED = "reward_touched"
+
+
+def credit(view: View, value: float | None) -> None:
+    """Who gets the credit, and what the reward at hand does to each q."""
+    credited = view.moment.selected
+    if not credited:
+        st.caption("No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q.")
+        return
+    chosen = _chosen(view)
+    value = value if chosen is None else chosen
+    trace = view.moment.trace
+    assert trace is not None
+    heading = "Credited memories" if value is None else f"Credited memories, if the reward is {signed(value)}"
+    st.markdown(f"**{heading}** (α = {trace.settings['alpha']:g})")
+    now = view.place.bank.utilities(view.run.id)
+    rows = []
+    if value is None:
+        rows = [(memory_id, now[memory_id].q, now[memory_id].q) for memory_id in credited]
+    elif trace.reward is not None and chosen is None:
+        before = {c.memory_id: c for c in trace.update.changes} if trace.update else {}
+        rows = [(i, before[i].before, before[i].after) for i in credited if i in before]
+    else:
+        preview = view.place.bank.preview_reward(
+            view.run.id, trace.step, trace.id, credited, value, workspace.load_preferences().rater
+        )
+        rows = [(memory_id, *preview[memory_id]) for memory_id in credited]
+    st.dataframe(
+        [
+            {
+                "memory": memory_label(memory_id, view.run.id),
+                "intent": view.memories[memory_id].intent if memory_id in view.memories else "",
+                "q": signed(before),
+                "→ q": signed(after),
+                "Δ": signed(after - before),
+            }
+            for memory_id, before, after in rows
+        ],
+        hide_index=True,
+        key="credit",
+    )
+
+
+def reward_form(view: View) -> None:
+    """Thumbs or slider, a reason, the rater's name; Save, and Undo of what was saved."""
+    trace = view.moment.trace
+    assert trace is not None
+    _start_afresh_for(trace.id)
+    rater = workspace.load_preferences().rater
+    low, high = float(trace.settings["reward_failure"]), float(trace.settings["reward_success"])
+    mine = _my_reward(view, rater)
+    if not view.moment.live:
+        st.caption("A reward given here counts from now on; this replay goes on showing what was known then.")
+    chosen = _chosen(view)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _thumb("Thumbs up", ":material/thumb_up:", high, "1", chosen, mine)
+        _thumb("Thumbs down", ":material/thumb_down:", low, "2", chosen, mine)
+        st.slider(
+            "Reward" if chosen is not None else "Reward (not chosen yet)",
+            low,
+            high,
+            (low + high) / 2,
+            (high - low) / 20,
+            key=VALUE,
+            format="%+.2f" if chosen is not None else " ",
+            on_change=_touch,
+        )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.text_input("Reason (optional)", key="reward_reason", max_chars=2000)
+        st.text_input("Rater", value=rater, key="reward_rater", max_chars=80, width=180, on_change=_remember_rater)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Save reward",
+            type="primary",
+            icon=":material/save:",
+            shortcut="s",
+            key="save_reward",
+            disabled=chosen is None or view.busy,
+            on_click=_save,
+            args=(view,),
+            help=None if chosen is not None else "Choose a value first: thumbs or slider",
+        )
+        st.button(
+            "Undo",
+            icon=":material/undo:",
+            shortcut="u",
+            key="undo_reward",
+            disabled=mine is None or view.busy,
+            on_click=_undo,
+            args=(view, mine),
+            help="Takes your reward back; every q returns to what it was, bit for bit",
+        )
+        if mine is not None:
+            st.markdown(f"Saved: {signed(mine.value or 0.0)} by {literal(mine.rater)}", width="content")
+    if failure := st.session_state.get("reward_failure"):
+        st.error(literal(failure), icon=":material/error:")
+
+
+def _start_afresh_for(step_id: str) -> None:
+    if st.session_state.get("reward_for") != step_id:
+        st.session_state["reward_for"] = step_id
+        for key in (TOUCHED, VALUE, "reward_reason", "reward_failure"):
+            st.session_state.pop(key, None)
+
+
+def _chosen(view: View) -> float | None:
+    trace = view.moment.trace
+    if trace is None or st.session_state.get("reward_for") != trace.id or not st.session_state.get(TOUCHED):
+        return None
+    return float(st.session_state[VALUE])
+
+
+def _thumb(label: str, icon: str, value: float, key: str, chosen: float | None, mine: LedgerEvent | None) -> None:
+    standing = chosen if chosen is not None else mine.value if mine is not None else None
+    st.button(
+        label,
+        icon=icon,
+        shortcut=key,
+        key=f"thumb_{key}",
+        type="primary" if standing == value else "secondary",
+        on_click=_choose,
+        args=(value,),
+    )
+
+
+def _touch() -> None:
+    st.session_state[TOUCHED] = True
+
+
+def _choose(value: float) -> None:
+    st.session_state[VALUE] = value
+    st.session_state[TOUCHED] = True
+
+
+def _remember_rater() -> None:
+    preferences = workspace.load_preferences()
+    try:
+        workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state["reward_rater"].strip()}))
+    except MemRLError as error:
+        st.session_state["reward_failure"] = str(error)
+
+
+def _my_reward(view: View, rater: str) -> LedgerEvent | None:
+    trace = view.moment.trace
+    assert trace is not None
+    name = rater.strip() or "someone"
+    for event in view.place.bank.active_rewards(view.run.id, trace.step, trace.id):
+        if event.source == "person" and event.rater == name:
+            return event
+    return None
+
+
+def _save(view: View) -> None:
+    trace, bank = view.moment.trace, view.place.bank
+    assert trace is not None
+    value, reason = float(st.session_state[VALUE]), st.session_state.get("reward_reason", "")
+    rater = st.session_state.get("reward_rater", "")
+    try:
+        bank.give_reward(view.run.id, trace.step, trace.id, view.moment.selected, value, rater, reason)
+    except MemRLError as error:
+        st.session_state["reward_failure"] = f"{error} Your value is still here: press Save again."
+        return
+    st.session_state.pop("reward_failure", None)
+    st.session_state[TOUCHED] = False
+    st.toast("Saved · Undo (U)", icon=":material/save:")
+
+
+def _undo(view: View, mine: LedgerEvent) -> None:
+    try:
+        view.place.bank.revoke_reward(mine.id, mine.rater)
+    except MemRLError as error:
+        st.session_state["reward_failure"] = str(error)
+        return
+    st.session_state.pop("reward_failure", None)
+    st.toast("Undone: every q is what it was before.", icon=":material/undo:")

@@ -1,0 +1,39 @@
+"""What a screen shows at a place: the moment, its memories, and the run as it is being advanced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memrl_core.analysis.moment import Moment, current, memories_of, replayed
+from memrl_core.live import LiveRun
+from memrl_core.records import Memory, RunInfo
+from pages.shared import place as places
+from pages.shared.place import Place
+
+
+@dataclass(frozen=True)
+class View:
+    """A place together with what is there; `live` is None until somebody advances the run."""
+
+    place: Place
+    run: RunInfo
+    moment: Moment
+    memories: Mapping[str, Memory]
+    live: LiveRun | None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the agent works in the background."""
+        return self.live is not None and self.live.busy
+
+
+def view_of(place: Place) -> View:
+    """Everything a step's screen draws from. The place must have a run; raises `BankError` for what cannot be read."""
+    assert place.run is not None
+    live = places.live_if_begun(place)
+    if place.step is not None:
+        moment = replayed(place.bank, place.run.id, place.step)
+    else:
+        moment = current(place.bank, place.run.id, live.episode if live else None)
+    return View(place, place.run, moment, memories_of(place.bank, moment), live)

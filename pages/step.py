@@ -1,0 +1,38 @@
+"""Step: one task from intent to new memory, part by part, beside the map of the memory."""
+
+import streamlit as st
+
+from pages.shared import entry, parts
+from pages.shared import place as places
+from pages.shared.controls import controls, model_banner
+from pages.shared.header import header
+from pages.shared.map_panel import map_panel
+from pages.shared.memory_detail import memory_detail
+from pages.shared.view import view_of
+
+entry.by_app("pages/step.py")
+
+place = places.current()
+if place is not None:
+    header(place)
+if place is None or place.run is None:
+    st.info("There is no run to step through yet. Start one: its first memory will be the first point on the map.")
+    st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
+    st.stop()
+
+view = view_of(place)
+model_banner(view)
+controls(view)
+parts.strip(view)
+story, memory = st.columns([3, 2], gap="medium")
+with story:
+    parts.task(view)
+    parts.recall(view)
+    parts.rerank(view)
+    parts.answer(view)
+    parts.reward(view)
+    parts.update(view)
+    parts.new_memory(view)
+with memory:
+    map_panel(view)
+    memory_detail(view)

@@ -1,0 +1,113 @@
+"""A real server and a real browser. A browser that is missing is a failure, never a skip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+START_TIMEOUT = 60.0
+EXPECT_TIMEOUT = 20_000
+
+
+@dataclass
+class RunningApp:
+    """A served app with its own home folder, and what the pages it served complained about."""
+
+    url: str
+    home: Path
+    complaints: list[str] = field(default_factory=list)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "These tests need Chromium: install Debian's package chromium."
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--use-angle=swiftshader", "--disable-dev-shm-usage"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RunningApp]]:
+    """Start the app by the command that people use; every server ends with the tests."""
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def start(**environment: str) -> RunningApp:
+        home, port = tmp_path_factory.mktemp("home"), free_port()
+        log = (home / "server.log").open("wb")
+        command = [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(port), "--headless"]
+        servers.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, "MEMRL_HOME": str(home), "OLLAMA_HOST": "127.0.0.1:9", **environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        )
+        app = RunningApp(f"http://127.0.0.1:{port}", home)
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{app.url}/_stcore/health").status_code == 200:
+                    return app
+            except httpx.TransportError:
+                time.sleep(0.1)
+        raise AssertionError(f"The app did not start: {(home / 'server.log').read_text()}")
+
+    yield start
+    for server in servers:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def app(serve: Callable[..., RunningApp]) -> RunningApp:
+    """The app as a newcomer finds it: no Ollama, an empty home folder."""
+    return serve()
+
+
+@pytest.fixture
+def page(browser: Browser, app: RunningApp) -> Iterator[Page]:
+    """A fresh page; the test fails when it wrote an error to the console."""
+    yield from watched_page(browser, app)
+
+
+def watched_page(browser: Browser, app: RunningApp) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    opened = context.new_page()
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        # On a deep link Streamlit's client finds its server by asking below the page's path first.
+        probing = message.location["url"].endswith(("/step/_stcore/health", "/step/_stcore/host-config"))
+        probing = probing or message.location["url"].endswith(("/bank/_stcore/health", "/bank/_stcore/host-config"))
+        if message.type == "error" and not probing:
+            complaints.append(f"{message.text} {message.location['url']}")
+
+    opened.on("console", note)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    expect.set_options(timeout=EXPECT_TIMEOUT)
+    opened.set_default_timeout(EXPECT_TIMEOUT)
+    yield opened
+    context.close()
+    assert complaints == [], f"The browser's console shows errors: {complaints}"
