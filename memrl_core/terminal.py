@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.analysis.explain import update_formula
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
 from memrl_core.bank.integrity import Finding
 from memrl_core.models.ollama_status import OllamaStatus
@@ -33,11 +36,13 @@ def run_header(info: RunInfo, steps: int) -> str:
 
 def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
     """A row an epoch: success rate, cumulative success, use of memory, movement of q, time."""
-    table = Table(title=f"{info.id} · {'simulated model' if info.simulated else info.model}")
-    for heading in ("epoch", "steps", "success", "solved so far", "with memory", "utility changed the choice"):
-        table.add_column(heading, justify="right")
-    for heading in ("mean reward", "mean |Δq|", "s/step"):
-        table.add_column(heading, justify="right")
+    table = Table(
+        title=f"{info.id} · {'simulated model' if info.simulated else info.model}",
+        caption="success: ended well · solved: at least once so far · memory: one was in the prompt\nreranked: utility "
+        "changed which · |Δq|: mean move",
+    )
+    for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "reward", "|Δq|", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for e in epochs:
         table.add_row(
             str(e.epoch),
@@ -48,7 +53,7 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
             f"{e.reranked / e.steps:.0%}",
             "–" if e.mean_reward is None else f"{e.mean_reward:+.3f}",
             "–" if e.moved is None else f"{e.moved:.3f}",
-            f"{e.seconds / e.steps:.4f}",
+            f"{1000 * e.seconds / e.steps:.1f}",
         )
     return table
 
@@ -72,10 +77,7 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
         yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")
     if trace.update:
         for change in trace.update.changes:
-            yield Text(
-                f"q of {change.memory_id}: {change.before:+.3f} + {change.alpha:g} × ({change.reward:+.3f} − "
-                f"{change.before:+.3f}) = {change.after:+.3f}"
-            )
+            yield Text(update_formula(change, trace.run))
     if trace.write:
         for operation in trace.write.operations:
             title = f"new memory {operation.memory_id}" if operation.op == "ADD" else "nothing written: a duplicate"
@@ -84,23 +86,28 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
 
 def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:
     assert trace.recall is not None and trace.decision is not None
-    table = Table(title=f"phase A: {len(trace.recall.pool)} of {trace.recall.memories} memories recalled")
-    for heading in ("memory", "A", "B", "similarity", "z", "q", "z", "score"):
-        table.add_column(heading, justify="left" if heading == "memory" else "right")
-    table.add_column("why")
-    table.add_column("intent")
+    table = Table(
+        title=f"phase A: {len(trace.recall.pool)} of {trace.recall.memories} memories recalled",
+        box=SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
+    for heading in ("#", "A", "B", "sim", "z", "q", "z", "score"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("why", no_wrap=True)
+    table.add_column("intent", no_wrap=True, overflow="ellipsis", max_width=18)
     for c in trace.decision.candidates:
-        z = {term.name: f"{term.normalised:+.3f}" for term in c.terms}
+        z = {term.name: f"{term.normalised:+.2f}" for term in c.terms}
         table.add_row(
-            Text(c.memory_id),
+            Text(memory_label(c.memory_id, trace.run)),
             str(c.rank_recall),
             str(c.rank_select or "–"),
-            f"{c.similarity:+.3f}",
+            f"{c.similarity:.3f}",
             z.get("similarity", "–"),
             f"{c.q:+.3f}",
             z.get("q", "–"),
             "–" if c.score is None else f"{c.score:+.3f}",
-            Text(reason_sentence(c, trace.recall, trace.decision)),
+            SHORT_REASONS[c.reason],
             Text(memories[c.memory_id].intent),
             style="bold" if c.selected else "",
         )

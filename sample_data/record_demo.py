@@ -17,7 +17,7 @@ from memrl_core.analysis.reversals import reversals
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 
-SEED = 25
+SEED = 23
 EPOCHS = 5
 
 

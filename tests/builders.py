@@ -85,9 +85,9 @@ def a_step(
     return trace, {memory_id: vector}
 
 
-def an_agent(path: Path, model: Any = None, environment: str = "household", **settings: Any) -> Agent:
+def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:
     """An agent with the embedded parts in a new bank with one run."""
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    bank.start_run(replace(a_run("r", **settings), environment=environment, embedder=embedder.name))
-    return Agent(bank, "r", model or SimulatedModel(), embedder, make_environment(environment))
+    bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
+    return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))

@@ -1,8 +1,17 @@
-"""Why a candidate was, or was not, put before the model: a sentence with the numbers that decided."""
+"""Why a candidate was, or was not, put before the model, in two words or with the numbers that decided."""
 
 from __future__ import annotations
 
 from memrl_core.records import Candidate, Decision, Reason, RecallRecord
+
+SHORT_REASONS = {
+    Reason.TOP_K2: "in k2",
+    Reason.RANDOM_EXPLORE: "drawn",
+    Reason.BELOW_DELTA: "below δ",
+    Reason.BEYOND_K1: "beyond k1",
+    Reason.BEYOND_K2: "beyond k2",
+    Reason.NOT_DRAWN: "not drawn",
+}
 
 
 def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:

@@ -548,11 +548,12 @@ class MemoryBank:
         rows = self._store.read("layouts").to_pylist()
         if not rows:
             return None
-        newest = rows[-1]["layout"]
+        # Places may still be added to an older layout after another process saved a newer one; ids sort by age.
+        newest = max(row["layout"] for row in rows)
         members = [row for row in rows if row["layout"] == newest]
         return Layout(
             newest,
-            rows[-1]["method"],
+            members[0]["method"],
             {row["memory_id"]: (row["x"], row["y"]) for row in reversed(members)},
             tuple(row["memory_id"] for row in members if row["fitted"]),
         )

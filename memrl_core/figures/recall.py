@@ -9,13 +9,13 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.reasons import SHORT_REASONS, reason_sentence
 from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
-from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
+from memrl_core.records import Candidate, Decision, Memory, Reason, Recalled, RecallRecord
 
 ROW_HEIGHT = 26
-SHORT_REASONS = {Reason.BELOW_DELTA: "below δ", Reason.BEYOND_K1: "beyond k1"}
 
 
 def recall_picture(
@@ -90,6 +90,12 @@ def _title(recall: RecallRecord) -> str:
     return f"{len(recall.pool)} of {recall.memories} memories recalled; the nearest has {recall.pool[0].similarity:.3f}"
 
 
+def _why(member: Recalled, candidate: Candidate | None, recall: RecallRecord, decision: Decision | None) -> str:
+    if candidate is not None and decision is not None:
+        return reason_sentence(candidate, recall, decision)
+    return "recalled" if member.reason is None else SHORT_REASONS[member.reason]
+
+
 def _table(
     recall: RecallRecord, seen: list[Recalled], decision: Decision | None, memories: Mapping[str, Memory], run: str
 ) -> pd.DataFrame:
@@ -106,7 +112,7 @@ def _table(
                 "q": candidate.q if candidate else None,
                 "uses": candidate.visits if candidate else None,
                 "outcome": memory.outcome if memory else None,
-                "why": "recalled" if member.reason is None else SHORT_REASONS[member.reason],
+                "why": _why(member, candidate, recall, decision),
                 "intent": memory.intent if memory else None,
             }
         )

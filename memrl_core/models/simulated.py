@@ -95,7 +95,8 @@ def _answer(messages: Sequence[Message], seed: int) -> str:
     avoided = {line for _, lines in carried for line in lines}
     open_choices = [c for c in choices if c not in done and c not in avoided]
     open_choices = open_choices or [c for c in choices if c not in avoided] or choices
-    text = "\n".join(message.content for message in messages)
+    # Ids of memories hold the name of a run, which says nothing and must not decide anything.
+    text = "\n".join(_HEADER.sub("", message.content) for message in messages)
     digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
     wanted = set(_WORD.findall(intent.lower()))
     weights = np.array([RELEVANCE ** len(wanted & set(_WORD.findall(c.lower()))) for c in open_choices])

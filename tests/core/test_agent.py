@@ -45,6 +45,16 @@ def test_clicks_and_a_headless_run_leave_the_same_records(tmp_path: Path) -> Non
     assert [agent.bank.trace("r", n + 1) for n in range(8)] == clicked
 
 
+def test_equal_seeds_give_equal_runs_whatever_their_names(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:12]
+    one, other = an_agent(tmp_path / "a"), an_agent(tmp_path / "b", run="another-name")
+    actions = [
+        [[turn.reply.text for turn in trace.generate.turns] for trace in agent.run(tasks, epochs=2) if trace.generate]
+        for agent in (one, other)
+    ]
+    assert actions[0] == actions[1]
+
+
 def test_the_trace_tells_the_values_that_the_ledger_folds_to(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     for trace in agent.run(sample_tasks("household-train")[:12], epochs=2):

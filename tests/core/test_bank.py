@@ -394,3 +394,13 @@ def test_frozen_coordinates_stay(tmp_path: Path) -> None:
     assert stored is not None
     assert stored.coordinates == {"a": (0.0, 1.0), "b": (2.0, 3.0), "c": (4.0, 5.0)}
     assert stored.fitted == ("a", "b")
+
+
+def test_a_place_added_to_an_old_layout_does_not_bring_it_back(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    old = bank.save_layout("PCA", {"a": (0.0, 0.0)})
+    new = bank.save_layout("UMAP", {"a": (1.0, 1.0)})
+    bank.add_to_layout(old, {"b": (2.0, 2.0)})
+    stored = bank.layout()
+    assert stored is not None
+    assert (stored.id, stored.method, dict(stored.coordinates)) == (new.id, "UMAP", {"a": (1.0, 1.0)})

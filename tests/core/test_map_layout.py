@@ -130,7 +130,8 @@ def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap:
 
 def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[InstantUmap]) -> None:
     layout = settled(grown(a_bank(tmp_path / "bank"), 16))
-    old = np.array(list(layout.places().values()))
+    ids = layout._bank.memory_ids()
+    old = np.array([layout.places()[memory_id] for memory_id in ids])
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
     original = umap.__init__
 
@@ -143,7 +144,7 @@ def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[In
         patch.setattr(umap, "__init__", turned)
         layout.relayout()
         layout.wait()
-    assert np.array(list(layout.places().values())) == pytest.approx(old, abs=1e-5)
+    assert np.array([layout.places()[memory_id] for memory_id in ids]) == pytest.approx(old)
     assert "laid out anew" in layout.announcement
 
 
@@ -161,11 +162,13 @@ def test_places_that_could_not_be_stored_stay_and_are_stored_later(
         patch.setattr(bank, "add_to_layout", full)
         shown = dict(layout.places())
         grown(bank, 1)
-        shown = dict(layout.places()) | shown
+        later = dict(layout.places())
+        assert {memory_id: later[memory_id] for memory_id in shown} == shown
+        shown = later
         assert "could not be stored" in layout.error
     grown(bank, 1)
     later = dict(layout.places())
-    assert {memory_id: later[memory_id] for memory_id in shown} == pytest.approx(shown)
+    assert {memory_id: later[memory_id] for memory_id in shown} == shown
     assert (layout.error, layout.announcement) == ("", "")
     again = dict(MapLayout(MemoryBank.open(bank.uri)).places())
     assert again == later
