@@ -10,11 +10,11 @@ from pages.shared.text import literal
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
-st.session_state[entry.SEEN] = True
 
 page = entry.navigation()
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
+st.session_state[entry.BY_APP] = True
 try:
     page.run()
 except MemRLError as error:
@@ -30,3 +30,5 @@ except Exception as error:
         "it stays, run memrl doctor in a terminal: the log there says more.",
         icon=":material/error:",
     )
+finally:
+    st.session_state.pop(entry.BY_APP, None)

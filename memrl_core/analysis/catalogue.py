@@ -6,17 +6,29 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
+from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.moment import Moment
 from memrl_core.records import Memory
 
-COLUMNS = ("id", "intent", "outcome", "q", "uses", "step", "similarity", "task", "experience")
+COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity", "task", "experience")
 
 
 def catalogue(moment: Moment, memories: Mapping[str, Memory]) -> pd.DataFrame:
-    """One row a memory, newest first; `similarity` to the step's intent where phase A reports it (n, 9)."""
+    """One row a memory, newest first; `similarity` to the step's intent where phase A reports it (n, 10)."""
     near = moment.similarities
     rows = [
-        (i, m.intent, m.outcome, known.q, known.visits, m.step, near.get(i), m.task, m.experience)
+        (
+            memory_label(i, moment.run.id),
+            i,
+            m.intent,
+            m.outcome,
+            known.q,
+            known.visits,
+            m.step,
+            near.get(i),
+            m.task,
+            m.experience,
+        )
         for i, known in moment.utilities.items()
         for m in (memories[i],)
     ]

@@ -150,10 +150,8 @@ class _Pen:
             y=[y for _, y in at],
             **height,
             name="this task",
-            mode="markers+text",
+            mode="markers",
             marker={**marker, "line": {"width": 1.5, "color": RING}},
-            text=["this task"] * len(at),
-            textposition="top center",
             hoverinfo="skip",
         )
 

@@ -97,7 +97,7 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
     if len(ranked) > decision.k2 > 0 and decision.mode != "explore":
         figure.add_hline(y=decision.k2 - 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
         figure.add_annotation(
-            x=1, xref="paper", y=decision.k2 - 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="right",
+            x=0, xref="paper", y=decision.k2 - 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="left",
             yanchor="bottom",
         )  # fmt: skip
     figure.update_layout(bare_layout(height=110 + ROW_HEIGHT * len(ranked), barmode="relative", bargap=0.3))

@@ -16,7 +16,9 @@ from pages.shared.header import status_of
 from pages.shared.text import literal
 from pages.shared.view import View
 
+OPEN_PARTS = "open_parts"
 AUTO_OPENED = "auto_opened"
+MOVED_FROM = "moved_from"
 
 
 def controls(view: View) -> None:
@@ -51,8 +53,10 @@ def controls(view: View) -> None:
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
     if view.busy:
         _progress(view)
-    else:
-        _what_failed(view)
+        return
+    if view.live is not None and MOVED_FROM in st.session_state:
+        _open_what_ran(view.live)
+    _what_failed(view)
 
 
 def _step_label(view: View) -> str:
@@ -73,27 +77,29 @@ def _move(view: View, move: Callable[[LiveRun], None]) -> None:
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return
-    _open_what_ran(live, before)
+    st.session_state[MOVED_FROM] = before
+    if not live.busy:
+        _open_what_ran(live)
 
 
-def _open_what_ran(live: LiveRun, before: Phase | None) -> None:
+def _open_what_ran(live: LiveRun) -> None:
     """Open the part that has just run, and close the ones that were opened this way before."""
-    for phase in st.session_state.get(AUTO_OPENED, ()):
-        st.session_state[part_key(phase)] = False
+    before: Phase | None = st.session_state.pop(MOVED_FROM)
     now = live.episode.phase if live.episode else None
     opened = [before] if before is not None else [Phase.EMBED]
     if live.total or (now is None and before is not Phase.WRITE):
         opened = [Phase.SELECT, Phase.UPDATE]
     elif now is Phase.REWARD:
         opened.append(Phase.REWARD)
-    for phase in opened:
-        st.session_state[part_key(phase)] = True
-    st.session_state[AUTO_OPENED] = opened
+    show_parts(*opened)
 
 
-def part_key(phase: Phase) -> str:
-    """The key of the part of the screen that shows `phase`."""
-    return f"part_{phase.value}"
+def show_parts(*phases: Phase) -> None:
+    """Open these parts of the screen, and close those that were opened this way before."""
+    opened = st.session_state.setdefault(OPEN_PARTS, {})
+    opened.update(dict.fromkeys(st.session_state.get(AUTO_OPENED, ()), False))
+    opened.update(dict.fromkeys(phases, True))
+    st.session_state[AUTO_OPENED] = phases
 
 
 @st.fragment(run_every=0.4)

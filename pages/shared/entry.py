@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-SEEN = "came_by_app"
+BY_APP = "by_app"
 STYLE = """<style>
 .stMainBlockContainer { padding-top: 4.2rem; padding-bottom: 3rem; }
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
@@ -33,7 +33,7 @@ def by_app(page: str) -> None:
     Streamlit runs the files of a folder named `pages` on their own until a server has seen its first `st.navigation`,
     so a link to a page, opened first, would show it without the menu.
     """
-    if SEEN not in st.session_state:
+    if BY_APP not in st.session_state:
         asked = st.query_params.to_dict()
         navigation()
         st.switch_page(page, query_params=asked)

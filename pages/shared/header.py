@@ -82,8 +82,7 @@ def _step_buttons(place: Place) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="steps", width="content", gap="xsmall"):
         for position, (label, icon, target, disabled, key) in enumerate(moves):
             if position == 2:
-                where = f"step {at} of {place.last_step}" if place.last_step else "no step yet"
-                st.markdown(where, width="content")
+                st.markdown(_where(place, at), width="content")
             st.button(
                 label,
                 icon=icon,
@@ -94,6 +93,13 @@ def _step_buttons(place: Place) -> None:
                 on_click=places.go,
                 kwargs={"step": target},
             )
+
+
+def _where(place: Place, at: int) -> str:
+    run = places.live_if_begun(place)
+    if place.step is None and run is not None and run.under_way:
+        return f"step {place.last_step + 1} under way"
+    return f"step {at} of {place.last_step}" if place.last_step else "no step yet"
 
 
 def _mode(place: Place) -> None:

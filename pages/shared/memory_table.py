@@ -29,14 +29,14 @@ def memory_table(view: View) -> None:
         st.info("Nothing matches. Take a word or a filter away.")
         return
     event = st.dataframe(
-        found.drop(columns=["experience"]),
+        found.drop(columns=["id", "experience"]),
         key="memory_rows",
         hide_index=True,
         on_select="rerun",
         selection_mode="single-row",
         height=560,
         column_config={
-            "id": st.column_config.TextColumn("memory", width="small"),
+            "memory": st.column_config.TextColumn("memory", width="small"),
             "intent": st.column_config.TextColumn("intent", width="large"),
             "q": st.column_config.NumberColumn("q", format="%+.3f", width="small"),
             "similarity": st.column_config.NumberColumn("similarity to this step", format="%.3f"),
@@ -49,7 +49,7 @@ def memory_table(view: View) -> None:
         st.rerun()
     st.download_button(
         f"These {len(found)} memories as CSV",
-        found.to_csv(index=False),
+        lambda: found.to_csv(index=False),
         file_name=f"{view.run.id}-memories.csv",
         mime="text/csv",
         icon=":material/download:",

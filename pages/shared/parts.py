@@ -19,7 +19,7 @@ from memrl_core.figures.utility import moves_picture
 from memrl_core.prompting import conversation_so_far
 from memrl_core.records import GenerateRecord, Message, Phase, UtilityPoint
 from pages.shared import place as places
-from pages.shared.controls import part_key
+from pages.shared.controls import OPEN_PARTS
 from pages.shared.picture import show
 from pages.shared.reward_form import credit, reward_form
 from pages.shared.task_form import task_form
@@ -46,16 +46,25 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     number = list(Phase).index(phase) + 1
     said = line(view.moment.trace, phase) if view.moment.trace and ready else ""
     label = f"**{number} · {TITLES[phase]}**" + (f" — {literal(said)}" if said else "")
-    key = part_key(phase)
-    if key not in st.session_state and view.moment.next_phase is None:
-        st.session_state[key] = phase in OPEN_AT_FIRST
-    with st.expander(label, key=key, on_change="rerun") as box:
+    key = f"part_{phase.value}"
+    # An expander forgets that it is open when its label changes, so who is open is remembered here.
+    opened = st.session_state.setdefault(OPEN_PARTS, {})
+    if phase not in opened and view.moment.trace is not None and view.moment.next_phase is None:
+        opened[phase] = phase in OPEN_AT_FIRST
+    st.session_state[key] = opened.get(phase, False)
+    with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
         if not box.open:
             return
         if ready:
             draw(view)
+        elif view.busy and view.moment.next_phase is phase:
+            st.caption("The agent is at it …")
         else:
             st.caption("Not reached yet: press **Step** (N).")
+
+
+def _toggled(phase: Phase, key: str) -> None:
+    st.session_state[OPEN_PARTS][phase] = st.session_state[key]
 
 
 def task(view: View) -> None:
@@ -167,7 +176,7 @@ def _answer(view: View) -> None:
     sent = conversation_so_far(record.messages, record.turns[:-1])
     st.download_button(
         "Prompt and answer as JSON",
-        json.dumps(
+        lambda: json.dumps(
             {"messages": [asdict(m) for m in sent], "answer": record.turns[-1].reply.text if record.turns else None},
             ensure_ascii=False,
             indent=1,

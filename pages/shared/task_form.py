@@ -8,7 +8,7 @@ from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.errors import MemRLError
 from memrl_core.records import Phase
 from pages.shared import place as places
-from pages.shared.controls import AUTO_OPENED, part_key
+from pages.shared.controls import show_parts
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -35,5 +35,4 @@ def _ask(view: View) -> None:
         st.session_state["task_failure"] = str(error)
         return
     st.session_state["typed_intent"] = ""
-    st.session_state[part_key(Phase.EMBED)] = True
-    st.session_state[AUTO_OPENED] = [Phase.EMBED]
+    show_parts(Phase.EMBED)

@@ -1,0 +1,100 @@
+"""The same clicks with a local Ollama, played by the loopback server; and what is shown when it is gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.ollama import OllamaEmbedder
+from tests.browser.conftest import RunningApp, watched_page
+from tests.browser.test_story import drawn_map, part, press_step, settled
+from tests.ollama.server import OllamaServer
+
+
+@pytest.fixture
+def ollama() -> Iterator[OllamaServer]:
+    with OllamaServer() as running:
+        yield running
+
+
+@pytest.fixture
+def ollama_app(serve: Callable[..., RunningApp], ollama: OllamaServer) -> RunningApp:
+    return serve(OLLAMA_HOST=ollama.address)
+
+
+@pytest.fixture
+def ollama_page(browser: Browser, ollama_app: RunningApp) -> Iterator[Page]:
+    yield from watched_page(browser, ollama_app)
+
+
+def a_run_with_ollama(app: RunningApp, server: OllamaServer, environment: str = "household") -> str:
+    """Make a bank with a run on the loopback server's models in the app's home; returns the way to it."""
+    embedder = OllamaEmbedder("nomic-embed-text", address=server.address)
+    with MemoryBank.create(str(app.home / "banks" / "local"), embedder.name, embedder.dimension) as bank:
+        tasks = workspace.TASK_SETS[environment][0]
+        workspace.start_run(bank, environment=environment, tasks=tasks, model="llama3.2", run="r")
+    return f"{app.url}/step?bank=local&run=r"
+
+
+def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollama_app: RunningApp) -> None:
+    page = ollama_page
+    page.goto(ollama_app.url)
+    page.get_by_role("button", name="Start a live run").click()
+    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
+    page.get_by_role("option", name="llama3.2", exact=True).click()
+    settled(page)
+    page.locator(".st-key-new_run_bank input").fill("local")
+    page.locator(".st-key-new_run_bank input").press("Enter")
+    settled(page)
+    page.locator(".st-key-new_run_embedder").get_by_role("combobox").click()
+    page.get_by_role("option", name="nomic-embed-text", exact=True).click()
+    settled(page)
+    page.locator(".st-key-start_run button").click()
+    expect(page.get_by_text("llama3.2").first).to_be_visible()
+    page.locator(".st-key-finish button").click()
+    expect(page.locator(".st-key-step button")).to_contain_text("next task")
+    expect(part(page, "WRITE")).to_contain_text("#1")
+    drawn_map(page)
+
+
+def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
+    browser: Browser, serve: Callable[..., RunningApp]
+) -> None:
+    with OllamaServer() as server:
+        app = serve(OLLAMA_HOST=server.address)
+        address = a_run_with_ollama(app, server)
+        opened = watched_page(browser, app)
+        page = next(opened)
+        page.goto(address)
+        press_step(page)
+        press_step(page)
+        expect(part(page, "RECALL")).to_be_visible()
+    page.wait_for_timeout(5500)
+    page.reload()
+    expect(page.locator(".st-key-model_banner")).to_contain_text("Ollama is not running at")
+    expect(page.locator(".st-key-model_banner")).to_contain_text("ollama serve")
+    for _ in range(3):
+        press_step(page)
+    expect(page.locator(".st-key-retry")).to_be_visible()
+    expect(part(page, "SELECT")).to_contain_text("—")
+    with pytest.raises(StopIteration):
+        next(opened)
+
+
+def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
+    page = ollama_page
+    ollama.faults.delay = 0.4
+    ollama.faults.answer = "one two three four five six seven eight nine ten eleven twelve " * 4
+    page.goto(a_run_with_ollama(ollama_app, ollama))
+    for _ in range(4):
+        press_step(page)
+    press_step(page)
+    expect(page.locator(".st-key-streamed")).to_contain_text("one")
+    page.locator(".st-key-stop button").click()
+    expect(part(page, "GENERATE")).to_contain_text(re.compile("stopped"))
+    assert ollama.left.wait(5)

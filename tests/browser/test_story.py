@@ -1,0 +1,211 @@
+"""A newcomer's way through the app, in a real browser on the embedded default."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import RunningApp, watched_page
+
+PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
+SERIOUS = ("serious", "critical")
+
+
+def settled(page: Page) -> None:
+    """Wait until the app has stopped running its script."""
+    expect(page.locator("[data-testid='stApp'][data-test-script-state='running']")).to_have_count(0)
+    page.wait_for_timeout(150)
+
+
+def part(page: Page, phase: str) -> Locator:
+    return page.locator(f".st-key-part_{phase}").first
+
+
+def expect_memories(page: Page, count: str) -> None:
+    expect(page.locator(".st-key-memory_count")).to_contain_text(re.compile(rf"(^|\D){count} memor"))
+
+
+def press_step(page: Page) -> None:
+    page.locator(".st-key-step button").click()
+    settled(page)
+
+
+def drawn_map(page: Page) -> Locator:
+    shown = page.locator(".memory-map")
+    expect(shown.locator(".plot-container")).to_be_visible()
+    return shown
+
+
+def x_range(page: Page) -> list[float]:
+    return page.evaluate("Array.from(document.querySelector('.memory-map')._fullLayout.xaxis.range)")
+
+
+@pytest.fixture
+def step_page(page: Page, app: RunningApp) -> Page:
+    """The page Step at the live end of the demo."""
+    page.goto(f"{app.url}/step?bank=demo")
+    drawn_map(page)
+    settled(page)
+    return page
+
+
+def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> None:
+    page.goto(app.url)
+    page.locator(".st-key-play_demo button").click()
+    drawn_map(page)
+    expect_memories(page, "40")
+    press_step(page)
+    for _ in range(40):
+        button = page.locator(".st-key-step button")
+        if "next task" in button.inner_text():
+            break
+        press_step(page)
+    for phase in PARTS:
+        expect(part(page, phase)).to_contain_text("—")
+    expect_memories(page, "41")
+
+
+def test_zoom_and_selection_survive_a_step(step_page: Page) -> None:
+    shown = drawn_map(step_page)
+    box = shown.bounding_box()
+    assert box
+    whole = x_range(step_page)
+    step_page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    step_page.mouse.wheel(0, -600)
+    step_page.wait_for_function(
+        "width => { const r = document.querySelector('.memory-map')._fullLayout.xaxis.range; "
+        "return r[1] - r[0] < 0.95 * width }",
+        arg=whole[1] - whole[0],
+    )
+    zoomed = x_range(step_page)
+    while (step_page.wait_for_timeout(700), x_range(step_page))[1] != zoomed:
+        zoomed = x_range(step_page)
+    step_page.evaluate("document.querySelector('.memory-map').mark = 'the same node'")
+    for _ in range(3):
+        press_step(step_page)
+    assert x_range(step_page) == zoomed
+    assert step_page.evaluate("document.querySelector('.memory-map').mark") == "the same node"
+
+
+def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> None:
+    drawn_map(step_page).locator(".scatterlayer .trace").first.locator(".point").nth(3).click(force=True)
+    detail = step_page.locator(".st-key-memory_detail")
+    expect(detail).to_be_visible()
+    name = detail.get_by_role("heading").inner_text()
+    expect(step_page).to_have_url(re.compile("memory="))
+    press_step(step_page)
+    expect(detail.get_by_role("heading")).to_have_text(name)
+
+
+def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=12")
+    part(page, "REWARD").locator("summary").click()
+    page.locator(".st-key-reward_rater input").fill("ann")
+    page.locator(".st-key-reward_rater input").press("Enter")
+    settled(page)
+    expect(page.get_by_role("button", name="Save reward")).to_be_disabled()
+    page.locator(".st-key-thumb_2 button").click()
+    settled(page)
+    page.get_by_role("button", name="Save reward").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
+    page.reload()
+    part(page, "REWARD").locator("summary").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_have_count(0)
+
+
+def test_a_link_reopens_bank_run_step_and_memory(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&run=household&step=9&memory=household-0007")
+    expect(page.get_by_text("Replay of step 9")).to_be_visible()
+    expect(page.locator(".st-key-memory_detail")).to_contain_text("Memory #7")
+    expect(page.locator(".st-key-steps")).to_contain_text("step 9 of")
+
+
+@pytest.mark.parametrize(
+    "query", ["step=99999", "step=-1", "step=NaN", "run=nobody", "memory=%3Cb%3Ex", "bank=../../etc"]
+)
+def test_a_link_to_what_is_not_there_gets_a_sentence(page: Page, app: RunningApp, query: str) -> None:
+    page.goto(f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}")
+    expect(page.get_by_test_id("stToast").first).to_be_visible()
+    drawn_map(page)
+
+
+def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=9")
+    expect_memories(page, "9")
+    expect(part(page, "SELECT")).to_contain_text("#7")
+    drawn_map(page)
+    settled(page)
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_text("Replay of step 8")).to_be_visible()
+    expect(page).to_have_url(re.compile("step=8"))
+    expect_memories(page, "8")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Replay of step 9")).to_be_visible()
+    page.locator(".st-key-go_live button").click()
+    expect(page.locator(".st-key-step button")).to_be_visible()
+
+
+def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Page) -> None:
+    step_page.get_by_role("button", name="Run n tasks").click()
+    step_page.locator(".st-key-run_count input").fill("2000")
+    step_page.locator(".st-key-run_count input").press("Enter")
+    step_page.locator(".st-key-run_many button").click()
+    expect(step_page.get_by_text(re.compile(r"\d+ of 2000 tasks"))).to_be_visible()
+    step_page.locator(".st-key-stop button").click()
+    expect(step_page.locator(".st-key-step button")).to_be_enabled()
+
+
+def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:
+    step_page.keyboard.press("?")
+    expect(step_page.get_by_role("dialog")).to_contain_text("Step: run the next phase")
+
+
+def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None:
+    typed = "<img src=x onerror=alert(1)> <b>bold</b> **stars** $x^2$ :red[colour] [link](http://x.test)"
+    page.goto(app.url)
+    page.get_by_role("button", name="Start a live run").click()
+    page.get_by_label("Environment").click()
+    page.get_by_role("option", name="conversation").click()
+    settled(page)
+    page.locator(".st-key-new_run_bank input").fill("markup")
+    page.locator(".st-key-new_run_bank input").press("Enter")
+    settled(page)
+    page.locator(".st-key-start_run button").click()
+    page.locator(".st-key-part_EMBED summary").click()
+    page.locator(".st-key-typed_intent textarea").fill(typed)
+    page.locator(".st-key-ask button").click()
+    settled(page)
+    page.locator(".st-key-finish button").click()
+    settled(page)
+    press_step(page)
+    press_step(page)
+    press_step(page)
+    expect_memories(page, "1")
+    expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("a[href='http://x.test']").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "where", ["/", "/step?bank=demo", "/step?bank=demo&step=9&memory=household-0007", "/bank?bank=demo"]
+)
+def test_no_page_has_a_serious_accessibility_violation(
+    browser: Browser, app: RunningApp, scheme: str, where: str
+) -> None:
+    for page in watched_page(browser, app):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.goto(f"{app.url}{where}")
+        if "step" in where:
+            drawn_map(page)
+        expect(page.get_by_test_id("stMainBlockContainer")).to_be_visible()
+        settled(page)
+        page.wait_for_timeout(500)
+        found = Axe().run(page).response["violations"]
+        bad = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
+        assert bad == []

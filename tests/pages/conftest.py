@@ -1,0 +1,54 @@
+"""The app in Streamlit's test harness, with its own home folder and no Ollama."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    return tmp_path
+
+
+@pytest.fixture
+def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+    """Open a page by a link; fails when a page shows a traceback."""
+    begin = PagesManager.__init__
+
+    def begin_with_navigation(self: PagesManager, *given: Any, **more: Any) -> None:
+        # The harness forgets at every run what a server learns once: that this app calls `st.navigation`.
+        PagesManager.uses_pages_directory = False
+        begin(self, *given, **more)
+
+    monkeypatch.setattr(PagesManager, "__init__", begin_with_navigation)
+
+    def opened(page: str, **link: str) -> AppTest:
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+        for name, value in link.items():
+            app.query_params[name] = value
+        app.run()
+        app.switch_page(f"pages/{page}.py")
+        for name, value in link.items():
+            app.query_params[name] = value
+        app.run()
+        assert not app.exception
+        return app
+
+    return opened
+
+
+@pytest.fixture
+def demo(home: Path) -> Path:
+    return workspace.demo_bank()

@@ -1,0 +1,291 @@
+"""Every page in every state says what is there or what to do, and never shows a traceback."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.records import Phase
+
+Visit = Callable[..., AppTest]
+
+
+def said(app: AppTest) -> str:
+    """All words on the page."""
+    kinds = (
+        "markdown",
+        "caption",
+        "info",
+        "warning",
+        "error",
+        "success",
+        "text",
+        "code",
+        "title",
+        "subheader",
+        "toast",
+    )
+    labels = [box.label for box in app.get("expander")]
+    return "\n".join([element.value for kind in kinds for element in app.get(kind)] + labels)
+
+
+def button(app: AppTest, key: str):
+    return app.button(key=key)
+
+
+def a_bank(name: str = "mine", environment: str = "household", model: str = "simulated", runs: bool = True) -> str:
+    embedder = HashingEmbedder()
+    path = workspace.banks_folder() / name
+    with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
+        if runs:
+            tasks = workspace.TASK_SETS[environment][0] if environment == "household" else ""
+            workspace.start_run(bank, environment=environment, tasks=tasks, model=model, run="r")
+    return name
+
+
+def test_home_offers_the_demo_a_run_and_a_bank(visit: Visit) -> None:
+    app = visit("home")
+    assert {"Play the demo", "Start a live run", "Open a bank"} <= {heading.value for heading in app.subheader}
+    assert "household" in said(app)
+
+
+def test_home_works_without_a_demo(home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "sample_data_path", lambda: home / "nothing")
+    assert "not part of this installation" in said(visit("home"))
+
+
+def test_the_step_page_tells_a_finished_step_in_seven_parts(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="11")
+    text = said(app)
+    for number, title in enumerate(("Task", "Phase A", "Phase B", "Prompt", "Reward", "Q update", "New memory"), 1):
+        assert f"{number} · {title}" in text
+    assert "Replay" in text and "step 11 of 40" in text
+    assert "z_sim: mean" in text.replace("\\", "")
+
+
+def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo")
+    for _ in range(30):
+        button(app, "step").click().run()
+        assert not app.exception
+        if "next task" in button(app, "step").label:
+            break
+    assert "41 memories" in said(app)
+    assert "#41 written" in said(app).replace("\\", "")
+
+
+def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="21", memory="household-0007")
+    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
+    app.run()
+    assert not app.exception
+    text = said(app)
+    assert "Exactly what was sent" in text
+    assert "[memory household-" in text
+    assert "Memory \\#7" in text
+    assert len(app.get("plotly_chart")) == 5
+
+
+def test_a_reward_is_saved_shown_and_undone(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="21")
+    app.session_state["open_parts"] = {Phase.REWARD: True}
+    app.run()
+    assert button(app, "save_reward").disabled
+    before = dict(MemoryBank.open(str(demo)).utilities("household"))
+    button(app, "thumb_2").click().run()
+    assert not button(app, "save_reward").disabled
+    button(app, "save_reward").click().run()
+    assert "Saved: −1.000" in said(app)
+    changed = dict(MemoryBank.open(str(demo)).utilities("household"))
+    assert changed != before
+    button(app, "undo_reward").click().run()
+    assert dict(MemoryBank.open(str(demo)).utilities("household")) == before
+    assert button(app, "undo_reward").disabled
+
+
+def test_a_reward_that_cannot_be_saved_keeps_the_value(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memrl_core.errors import BankFull
+
+    app = visit("step", bank="demo", step="21")
+    app.session_state["open_parts"] = {Phase.REWARD: True}
+    app.run()
+    button(app, "thumb_1").click().run()
+
+    def full(*_: object, **__: object) -> None:
+        raise BankFull("The disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryBank, "give_reward", full)
+        button(app, "save_reward").click().run()
+    assert "The disk is full" in said(app)
+    assert app.slider(key="reward_value").value == 1.0
+    button(app, "save_reward").click().run()
+    assert "Saved: +1.000" in said(app)
+
+
+def test_a_conversation_waits_for_a_persons_word(home: Path, visit: Visit) -> None:
+    app = visit("step", bank=a_bank(environment="conversation"))
+    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
+    app.run()
+    app.text_area(key="typed_intent").set_value("What is a hash table?").run()
+    button(app, "ask").click().run()
+    button(app, "finish").click().run()
+    assert "A person judges this answer" in said(app)
+    button(app, "thumb_1").click().run()
+    button(app, "save_reward").click().run()
+    for _ in range(3):
+        button(app, "step").click().run()
+    assert "#1 written as success" in said(app).replace("\\", "")
+
+
+@pytest.mark.parametrize("typed", ["", "   ", "…", "x" * 100_000])
+def test_an_intent_that_cannot_be_used_is_refused_in_a_sentence(home: Path, visit: Visit, typed: str) -> None:
+    app = visit("step", bank=a_bank(environment="conversation"))
+    app.session_state["open_parts"] = {Phase.EMBED: True}
+    app.run()
+    app.text_area(key="typed_intent").set_value(typed).run()
+    button(app, "ask").click().run()
+    assert "nothing was started" in said(app)
+    assert app.text_area(key="typed_intent").value == typed
+
+
+def test_a_run_whose_ollama_is_off_says_how_to_start_it(home: Path, visit: Visit) -> None:
+    app = visit("step", bank=a_bank(model="llama3.2"))
+    assert "Ollama is not running at" in said(app).replace("\\", "")
+    assert "ollama serve" in said(app)
+    for _ in range(4):
+        button(app, "step").click().run()
+    button(app, "step").click().run()
+    assert not app.exception
+    assert button(app, "retry")
+    button(app, "drop").click().run()
+    assert "Step" in button(app, "step").label
+
+
+def test_a_bank_without_a_run_says_how_to_start_one(home: Path, visit: Visit) -> None:
+    name = a_bank(runs=False)
+    assert "no run" in said(visit("step", bank=name))
+    assert "no run" in said(visit("bank", bank=name))
+    assert "no run yet" in said(visit("home", bank=name))
+
+
+def test_a_run_without_steps_says_what_the_first_one_does(home: Path, visit: Visit) -> None:
+    app = visit("step", bank=a_bank())
+    assert "the first task writes the first point" in said(app)
+    button(app, "finish").click().run()
+    assert not app.exception
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ({"bank": "nobody"}, "There is no bank"),
+        ({"bank": "../../etc"}, "There is no bank"),
+        ({"bank": "demo", "run": "nobody"}, "has no run"),
+        ({"bank": "demo", "step": "0"}, "is not a step"),
+        ({"bank": "demo", "step": "41"}, "is not a step"),
+        ({"bank": "demo", "step": "9" * 40}, "is not a step"),
+        ({"bank": "demo", "step": "nine"}, "is not a step"),
+        ({"bank": "demo", "memory": "<script>"}, "holds no memory"),
+    ],
+)
+def test_a_link_to_what_is_not_there_gets_a_sentence(demo: Path, visit: Visit, link: dict[str, str], says: str) -> None:
+    app = visit("step", **link)
+    assert says in said(app)
+    assert "40 memories" in said(app)
+
+
+def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> None:
+    shutil.copytree(demo, demo.with_name("broken"))
+    for file in (demo.with_name("broken") / "ledger.lance" / "data").iterdir():
+        file.write_bytes(b"nothing of it is left")
+    app = visit("step", bank="broken")
+    assert "cannot be read" in said(app)
+    button(app, "leave").click().run()
+    assert not app.exception
+    assert "Play the demo" in said(app)
+
+
+def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
+    import lancedb
+
+    shutil.copytree(demo, demo.with_name("future"))
+    meta = lancedb.connect(str(demo.with_name("future"))).open_table("meta")
+    meta.update(where="key = 'schema_version'", values={"value": "999"})
+    assert "newer version" in said(visit("step", bank="future"))
+
+
+def test_memories_are_searched_and_filtered(demo: Path, visit: Visit) -> None:
+    app = visit("bank", bank="demo")
+    assert "40 of 40 memories" in said(app)
+    app.text_input(key="memory_search").set_value("candle counter").run()
+    assert "of 40 memories" in said(app) and "40 of 40 memories" not in said(app)
+    found = app.dataframe[0].value
+    assert "put the candle on the counter" in set(found["intent"])
+    assert "put a hot potato on the desk" not in set(found["intent"])
+    app.text_input(key="memory_search").set_value("no such word").run()
+    assert "Nothing matches" in said(app)
+
+
+def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) -> None:
+    app = visit("bank", bank="demo")
+    app.session_state["bank_view"] = "Settings"
+    app.run()
+    app.number_input(key="settings_household_None_weight").set_value(0.8)
+    next(b for b in app.button if b.label.startswith("Save for")).click().run()
+    assert "In force from step 41" in said(app)
+    bank = MemoryBank.open(str(demo))
+    assert (bank.settings("household", 40)["weight"], bank.settings("household")["weight"]) == (0.5, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"), [("weight", 1.5, "weight"), ("k2", 11, "k2 = 11 cannot be larger than k1 = 10")]
+)
+def test_a_setting_out_of_range_is_refused_in_a_sentence(
+    demo: Path, visit: Visit, setting: str, value: float, says: str
+) -> None:
+    app = visit("bank", bank="demo")
+    app.session_state["bank_view"] = "Settings"
+    app.run()
+    app.number_input(key=f"settings_household_None_{setting}").set_value(value)
+    next(b for b in app.button if b.label.startswith("Save for")).click().run()
+    assert says in said(app).replace("\\", "")
+    assert MemoryBank.open(str(demo)).settings("household")["weight"] == 0.5
+
+
+def test_a_bank_is_made_copied_and_opened(demo: Path, visit: Visit) -> None:
+    app = visit("bank", bank="demo")
+    app.session_state["bank_view"] = "Banks of this machine"
+    app.run()
+    app.text_input(key="create_name").set_value("fresh").run()
+    button(app, "create_bank").click().run()
+    assert not app.exception
+    assert MemoryBank.open(str(demo.with_name("fresh"))).runs() == []
+    app.text_input(key="copy_name_demo").set_value("demo-two").run()
+    button(app, "copy_go_demo").click().run()
+    assert MemoryBank.open(str(demo.with_name("demo-two"))).view("household").size == 40
+    app.text_input(key="create_name").set_value("../evil").run()
+    button(app, "create_bank").click().run()
+    assert "A bank's name has" in said(app).replace("\\", "")
+
+
+def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
+    typed = "<b>x</b> **stars** $y$ :red[z] [l](http://x.test)"
+    app = visit("step", bank=a_bank(environment="conversation"))
+    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
+    app.run()
+    app.text_area(key="typed_intent").set_value(typed).run()
+    button(app, "ask").click().run()
+    button(app, "finish").click().run()
+    assert typed in [block.value for block in app.code]
+    labels = [box.label for box in app.get("expander")]
+    assert any("\\<b\\>x\\</b\\> \\*\\*stars\\*\\*" in label for label in labels)
