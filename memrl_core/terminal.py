@@ -38,8 +38,9 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
     """A row an epoch: success rate, cumulative success, use of memory, movement of q, time."""
     table = Table(
         title=f"{info.id} · {'simulated model' if info.simulated else info.model}",
-        caption="success: ended well · solved: at least once so far · memory: one was in the prompt\nreranked: utility "
-        "changed which · |Δq|: mean move",
+        caption="success: ended well · solved: at least once so far\n"
+        "memory: one was in the prompt · reranked: utility changed which",
+        caption_justify="left",
     )
     for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "reward", "|Δq|", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)

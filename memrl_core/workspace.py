@@ -175,13 +175,18 @@ def start_run(
 
 
 def live_run(bank: MemoryBank, run: str, preferences: Preferences, temperature: float = 0.0) -> LiveRun:
-    """The run with everything it needs to go on. Raises `ModelError` when its embedder cannot be had."""
+    """The run with everything it needs to go on.
+
+    Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank.
+    """
     info = bank.run(run)
+    embedder = make_embedder(bank.embedder.name, preferences)
+    bank.must_match(embedder)
     agent = Agent(
         bank,
         run,
         make_model(info.model, preferences),
-        make_embedder(bank.embedder.name, preferences),
+        embedder,
         make_environment(info.environment, **info.environment_options),
         ModelOptions(temperature=temperature),
     )

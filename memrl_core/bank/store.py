@@ -40,6 +40,7 @@ class Store:
         self.schemas = schemas(dimension)
         self._appends = 0
         self._compaction: threading.Thread | None = None
+        self._compacting = threading.Lock()
 
     @classmethod
     def create(cls, uri: str, meta: Mapping[str, Any], dimension: int) -> Store:
@@ -125,11 +126,13 @@ class Store:
 
     def compact(self) -> None:
         """Join small fragments and drop versions that nobody reads any more. Failures are logged: nothing is lost."""
-        for name in TABLES:
-            try:
-                self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS)
-            except Exception as error:
-                log.warning("compaction of %s was put off: %s", name, error)
+        # Two compactions at a time would undo each other's work.
+        with self._compacting:
+            for name in TABLES:
+                try:
+                    self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS)
+                except Exception as error:
+                    log.warning("compaction of %s was put off: %s", name, error)
 
     def close(self) -> None:
         """Wait for the compaction under way."""

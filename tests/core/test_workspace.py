@@ -1,0 +1,93 @@
+"""A person's home folder, the demo bank, and runs put together from names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memrl_core import workspace
+from memrl_core.analysis.reversals import first_reversal
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import EmbedderMismatch, InputError, SettingsError
+from memrl_core.settings import MemRLSettings
+from tests.ollama.scene import LLAMA, Model
+from tests.ollama.server import OllamaServer
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
+    path = workspace.demo_bank()
+    assert all(finding.ok for finding in check(str(path)))
+    with MemoryBank.open(str(path)) as bank:
+        found = first_reversal(bank)
+        assert found is not None
+        assert found.overtaken.similarity > found.overtaking.similarity
+        assert found.overtaken.q < 0 < found.overtaking.q
+        assert not found.overtaken.selected and found.overtaking.selected
+        layout = bank.layout()
+        assert layout is not None
+        assert set(layout.coordinates) == set(bank.memory_ids())
+
+
+def test_resetting_the_demo_takes_back_what_was_added() -> None:
+    with MemoryBank.open(str(workspace.demo_bank())) as bank:
+        before = bank.next_step("household")
+        live = workspace.live_run(bank, "household", workspace.Preferences())
+        live.finish()
+        assert live.wait(20)
+        assert bank.next_step("household") == before + 1
+    with MemoryBank.open(str(workspace.reset_demo_bank())) as bank:
+        assert bank.next_step("household") == before
+
+
+def test_preferences_are_kept_and_a_broken_file_is_passed_over(home: Path) -> None:
+    workspace.save_preferences(workspace.Preferences(rater="ann", timeout=5))
+    assert workspace.load_preferences().rater == "ann"
+    (home / "preferences.json").write_text("{broken")
+    assert workspace.load_preferences() == workspace.Preferences()
+
+
+def test_a_run_of_unknown_parts_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension)
+    with pytest.raises(InputError, match="no environment"):
+        workspace.start_run(bank, environment="nowhere", tasks="")
+    with pytest.raises(InputError, match="no set of tasks"):
+        workspace.start_run(bank, environment="household", tasks="nothing")
+    with pytest.raises(InputError, match="240 tasks"):
+        workspace.start_run(bank, environment="household", tasks="household-train", task_count=241)
+    with pytest.raises(SettingsError, match="no policy"):
+        workspace.start_run(bank, environment="household", tasks="household-train", policy="other")
+    assert bank.runs() == []
+
+
+def test_a_run_takes_settings_and_knowledge_of_its_base(tmp_path: Path) -> None:
+    with MemoryBank.open(str(workspace.demo_bank())) as bank:
+        info = workspace.start_run(
+            bank,
+            environment="household",
+            tasks="household-heldout",
+            base="household",
+            settings=MemRLSettings.of({"weight": 0.0}),
+            run="held-out",
+        )
+        assert (info.base_step, bank.settings("held-out")["weight"]) == (40, 0.0)
+        assert dict(bank.utilities("held-out")) == dict(bank.utilities("household"))
+
+
+def test_an_embedder_that_now_gives_another_size_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    changed = Model("nomic-embed-text:latest", 1, "nomic-bert", ("embedding",), 2048, dimension=32)
+    with OllamaServer(models=(LLAMA, changed)) as server:
+        bank = MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64)
+        workspace.start_run(bank, environment="household", tasks="household-train", run="r")
+        with pytest.raises(EmbedderMismatch, match="64-number vectors") as refused:
+            workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
+        assert "32" in str(refused.value)
