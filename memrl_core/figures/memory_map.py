@@ -59,7 +59,7 @@ def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chose
     pool_only = [memory_id for memory_id in scene.pool if memory_id not in set(scene.selected)]
     figure.add_trace(draw.rings("in the pool", pool_only, size=17, width=1.5, named=False))
     figure.add_trace(draw.rings("given to the model", scene.selected, size=20, width=4, named=labels != "off"))
-    figure.add_trace(draw.halos())
+    figure.add_trace(draw.halos(named=labels != "off"))
     figure.add_trace(draw.focus())
     figure.add_trace(draw.query())
     _lay_out(figure, scene, lifted)
@@ -110,12 +110,12 @@ class _Pen:
             name,
             mode="markers+text" if named else "markers",
             marker={**marker, "line": {"width": width, "color": RING}},
-            text=[memory_label(i, self.scene.run) for i in here] if named else None,
+            text=["" if i in self.scene.moved else memory_label(i, self.scene.run) for i in here] if named else None,
             textposition="bottom center",
             hoverinfo="skip",
         )
 
-    def halos(self) -> Any:
+    def halos(self, named: bool) -> Any:
         moved = {i: d for i, d in self.scene.moved.items() if i in self.scene.places}
         widths = [3 + 8 * abs(d) / (self.high - self.low) for d in moved.values()]
         marker = {
@@ -129,7 +129,7 @@ class _Pen:
             "q just moved",
             mode="markers+text",
             marker=marker,
-            text=[signed(d) for d in moved.values()],
+            text=[f"{memory_label(i, self.scene.run)} {signed(d)}" if named else signed(d) for i, d in moved.items()],
             textposition="top center",
             hoverinfo="skip",
         )

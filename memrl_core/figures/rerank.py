@@ -42,7 +42,9 @@ def slope_picture(decision: Decision, run: str) -> Picture:
         )
     if len(ranked) > decision.k2 > 0:
         figure.add_hline(y=decision.k2 + 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
-        figure.add_annotation(x=0.5, y=decision.k2 + 0.5, text=f"k2 = {decision.k2}", showarrow=False, yanchor="bottom")
+        figure.add_annotation(
+            x=-0.45, y=decision.k2 + 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="left", yanchor="bottom"
+        )
     figure.update_layout(bare_layout(height=80 + ROW_HEIGHT * len(ranked)))
     figure.update_xaxes(
         range=[-0.45, 1.55], tickvals=[0, 1], ticktext=["A · similarity", "B · score"], side="top", zeroline=False,

@@ -7,7 +7,7 @@ from streamlit.navigation.page import StreamlitPage
 
 BY_APP = "by_app"
 STYLE = """<style>
-.stMainBlockContainer { padding-top: 4.2rem; padding-bottom: 3rem; }
+.stMainBlockContainer { padding: 4.2rem 2.5rem 3rem; }
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
 button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="stSliderThumbValue"] p {
   color: color-mix(in srgb, currentColor 45%, CanvasText);
