@@ -44,8 +44,7 @@ class Pca:
         given = vectors.astype(np.float64)
         self._middle = given.mean(axis=0)
         centred = given - self._middle
-        _, strength, directions = np.linalg.svd(centred, full_matrices=False)
-        kept = directions[:2][strength[:2] > 1e-6]
+        kept = _strongest(centred)
         self._axes = _completed(kept, given.shape[1])
         radius = float(np.median(np.linalg.norm(centred @ self._axes.T, axis=1)))
         typical = np.sqrt(2 / given.shape[1])
@@ -120,6 +119,18 @@ def aligned(new: Plane, old: Plane, shared: npt.NDArray[np.int64]) -> Plane:
     left, _, right = np.linalg.svd((new[shared] - middle_new).T @ (old - middle_old))
     turned: Plane = (new - middle_new) @ (left @ right) + middle_old
     return turned
+
+
+def _strongest(centred: Plane) -> Plane:
+    """The directions (0 to 2, d) in which the rows of `centred` (n, d) differ most."""
+    if len(centred) <= centred.shape[1]:
+        _, strength, directions = np.linalg.svd(centred, full_matrices=False)
+    else:
+        # With more rows than columns the small d x d problem has the same directions, many times sooner.
+        squares, columns = np.linalg.eigh(centred.T @ centred)
+        strength, directions = np.sqrt(np.clip(squares[::-1], 0, None)), columns.T[::-1]
+    kept: Plane = directions[:2][strength[:2] > 1e-6]
+    return kept
 
 
 def near_neighbours(vectors: Vectors, known: Vectors, coordinates: Plane, count: int = 3) -> Plane:

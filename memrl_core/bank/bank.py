@@ -37,6 +37,7 @@ from memrl_core.records import (
 from memrl_core.view import MemoryView
 
 TRACES_KEPT = 256
+PASTS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class MemoryBank:
         self._runs: dict[str, RunInfo] = {}
         self._states: dict[str, RunState] = {}
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
+        self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
         self._synced = {"memories": 0, "steps": 0, "ledger": 0}
         self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
         self._seq = 0
@@ -539,6 +541,11 @@ class MemoryBank:
 
     # --- map layouts --------------------------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> int:
+        """How many facts this handle has taken in: grows with every append, whoever made it."""
+        return len(self._memories) + len(self._events) + len(self._steps)
+
     def layout_rows(self) -> int:
         """How many places were ever stored: changes whenever `layout` may."""
         return self._store.count("layouts")
@@ -677,8 +684,13 @@ class MemoryBank:
     def _past(self, run: str, step: int) -> Fold:
         """The fold of what was known when `step` had ended."""
         self.run(run)
-        events = [event for event in self._states[run].events if event.known_at <= step]
-        return folded(self._start(run), events, self._steps)
+        key = (run, step, self.facts)
+        if key not in self._pasts:
+            events = [event for event in self._states[run].events if event.known_at <= step]
+            self._pasts[key] = folded(self._start(run), events, self._steps)
+            while len(self._pasts) > PASTS_KEPT:
+                self._pasts.popitem(last=False)
+        return self._pasts[key]
 
     def _start(self, run: str) -> Fold:
         info = self.run(run)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -91,10 +92,10 @@ class _Pen:
             self.ids,
             "memories",
             mode="markers+text" if every else "markers",
-            marker={**marker, "color": values},
+            marker={**marker, "color": np.array(values, dtype=float)},
             text=shown,
             textposition="bottom center",
-            customdata=[self._card(i) for i in self.ids],
+            customdata=np.array([self._card(i) for i in self.ids], dtype=object),
             hovertemplate=(
                 "<b>%{customdata[1]}</b> q %{customdata[2]} · %{customdata[3]} uses<br>%{customdata[4]}"
                 "<br>%{customdata[5]}<extra></extra>"
@@ -156,10 +157,10 @@ class _Pen:
         )
 
     def _trace(self, ids: Sequence[str], name: str, **look: Any) -> Any:
-        height = {"z": [self._q(i) for i in ids]} if self.lifted else {}
+        height = {"z": np.array([self._q(i) for i in ids])} if self.lifted else {}
         return self._kind()(
-            x=[self.scene.places[i][0] for i in ids],
-            y=[self.scene.places[i][1] for i in ids],
+            x=np.array([self.scene.places[i][0] for i in ids]),
+            y=np.array([self.scene.places[i][1] for i in ids]),
             **height,
             name=name,
             **look,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from functools import lru_cache
 
 
+@lru_cache(maxsize=65_536)
 def plain(text: str, longest: int = 60) -> str:
     """`text` in one line of at most `longest` characters, without control or direction marks, escaped for Plotly."""
     kept = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)

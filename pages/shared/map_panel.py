@@ -7,7 +7,8 @@ import streamlit as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.memory_map import MapScene, map_picture
+from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, map_picture
+from memrl_core.figures.picture import Picture
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.picture import table_twin
@@ -31,7 +32,7 @@ def map_panel(view: View) -> None:
         colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
         labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
         shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
-    picture = map_picture(_scene(view, layout), colour, labels or "off", lifted=shape == "3-D")
+    picture = _picture(view, layout, colour, labels or "off", lifted=shape == "3-D")
     st.markdown(f"**{literal(picture.title)}**")
     if not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
@@ -41,6 +42,19 @@ def map_panel(view: View) -> None:
         st.rerun()
     _notes(view, layout)
     table_twin(picture, "map")
+
+
+def _picture(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lifted: bool) -> Picture:
+    """The map, drawn anew only when something on it has changed: most reruns change nothing."""
+    layout.places()
+    trace, bank = view.moment.trace, view.place.bank
+    shown = (bank.uri, view.run.id, trace.id if trace else "", view.moment.next_phase, view.place, bank.facts)
+    key = (*shown, layout.id, layout.provisional, colour, labels, lifted)
+    drawn = st.session_state.get("map_picture")
+    if drawn is None or drawn[0] != key:
+        drawn = (key, map_picture(_scene(view, layout), colour, labels, lifted))
+        st.session_state["map_picture"] = drawn
+    return drawn[1]
 
 
 def _scene(view: View, layout: MapLayout) -> MapScene:
