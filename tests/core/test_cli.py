@@ -1,0 +1,171 @@
+"""The command line: what it leaves, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lancedb
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import MemRLError
+from tests.builders import a_bank, a_step
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def memrl(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, MemRLError):
+        return 2, str(done.exception)
+    return done.exit_code, done.output
+
+
+def test_a_run_of_sixty_tasks_twice_leaves_its_tables(home: Path) -> None:
+    uri = str(home / "bank")
+    words = ["run", "--env", "household", "--tasks", "60", "--epochs", "2", "--seed", "1", "--bank", uri]
+    done = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli", *words, "--batch", "20"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    database = lancedb.connect(uri)
+    assert database.open_table("steps").count_rows() == 120
+    assert {"id"} <= set(database.open_table("memories").schema.names)
+    q_values = database.open_table("q_values").to_arrow()
+    assert set(q_values.schema.names) == {"run", "memory_id", "q", "visits"}
+    assert q_values.num_rows == 120
+    assert "Saved 120 steps" in done.stdout
+    assert "epoch" in done.stdout and "solved" in done.stdout
+    assert done.stderr == ""
+
+
+def test_interrupting_keeps_what_is_done(home: Path) -> None:
+    uri = str(home / "bank")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "memrl_core.cli", "run", "--epochs", "50", "--bank", uri],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (home / "bank" / "steps.lance").exists() and lancedb.connect(uri).open_table("steps").count_rows() > 2:
+            break
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Cancelled after" in said
+    kept = lancedb.connect(uri).open_table("steps").count_rows()
+    assert f"Cancelled after {kept} of 12000 steps" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--setting", "weight=2"], "weight"),
+        (["--setting", "weight=nan"], "weight"),
+        (["--setting", "k1=2", "--setting", "k2=3"], "k2 = 3 cannot be larger than k1 = 2"),
+        (["--setting", "weight"], "write it as name=value"),
+        (["--setting", "colour=blue"], "colour"),
+        (["--env", "nowhere"], "nowhere"),
+        (["--set", "nothing"], "no set of tasks"),
+        (["--tasks", "9999"], "240 tasks"),
+        (["--base", "nobody"], "no run “nobody”"),
+        (["--run", "a/b"], "A run's name"),
+        (["--embedder", "nomic-embed-text"], "Ollama is not running"),
+    ],
+)
+def test_a_wrong_value_is_a_sentence_and_exit_code_2(home: Path, words: list[str], says: str) -> None:
+    code, said = memrl("run", "--bank", str(home / "bank"), *words)
+    assert (code, says in said) == (2, True), said
+    if (home / "bank").exists():
+        assert MemoryBank.open(str(home / "bank")).runs() == []
+
+
+def test_the_sentence_goes_to_the_error_stream_without_a_traceback(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli", "show", "1", "--bank", str(home / "nothing")],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no bank at" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_show_prints_the_numbers_of_a_step() -> None:
+    code, said = memrl("show", "11")
+    assert code == 0
+    assert "put the candle on the counter" in said
+    assert "beyond k2" in said and "below δ" in said
+    assert "q(#7) = +0.300 + 0.3 × (+1.000 − (+0.300)) = +0.510" in said
+
+
+def test_show_tells_how_many_steps_there_are() -> None:
+    code, said = memrl("show", "99")
+    assert (code, "40 finished steps" in said) == (2, True)
+
+
+def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
+    bank = a_bank(home / "bank")
+    trace, vectors = a_step(1)
+    bank.commit_step(replace(trace, task=replace(trace.task, intent="[bold red]x[/] [link=http://a]y[/link]")), vectors)
+    bank.close()
+    code, said = memrl("show", "1", "--bank", str(home / "bank"))
+    assert (code, "[bold red]x[/] [link=http://a]y[/link]" in said) == (0, True)
+
+
+def test_the_doctor_finds_a_healthy_bank_healthy() -> None:
+    code, said = memrl("doctor")
+    assert code == 0
+    assert "Ollama is not running" in said and "ollama serve" in said
+    assert "broken" not in said
+
+
+def test_the_doctor_names_a_damaged_table(home: Path) -> None:
+    a_bank(home / "bank").close()
+    for file in (home / "bank" / "ledger.lance" / "data").iterdir():
+        file.write_bytes(b"garbage")
+    code, said = memrl("doctor", "--bank", str(home / "bank"))
+    assert (code, "table ledger" in said, "broken" in said) == (2, True, True)
+
+
+def test_every_command_and_option_has_help() -> None:
+    for command in ("app", "run", "show", "doctor"):
+        code, said = memrl(command, "--help")
+        assert code == 0
+        assert len(said.splitlines()) > 5
+    assert memrl("--version") == (0, f"{cli.__version__}\n")
+
+
+def test_another_run_in_the_same_bank_can_start_from_the_first(home: Path) -> None:
+    uri = str(home / "bank")
+    assert memrl("run", "--tasks", "3", "--run", "one", "--bank", uri)[0] == 0
+    assert memrl("run", "--tasks", "2", "--run", "two", "--base", "one", "--bank", uri)[0] == 0
+    with MemoryBank.open(uri) as bank:
+        assert (bank.view("one").size, bank.view("two").size) == (3, 5)
+
+
+def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
+    assert memrl("app", "--port", "8123", "--headless")[0] == 0
+    command = asked[0]
+    assert Path(command[command.index("run") + 1]).name == "app.py"
+    assert command[command.index("--server.address") + 1] == "127.0.0.1"
+    assert command[command.index("--server.port") + 1] == "8123"
+    assert os.path.isdir(Path(command[command.index("run") + 1]).parent / "pages")

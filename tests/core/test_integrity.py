@@ -1,0 +1,75 @@
+"""The doctor's look at a bank: every damage is found, named and given a remedy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core.bank.integrity import check
+from tests.builders import a_bank, a_step
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    with a_bank(tmp_path / "bank") as made:
+        for step in range(1, 6):
+            made.commit_step(*a_step(step, credited=(f"r-{step - 1:04d}",) if step > 1 else ()))
+    return tmp_path / "bank"
+
+
+def problems(path: Path) -> dict[str, str]:
+    findings = check(str(path))
+    assert all(finding.remedy for finding in findings if not finding.ok)
+    return {finding.name: finding.sentence for finding in findings if not finding.ok}
+
+
+def test_a_whole_bank_has_nothing_amiss(bank: Path) -> None:
+    assert problems(bank) == {}
+    assert any("agrees with it" in finding.sentence for finding in check(str(bank)))
+
+
+def test_nothing_at_the_place_is_said(tmp_path: Path) -> None:
+    assert "There is no bank" in problems(tmp_path / "nothing")["opens"]
+
+
+@pytest.mark.parametrize("table", ["memories", "ledger", "steps", "q_values"])
+def test_a_garbled_table_is_named_and_the_others_are_still_read(bank: Path, table: str) -> None:
+    for file in (bank / f"{table}.lance" / "data").iterdir():
+        file.write_bytes(b"garbage" * 10)
+    found = problems(bank)
+    assert f"table {table}" in found
+    others = {"memories", "ledger", "steps", "q_values"} - {table}
+    assert not any(f"table {name}" in found for name in others)
+
+
+def test_a_table_that_is_gone_is_said(bank: Path) -> None:
+    shutil.rmtree(bank / "steps.lance")
+    assert "steps" in problems(bank)["opens"]
+
+
+def test_an_embedding_that_is_no_unit_vector_is_named(bank: Path) -> None:
+    made = a_bank(bank.with_name("odd"))
+    trace, vectors = a_step(1)
+    made._mirror.checked = lambda vector: vector.astype(np.float32)  # type: ignore[method-assign]
+    made.commit_step(trace, {memory_id: 3 * vector for memory_id, vector in vectors.items()})
+    made.close()
+    assert "r-0001" in problems(bank.with_name("odd"))["embeddings"]
+
+
+def test_a_ledger_that_names_a_missing_memory_is_said(bank: Path) -> None:
+    made = a_bank(bank.with_name("odd"))
+    made.commit_step(*a_step(1, credited=("nobody",)))
+    made.close()
+    assert "nobody" in problems(bank.with_name("odd"))["references"]
+
+
+def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
+    made = a_bank(bank.with_name("open"))
+    made.begin_step("r", 1)
+    made.give_reward("r", 1, "an-attempt", (), 1.0, "ann")
+    made.close()
+    assert problems(bank.with_name("open")) == {}
+    assert any("1 steps began" in finding.sentence for finding in check(str(bank.with_name("open"))))
