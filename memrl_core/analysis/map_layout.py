@@ -123,11 +123,11 @@ class MapLayout:
 
     def _follow(self) -> None:
         """Take in a newer layout that this or another process stored."""
-        rows = self._bank.layout_rows()
+        rows = self._bank.layouts.count()
         if rows == self._rows:
             return
         self._rows = rows
-        stored = self._bank.layout()
+        stored = self._bank.layouts.newest()
         if stored is None:
             return
         if stored.id == self.id:
@@ -182,9 +182,9 @@ class MapLayout:
         assert self._layout is not None
         if self._layout.id.startswith(UNSAVED):
             fitted = {memory_id: self._layout.coordinates[memory_id] for memory_id in self._layout.fitted}
-            saved = self._bank.save_layout(self._layout.method, fitted)
+            saved = self._bank.layouts.save(self._layout.method, fitted)
             self._layout = replace(self._layout, id=saved.id)
-        self._bank.add_to_layout(self._layout, self._unstored)
+        self._bank.layouts.add(self._layout, self._unstored)
         self._unstored = {}
 
     def _place(self, vectors: Vectors) -> Plane:
@@ -238,7 +238,7 @@ class MapLayout:
 
         def write() -> None:
             nonlocal layout
-            layout = self._bank.save_layout(method, coordinates)
+            layout = self._bank.layouts.save(method, coordinates)
 
         stored = self._store(write)
         self._take(layout)

@@ -12,7 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -20,10 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import codec
-from memrl_core.bank.mirror import Mirror, RunState, copied, folded
+from memrl_core.bank.appends import IN_ORDER, Appends
+from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.layouts import Layouts
+from memrl_core.bank.mirror import RunState
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
-from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved, UnknownRun
+from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import Fold, active_rewards, effective_reward
 from memrl_core.records import (
     EventKind,
@@ -37,7 +40,6 @@ from memrl_core.records import (
 from memrl_core.view import MemoryView
 
 TRACES_KEPT = 256
-PASTS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +48,6 @@ class EmbedderIdentity:
 
     name: str
     dimension: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """A finished step in short; `reward` is the one it ended with."""
-
-    id: str
-    run: str
-    step: int
-    epoch: int
-    task: str
-    outcome: str
-    reward: float | None
-    created: str
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Frozen map coordinates: id to (x, y). `fitted` are the ids the layout was made from."""
-
-    id: str
-    method: str
-    coordinates: Mapping[str, tuple[float, float]]
-    fitted: tuple[str, ...]
 
 
 def now() -> str:
@@ -85,21 +63,10 @@ class MemoryBank:
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
         self._store = store
         self._lock = threading.RLock()
-        self._mirror = Mirror(self.embedder.dimension)
-        self._memories: dict[str, Memory] = {}
-        self._steps: dict[str, StepRow] = {}
-        self._by_run: dict[str, dict[int, StepRow]] = {}
-        self._events: dict[str, LedgerEvent] = {}
-        self._runs: dict[str, RunInfo] = {}
-        self._states: dict[str, RunState] = {}
+        self._known = Knowledge(self.embedder.dimension)
+        self._appends = Appends(store)
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
-        self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
-        self._synced = {"memories": 0, "steps": 0, "ledger": 0}
-        self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
-        self._seq = 0
-        self._buffer: dict[str, list[dict[str, Any]]] = {"memories": [], "ledger": [], "steps": []}
-        self._buffer_steps = 0
-        self._buffered_commits = 0
+        self.layouts = Layouts(store)
         self._dirty = False
         self.last_saved: datetime | None = None
         self.refresh()
@@ -160,8 +127,8 @@ class MemoryBank:
             self.flush()
             rows = [
                 {"run": run, "memory_id": memory_id, "q": utility.q, "visits": utility.visits}
-                for run in self._runs
-                for memory_id, utility in self._live(run).utilities.items()
+                for run in self._known.runs
+                for memory_id, utility in self._known.live(run).utilities.items()
             ]
             self._store.overwrite("q_values", rows)
             self._dirty = False
@@ -170,28 +137,24 @@ class MemoryBank:
 
     def runs(self) -> list[RunInfo]:
         """All runs, oldest first."""
-        return list(self._runs.values())
+        return list(self._known.runs.values())
 
     def run(self, run: str) -> RunInfo:
         """One run; raises `UnknownRun`."""
-        try:
-            return self._runs[run]
-        except KeyError:
-            known = ", ".join(list(self._runs)[-8:]) or "none"
-            raise UnknownRun(f"This bank has no run “{run}”. Its runs: {known}.") from None
+        return self._known.run(run)
 
     def new_run_id(self, prefix: str) -> str:
         """A short name that no run of this bank has."""
         while True:
             name = f"{prefix}-{secrets.token_hex(2)}"
-            if name not in self._runs:
+            if name not in self._known.runs:
                 return name
 
     def start_run(self, info: RunInfo) -> None:
         """Append a new run. Raises `InputError` for a name that is taken or is not letters, digits, - _ and . only."""
         with self._lock:
             self.refresh()
-            if info.id in self._runs:
+            if info.id in self._known.runs:
                 raise InputError(f"This bank has a run “{info.id}” already. Choose another name.")
             if not info.id or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in info.id):
                 raise InputError("A run's name has letters, digits, “-”, “_” and “.” only.")
@@ -206,7 +169,7 @@ class MemoryBank:
         """The settings in force now, or at `step`."""
         with self._lock:
             settings = self.run(run).settings
-            for event in sorted(self._states[run].events, key=lambda e: (e.step, e.seq)):
+            for event in sorted(self._known.states[run].events, key=lambda e: (e.step, e.seq)):
                 if event.kind is EventKind.SETTINGS_CHANGED and (step is None or event.step <= step):
                     settings = event.payload["settings"]
             return settings
@@ -225,19 +188,19 @@ class MemoryBank:
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
         with self._lock:
-            return max(self._by_run.get(run, {}), default=0) + 1
+            return max(self._known.steps_of(run), default=0) + 1
 
     def begin_step(self, run: str, step: int) -> None:
         """Tell that a step has begun: what is appended from now on was not known before it."""
         with self._lock:
-            state = self._states[run]
+            state = self._known.states[run]
             state.begun = max(state.begun, step)
 
     def next_memory_id(self, run: str) -> str:
         """An id that no memory of this bank has."""
         with self._lock:
             number = self.next_step(run)
-            while f"{run}-{number:04d}" in self._mirror.rows:
+            while f"{run}-{number:04d}" in self._known.mirror.rows:
                 number += 1
             return f"{run}-{number:04d}"
 
@@ -249,9 +212,9 @@ class MemoryBank:
         failure the same call can be repeated: nothing is doubled.
         """
         with self._lock:
-            if not self._buffer_steps:
+            if not self._appends.steps_held:
                 self.refresh()
-            taken = self._by_run.get(trace.run, {}).get(trace.step)
+            taken = self._known.steps_of(trace.run).get(trace.step)
             if taken is not None:
                 raise RunMoved(
                     f"Another process has already finished step {trace.step} of run {trace.run}. This attempt was not "
@@ -259,7 +222,7 @@ class MemoryBank:
                 )
             self.begin_step(trace.run, trace.step)
             created = now()
-            checked = {memory_id: self._mirror.checked(vector) for memory_id, vector in vectors.items()}
+            checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
             written = [op for op in (trace.write.operations if trace.write else ()) if op.op == "ADD"]
             for op in written:
                 memory = Memory(
@@ -274,19 +237,18 @@ class MemoryBank:
                     trace.task.id,
                     created,
                 )
-                if op.memory_id not in self._mirror.rows:
-                    self._put("memories", [codec.memory_row(memory, checked[op.memory_id])])
-                    self._take_memory(memory, checked[op.memory_id])
+                if op.memory_id not in self._known.mirror.rows:
+                    self._appends.put("memories", [codec.memory_row(memory, checked[op.memory_id])])
+                    self._known.take_memory(memory, checked[op.memory_id])
             events = self._events_of(trace, created)
-            self._put("ledger", [codec.event_row(event) for event in events])
+            self._appends.put("ledger", [codec.event_row(event) for event in events])
             for event in events:
-                self._take_event(event)
+                self._known.take_event(event)
             row = codec.step_row(trace, created)
-            self._put("steps", [row])
-            self._take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}), trace)
-            self._buffered_commits += 1
-            if self._buffered_commits >= self._buffer_steps:
-                self.flush()
+            self._appends.put("steps", [row])
+            self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
+            self._keep_trace(trace)
+            self._appends.step_ended()
             self._saved()
 
     def _events_of(self, trace: StepTrace, created: str) -> list[LedgerEvent]:
@@ -317,7 +279,7 @@ class MemoryBank:
                         value=op.q0,
                     )
                 )
-        return [event for event in events if event.id not in self._events]
+        return [event for event in events if event.id not in self._known.events]
 
     def give_reward(
         self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
@@ -330,17 +292,7 @@ class MemoryBank:
             raise InputError(f"{value} is not a reward: give a finite number. Nothing was saved.")
         with self._lock:
             self.run(run)
-            event = self._event(
-                run,
-                step,
-                step_id,
-                EventKind.REWARD_GIVEN,
-                memory_ids=tuple(memory_ids),
-                value=float(value),
-                source="person",
-                rater=rater.strip() or "someone",
-                reason=reason.strip(),
-            )
+            event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason)
             self._append_event(event)
             self.flush()
             return event
@@ -348,7 +300,7 @@ class MemoryBank:
     def revoke_reward(self, event_id: str, rater: str, reason: str = "") -> LedgerEvent:
         """Append that a reward no longer counts. Raises `InputError` when there is no such reward."""
         with self._lock:
-            given = self._events.get(event_id)
+            given = self._known.events.get(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
             event = self._event(
@@ -370,30 +322,18 @@ class MemoryBank:
     def batch(self, steps: int) -> Iterator[None]:
         """Within it, commits are written `steps` at a time: faster, and a crash loses at most that many steps."""
         with self._lock:
-            self._buffer_steps = steps if steps > 1 else 0
+            self._appends.steps_held = steps if steps > 1 else 0
         try:
             yield
         finally:
             with self._lock:
-                self._buffer_steps = 0
+                self._appends.steps_held = 0
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered; what could not be written stays buffered."""
+        """Write what is held back; what could not be written stays held."""
         with self._lock:
-            for name in ("memories", "ledger", "steps"):
-                if self._buffer[name]:
-                    self._store.append(name, self._buffer[name])
-                    self._buffer[name] = []
-            self._buffered_commits = 0
-
-    def _put(self, name: str, rows: list[dict[str, Any]]) -> None:
-        if not rows:
-            return
-        if self._buffer_steps:
-            self._buffer[name].extend(rows)
-        else:
-            self._store.append(name, rows)
+            self._appends.flush()
 
     def _event(
         self,
@@ -406,11 +346,11 @@ class MemoryBank:
         known_at: int | None = None,
         **values: Any,
     ) -> LedgerEvent:
-        state = self._states.setdefault(run, RunState())
-        begun = max(state.begun, max(self._by_run.get(run, {}), default=0))
+        state = self._known.states.setdefault(run, RunState())
+        begun = max(state.begun, max(self._known.steps_of(run), default=0))
         return LedgerEvent(
             id=event_id or uuid.uuid4().hex,
-            seq=self._seq + 1,
+            seq=self._known.seq + 1,
             run=run,
             step=step,
             step_id=step_id,
@@ -420,9 +360,24 @@ class MemoryBank:
             **values,
         )
 
+    def _person_reward(
+        self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
+    ) -> LedgerEvent:
+        return self._event(
+            run,
+            step,
+            step_id,
+            EventKind.REWARD_GIVEN,
+            memory_ids=tuple(memory_ids),
+            value=float(value),
+            source="person",
+            rater=rater.strip() or "someone",
+            reason=reason.strip(),
+        )
+
     def _append_event(self, event: LedgerEvent) -> None:
-        self._put("ledger", [codec.event_row(event)])
-        self._take_event(event)
+        self._appends.put("ledger", [codec.event_row(event)])
+        self._known.take_event(event)
         self._saved()
 
     def _saved(self) -> None:
@@ -434,32 +389,32 @@ class MemoryBank:
     def view(self, run: str) -> MemoryView:
         """What the run sees now."""
         with self._lock:
-            return self._mirror.view(self._live(run))
+            return self._known.mirror.view(self._known.live(run))
 
     def as_of(self, run: str, step: int) -> MemoryView:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
         with self._lock:
-            return self._mirror.view(self._past(run, step))
+            return self._known.mirror.view(self._known.past(run, step))
 
     def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
         """q and visits of every memory of the run, oldest first, now or as of a step."""
         with self._lock:
-            return dict((self._live(run) if as_of is None else self._past(run, as_of)).utilities)
+            return dict(self._fold(run, as_of).utilities)
 
     def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:
         """How the memory's q came about, from its writing on."""
         with self._lock:
-            return list((self._live(run) if as_of is None else self._past(run, as_of)).histories.get(memory_id, ()))
+            return list(self._fold(run, as_of).histories.get(memory_id, ()))
 
     def active_rewards(self, run: str, step: int, step_id: str) -> list[LedgerEvent]:
         """The rewards that count for an attempt at a step, finished or not."""
         with self._lock:
-            events = self._states[run].events if run in self._states else []
+            events = self._known.states[run].events if run in self._known.states else []
             return active_rewards(sorted((e for e in events if e.step_id == step_id and e.step == step), key=_by_seq))
 
     def effective_reward(self, run: str, step: int) -> float | None:
         """The reward that moves q for a finished step now."""
-        row = self._by_run.get(run, {}).get(step)
+        row = self._known.steps_of(run).get(step)
         return None if row is None else effective_reward(self.active_rewards(run, step, row.id))
 
     def preview_reward(
@@ -467,55 +422,44 @@ class MemoryBank:
     ) -> dict[str, tuple[float, float]]:
         """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
         with self._lock:
-            event = self._event(
-                run,
-                step,
-                step_id,
-                EventKind.REWARD_GIVEN,
-                memory_ids=tuple(memory_ids),
-                value=float(value),
-                source="person",
-                rater=rater.strip() or "someone",
-            )
-            now_known = self._live(run).utilities
-            committed = {*self._steps, step_id}
-            then_known = folded(self._start(run), [*self._states[run].events, event], committed).utilities
+            event = self._person_reward(run, step, step_id, memory_ids, value, rater)
+            now_known, then_known = self._known.live(run).utilities, self._known.supposed(event).utilities
             return {memory_id: (now_known[memory_id].q, then_known[memory_id].q) for memory_id in memory_ids}
 
     def memory(self, memory_id: str) -> Memory:
         """A memory's text; raises `BankError` when there is none of that id."""
         try:
-            return self._memories[memory_id]
+            return self._known.memories[memory_id]
         except KeyError:
             raise BankError(f"This bank holds no memory “{memory_id[:80]}”.") from None
 
     def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
         """A memory's vector (d,)."""
         self.memory(memory_id)
-        return self._mirror.embedding(memory_id)
+        return self._known.mirror.embedding(memory_id)
 
     def memories(self, run: str | None = None) -> list[Memory]:
         """All memories, oldest first; of one run, those it sees now."""
         with self._lock:
             if run is None:
-                return list(self._memories.values())
-            return [self._memories[memory_id] for memory_id in self._live(run).utilities]
+                return list(self._known.memories.values())
+            return [self._known.memories[memory_id] for memory_id in self._known.live(run).utilities]
 
     def memory_ids(self) -> list[str]:
         """The ids of all memories, oldest first."""
         with self._lock:
-            return list(self._memories)
+            return list(self._known.memories)
 
     def step_rows(self, run: str) -> list[StepRow]:
         """The finished steps of a run in short."""
         with self._lock:
-            return [row for _, row in sorted(self._by_run.get(run, {}).items())]
+            return [row for _, row in sorted(self._known.steps_of(run).items())]
 
     def trace(self, run: str, step: int) -> StepTrace:
         """The whole record of a finished step. Raises `InputError` when the run has no such step."""
         with self._lock:
             self.run(run)
-            row = self._by_run.get(run, {}).get(step)
+            row = self._known.steps_of(run).get(step)
             if row is None:
                 last = self.next_step(run) - 1
                 raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
@@ -530,173 +474,29 @@ class MemoryBank:
     def events(self, run: str | None = None) -> list[LedgerEvent]:
         """The ledger, in the order in which its events were appended by their clock."""
         with self._lock:
-            chosen: Iterable[LedgerEvent] = self._events.values() if run is None else self._states[run].events
+            known = self._known
+            chosen: Iterable[LedgerEvent] = known.events.values() if run is None else known.states[run].events
             return sorted(chosen, key=_by_seq)
 
     def unfinished_steps(self, run: str) -> list[int]:
         """Steps that left rewards or memories in the ledger and never ended."""
         with self._lock:
-            events = self._states[run].events if run in self._states else []
-            return sorted({event.step for event in events if event.step_id and event.step_id not in self._steps})
-
-    # --- map layouts --------------------------------------------------------------------------------------------------
-
-    @property
-    def facts(self) -> int:
-        """How many facts this handle has taken in: grows with every append, whoever made it."""
-        return len(self._memories) + len(self._events) + len(self._steps)
-
-    def layout_rows(self) -> int:
-        """How many places were ever stored: changes whenever `layout` may."""
-        return self._store.count("layouts")
-
-    def layout(self) -> Layout | None:
-        """The newest frozen coordinates."""
-        rows = self._store.read("layouts").to_pylist()
-        if not rows:
-            return None
-        # Places may still be added to an older layout after another process saved a newer one; ids sort by age.
-        newest = max(row["layout"] for row in rows)
-        members = [row for row in rows if row["layout"] == newest]
-        return Layout(
-            newest,
-            members[0]["method"],
-            {row["memory_id"]: (row["x"], row["y"]) for row in reversed(members)},
-            tuple(row["memory_id"] for row in members if row["fitted"]),
-        )
-
-    def save_layout(self, method: str, coordinates: Mapping[str, tuple[float, float]]) -> Layout:
-        """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""
-        number = f"{len(self._store.read('layouts', ['layout'])):08d}-{uuid.uuid4().hex[:8]}"
-        layout = Layout(number, method, dict(coordinates), tuple(coordinates))
-        self._append_coordinates(layout, coordinates, fitted=True)
-        return layout
-
-    def add_to_layout(self, layout: Layout, coordinates: Mapping[str, tuple[float, float]]) -> None:
-        """Append the places of memories that came after the layout was fitted."""
-        self._append_coordinates(layout, coordinates, fitted=False)
-
-    def _append_coordinates(self, layout: Layout, coordinates: Mapping[str, tuple[float, float]], fitted: bool) -> None:
-        rows = [
-            {
-                "layout": layout.id,
-                "method": layout.method,
-                "memory_id": memory_id,
-                "x": float(x),
-                "y": float(y),
-                "fitted": fitted,
-            }
-            for memory_id, (x, y) in coordinates.items()
-        ]
-        if rows:
-            self._store.append("layouts", rows)
-
-    # --- following the tables -----------------------------------------------------------------------------------------
+            events = self._known.states[run].events if run in self._known.states else []
+            return sorted({event.step for event in events if event.step_id and event.step_id not in self._known.steps})
 
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""
         with self._lock:
-            changed = [self._follow(name) for name in ("memories", "ledger", "steps")]
+            changed = [self._known.follow(self._store, name, self._appends.held(name)) for name in IN_ORDER]
             return any(changed)
 
-    def _follow(self, name: str) -> bool:
-        kept: dict[str, Mapping[str, object]]
-        kept = {"memories": self._memories, "ledger": self._events, "steps": self._steps}
-        known = kept[name]
-        count = self._store.count(name) + len(self._buffer[name])
-        if count == self._synced[name] or count == len(known) + self._doubles[name]:
-            self._synced[name] = count
-            return False
-        columns = list(codec.STEP_COLUMNS) if name == "steps" else None
-        before = len(known)
-        self._take(name, self._store.read(name, columns, self._synced[name]))
-        if len(known) + self._doubles[name] < count:
-            self._take(name, self._store.read(name, columns))
-        self._doubles[name] = count - len(known)
-        self._synced[name] = count
-        return len(known) > before
-
-    def _take(self, name: str, table: Any) -> None:
-        try:
-            if name == "memories":
-                vectors = codec.matrix_of(table["embedding"], self.embedder.dimension)
-                for row, vector in zip(table.drop_columns(["embedding"]).to_pylist(), vectors, strict=True):
-                    self._take_memory(codec.memory_of(row), vector)
-            elif name == "ledger":
-                for row in table.to_pylist():
-                    self._take_event(codec.event_of(row))
-            else:
-                for row in table.to_pylist():
-                    self._take_step(StepRow(**row))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BankDamaged(
-                f"In the bank at {self.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
-                "`memrl doctor --bank` on it, or restore a copy."
-            ) from error
-
-    def _take_memory(self, memory: Memory, vector: npt.NDArray[np.float32]) -> None:
-        if memory.id not in self._memories:
-            self._memories[memory.id] = memory
-            self._mirror.append([memory.id], [memory.intent_key], vector[None, :])
-
-    def _take_event(self, event: LedgerEvent) -> None:
-        if event.id in self._events:
-            return
-        self._events[event.id] = event
-        self._seq = max(self._seq, event.seq)
-        if event.kind is EventKind.RUN_STARTED:
-            self._runs[event.run] = codec.run_of(event.payload)
-        self._states.setdefault(event.run, RunState()).add(event)
-
-    def _take_step(self, row: StepRow, trace: StepTrace | None = None) -> None:
-        if row.id in self._steps:
-            return
-        self._steps[row.id] = row
-        self._by_run.setdefault(row.run, {})[row.step] = row
-        state = self._states.setdefault(row.run, RunState())
-        if row.step <= state.folded_to:
-            state.fold = None
-        if trace is not None:
-            self._keep_trace(trace)
+    def _fold(self, run: str, as_of: int | None) -> Fold:
+        return self._known.live(run) if as_of is None else self._known.past(run, as_of)
 
     def _keep_trace(self, trace: StepTrace) -> None:
         self._traces[trace.id] = trace
         while len(self._traces) > TRACES_KEPT:
             self._traces.popitem(last=False)
-
-    # --- folding ------------------------------------------------------------------------------------------------------
-
-    def _live(self, run: str) -> Fold:
-        """The fold of all that is known, brought up to date."""
-        self.run(run)
-        state = self._states[run]
-        if state.fold is None:
-            state.fold = folded(self._start(run), state.events, self._steps)
-            state.folded_to = max((e.step for e in state.events if e.step_id in self._steps), default=0)
-            return state.fold
-        newest = max(self._by_run.get(run, {}), default=0)
-        if newest > state.folded_to:
-            for step in range(state.folded_to + 1, newest + 1):
-                folded(state.fold, state.at_step.get(step, ()), self._steps)
-            state.folded_to = newest
-        return state.fold
-
-    def _past(self, run: str, step: int) -> Fold:
-        """The fold of what was known when `step` had ended."""
-        self.run(run)
-        key = (run, step, self.facts)
-        if key not in self._pasts:
-            events = [event for event in self._states[run].events if event.known_at <= step]
-            self._pasts[key] = folded(self._start(run), events, self._steps)
-            while len(self._pasts) > PASTS_KEPT:
-                self._pasts.popitem(last=False)
-        return self._pasts[key]
-
-    def _start(self, run: str) -> Fold:
-        info = self.run(run)
-        if info.base is None:
-            return Fold()
-        return replace(copied(self._past(info.base, info.base_step)), settings=info.settings)
 
 
 def _by_seq(event: LedgerEvent) -> tuple[int, str]:

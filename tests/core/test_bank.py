@@ -387,10 +387,10 @@ def test_settings_hold_from_their_step_on(tmp_path: Path) -> None:
 
 def test_frozen_coordinates_stay(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    assert bank.layout() is None
-    layout = bank.save_layout("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
-    bank.add_to_layout(layout, {"c": (4.0, 5.0)})
-    stored = MemoryBank.open(bank.uri).layout()
+    assert bank.layouts.newest() is None
+    layout = bank.layouts.save("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
+    bank.layouts.add(layout, {"c": (4.0, 5.0)})
+    stored = MemoryBank.open(bank.uri).layouts.newest()
     assert stored is not None
     assert stored.coordinates == {"a": (0.0, 1.0), "b": (2.0, 3.0), "c": (4.0, 5.0)}
     assert stored.fitted == ("a", "b")
@@ -398,9 +398,9 @@ def test_frozen_coordinates_stay(tmp_path: Path) -> None:
 
 def test_a_place_added_to_an_old_layout_does_not_bring_it_back(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    old = bank.save_layout("PCA", {"a": (0.0, 0.0)})
-    new = bank.save_layout("UMAP", {"a": (1.0, 1.0)})
-    bank.add_to_layout(old, {"b": (2.0, 2.0)})
-    stored = bank.layout()
+    old = bank.layouts.save("PCA", {"a": (0.0, 0.0)})
+    new = bank.layouts.save("UMAP", {"a": (1.0, 1.0)})
+    bank.layouts.add(old, {"b": (2.0, 2.0)})
+    stored = bank.layouts.newest()
     assert stored is not None
     assert (stored.id, stored.method, dict(stored.coordinates)) == (new.id, "UMAP", {"a": (1.0, 1.0)})

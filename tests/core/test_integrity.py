@@ -53,7 +53,7 @@ def test_a_table_that_is_gone_is_said(bank: Path) -> None:
 def test_an_embedding_that_is_no_unit_vector_is_named(bank: Path) -> None:
     made = a_bank(bank.with_name("odd"))
     trace, vectors = a_step(1)
-    made._mirror.checked = lambda vector: vector.astype(np.float32)  # type: ignore[method-assign]
+    made._known.mirror.checked = lambda vector: vector.astype(np.float32)  # type: ignore[method-assign]
     made.commit_step(trace, {memory_id: 3 * vector for memory_id, vector in vectors.items()})
     made.close()
     assert "r-0001" in problems(bank.with_name("odd"))["embeddings"]

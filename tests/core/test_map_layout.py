@@ -92,7 +92,7 @@ def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stor
     grown(layout._bank, 1)
     assert "r-0017" in layout.places()
     assert layout.provisional == {"r-0017"}
-    stored = layout._bank.layout()
+    stored = layout._bank.layouts.newest()
     assert stored is not None and "r-0017" not in stored.coordinates
     umap.gate.set()
     layout.wait()
@@ -119,7 +119,7 @@ def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap:
     slow.places()
     quick = MapLayout(MemoryBank.open(bank.uri))
     quick.places()
-    stored = quick._bank.save_layout(UMAP, {**quick.places(), "r-0001": (9.0, 9.0)})
+    stored = quick._bank.layouts.save(UMAP, {**quick.places(), "r-0001": (9.0, 9.0)})
     umap.gate.set()
     slow.wait()
     quick.wait()
@@ -158,8 +158,8 @@ def test_places_that_could_not_be_stored_stay_and_are_stored_later(
         raise BankFull("The disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bank, "save_layout", full)
-        patch.setattr(bank, "add_to_layout", full)
+        patch.setattr(bank.layouts, "save", full)
+        patch.setattr(bank.layouts, "add", full)
         shown = dict(layout.places())
         grown(bank, 1)
         later = dict(layout.places())
@@ -189,8 +189,8 @@ def test_a_closed_map_stores_nothing_any_more(tmp_path: Path, umap: type[Instant
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     umap.gate.clear()
     layout.places()
-    rows = layout._bank.layout_rows()
+    rows = layout._bank.layouts.count()
     layout.close()
     umap.gate.set()
     layout.wait()
-    assert layout._bank.layout_rows() == rows
+    assert layout._bank.layouts.count() == rows

@@ -136,7 +136,7 @@ def test_a_map_that_cannot_be_stored_is_shown_and_said(tmp_path: Path, monkeypat
     def refuse(*_: object) -> None:
         raise BankReadOnly("The bank cannot be written.")
 
-    monkeypatch.setattr(bank, "save_layout", refuse)
+    monkeypatch.setattr(bank.layouts, "save", refuse)
     layout = MapLayout(bank)
     assert len(layout.places()) == 4
     assert "could not be stored" in layout.error

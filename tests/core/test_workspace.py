@@ -32,7 +32,7 @@ def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
         assert found.overtaken.similarity > found.overtaking.similarity
         assert found.overtaken.q < 0 < found.overtaking.q
         assert not found.overtaken.selected and found.overtaking.selected
-        layout = bank.layout()
+        layout = bank.layouts.newest()
         assert layout is not None
         assert set(layout.coordinates) == set(bank.memory_ids())
 

@@ -1,0 +1,47 @@
+"""Rows on their way to the tables: written at once, or held back and written several steps at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memrl_core.bank.store import Store
+
+IN_ORDER = ("memories", "ledger", "steps")
+"""A step counts once its row in `steps` is there, so that row comes last."""
+
+
+class Appends:
+    """The writing side of a bank. `steps_held` is how many finished steps may be held back; 0 writes at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[str, list[dict[str, Any]]] = {name: [] for name in IN_ORDER}
+        self._steps = 0
+        self.steps_held = 0
+
+    def held(self, name: str) -> int:
+        """How many rows of a table are held back."""
+        return len(self._held[name])
+
+    def put(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Append rows to a table, now or with the next `flush`. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
+        if not rows:
+            return
+        if self.steps_held:
+            self._held[name].extend(rows)
+        else:
+            self._store.append(name, rows)
+
+    def step_ended(self) -> None:
+        """Note that a step is whole; writes when enough are held back."""
+        self._steps += 1
+        if self._steps >= self.steps_held:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back; what could not be written stays held."""
+        for name in IN_ORDER:
+            if self._held[name]:
+                self._store.append(name, self._held[name])
+                self._held[name] = []
+        self._steps = 0

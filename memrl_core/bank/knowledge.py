@@ -1,0 +1,179 @@
+"""What one handle has read of a bank, and what follows from it: memories, steps and events by id, and their folds.
+
+The tables are only appended to, so taking the same row twice changes nothing and the order of taking does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.bank import codec
+from memrl_core.bank.mirror import Mirror, RunState, copied, folded
+from memrl_core.bank.store import Store
+from memrl_core.errors import BankDamaged, UnknownRun
+from memrl_core.learning import Fold
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo
+
+PASTS_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A finished step in short; `reward` is the one it ended with."""
+
+    id: str
+    run: str
+    step: int
+    epoch: int
+    task: str
+    outcome: str
+    reward: float | None
+    created: str
+
+
+class Knowledge:
+    """The facts of a bank of `dimension`-number embeddings that were taken in so far. Not safe for several threads."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.mirror = Mirror(dimension)
+        self.memories: dict[str, Memory] = {}
+        self.events: dict[str, LedgerEvent] = {}
+        self.steps: dict[str, StepRow] = {}
+        self.runs: dict[str, RunInfo] = {}
+        self.states: dict[str, RunState] = {}
+        self.seq = 0
+        self._by_run: dict[str, dict[int, StepRow]] = {}
+        self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
+        self._synced = {"memories": 0, "steps": 0, "ledger": 0}
+        self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
+
+    @property
+    def facts(self) -> int:
+        """How many facts there are; grows with every one that is taken in."""
+        return len(self.memories) + len(self.events) + len(self.steps)
+
+    def run(self, run: str) -> RunInfo:
+        """One run; raises `UnknownRun`."""
+        try:
+            return self.runs[run]
+        except KeyError:
+            known = ", ".join(list(self.runs)[-8:]) or "none"
+            raise UnknownRun(f"This bank has no run “{run}”. Its runs: {known}.") from None
+
+    def steps_of(self, run: str) -> Mapping[int, StepRow]:
+        """The finished steps of a run by number."""
+        return self._by_run.get(run, {})
+
+    # --- taking in ----------------------------------------------------------------------------------------------------
+
+    def take_memory(self, memory: Memory, vector: npt.NDArray[np.float32]) -> None:
+        """Take in a memory with its embedding (d,)."""
+        if memory.id not in self.memories:
+            self.memories[memory.id] = memory
+            self.mirror.append([memory.id], [memory.intent_key], vector[None, :])
+
+    def take_event(self, event: LedgerEvent) -> None:
+        """Take in an event of the ledger."""
+        if event.id in self.events:
+            return
+        self.events[event.id] = event
+        self.seq = max(self.seq, event.seq)
+        if event.kind is EventKind.RUN_STARTED:
+            self.runs[event.run] = codec.run_of(event.payload)
+        self.states.setdefault(event.run, RunState()).add(event)
+
+    def take_step(self, row: StepRow) -> None:
+        """Take in a finished step: its attempt's events count from now on."""
+        if row.id in self.steps:
+            return
+        self.steps[row.id] = row
+        self._by_run.setdefault(row.run, {})[row.step] = row
+        state = self.states.setdefault(row.run, RunState())
+        if row.step <= state.folded_to:
+            state.fold = None
+
+    def follow(self, store: Store, name: str, buffered: int) -> bool:
+        """Take in what was appended to a table since; True when there was something new.
+
+        `buffered` is how many rows this handle has taken in but not appended yet. Raises `BankDamaged`.
+        """
+        tables: dict[str, Mapping[str, object]]
+        tables = {"memories": self.memories, "ledger": self.events, "steps": self.steps}
+        known = tables[name]
+        count = store.count(name) + buffered
+        if count == self._synced[name] or count == len(known) + self._doubles[name]:
+            self._synced[name] = count
+            return False
+        columns = list(codec.STEP_COLUMNS) if name == "steps" else None
+        before = len(known)
+        self._take(store, name, store.read(name, columns, self._synced[name]))
+        if len(known) + self._doubles[name] < count:
+            self._take(store, name, store.read(name, columns))
+        self._doubles[name] = count - len(known)
+        self._synced[name] = count
+        return len(known) > before
+
+    def _take(self, store: Store, name: str, table: Any) -> None:
+        try:
+            if name == "memories":
+                vectors = codec.matrix_of(table["embedding"], self.dimension)
+                for row, vector in zip(table.drop_columns(["embedding"]).to_pylist(), vectors, strict=True):
+                    self.take_memory(codec.memory_of(row), vector)
+            elif name == "ledger":
+                for row in table.to_pylist():
+                    self.take_event(codec.event_of(row))
+            else:
+                for row in table.to_pylist():
+                    self.take_step(StepRow(**row))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BankDamaged(
+                f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
+                "`memrl doctor --bank` on it, or restore a copy."
+            ) from error
+
+    # --- folding ------------------------------------------------------------------------------------------------------
+
+    def live(self, run: str) -> Fold:
+        """The fold of all that is known, brought up to date. Raises `UnknownRun`."""
+        self.run(run)
+        state = self.states[run]
+        if state.fold is None:
+            state.fold = folded(self.start(run), state.events, self.steps)
+            state.folded_to = max((e.step for e in state.events if e.step_id in self.steps), default=0)
+            return state.fold
+        newest = max(self.steps_of(run), default=0)
+        if newest > state.folded_to:
+            for step in range(state.folded_to + 1, newest + 1):
+                folded(state.fold, state.at_step.get(step, ()), self.steps)
+            state.folded_to = newest
+        return state.fold
+
+    def past(self, run: str, step: int) -> Fold:
+        """The fold of what was known when `step` had ended and the next had not begun. Raises `UnknownRun`."""
+        self.run(run)
+        key = (run, step, self.facts)
+        if key not in self._pasts:
+            events = [event for event in self.states[run].events if event.known_at <= step]
+            self._pasts[key] = folded(self.start(run), events, self.steps)
+            while len(self._pasts) > PASTS_KEPT:
+                self._pasts.popitem(last=False)
+        return self._pasts[key]
+
+    def supposed(self, event: LedgerEvent) -> Fold:
+        """The fold of all that is known and of `event`, which is not taken in; its attempt counts as finished."""
+        events = [*self.states[event.run].events, event]
+        return folded(self.start(event.run), events, {*self.steps, event.step_id})
+
+    def start(self, run: str) -> Fold:
+        """A new fold of what the run knew before its first step: nothing, or what its base knew then."""
+        info = self.run(run)
+        if info.base is None:
+            return Fold()
+        return replace(copied(self.past(info.base, info.base_step)), settings=info.settings)

@@ -1,0 +1,73 @@
+"""Frozen map coordinates, stored beside the memories they belong to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memrl_core.bank.store import Store
+
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Frozen map coordinates: id to (x, y). `fitted` are the ids the layout was made from."""
+
+    id: str
+    method: str
+    coordinates: Mapping[str, Place]
+    fitted: tuple[str, ...]
+
+
+class Layouts:
+    """The layouts of one bank, of which the newest is in force; places are appended and never changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def count(self) -> int:
+        """How many places were ever stored: changes whenever `newest` may."""
+        return self._store.count("layouts")
+
+    def newest(self) -> Layout | None:
+        """The layout in force; None before the first."""
+        rows = self._store.read("layouts").to_pylist()
+        if not rows:
+            return None
+        # Places may still be added to an older layout after another process saved a newer one; ids sort by age.
+        newest = max(row["layout"] for row in rows)
+        members = [row for row in rows if row["layout"] == newest]
+        return Layout(
+            newest,
+            members[0]["method"],
+            {row["memory_id"]: (row["x"], row["y"]) for row in reversed(members)},
+            tuple(row["memory_id"] for row in members if row["fitted"]),
+        )
+
+    def save(self, method: str, coordinates: Mapping[str, Place]) -> Layout:
+        """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""
+        number = f"{self.count():08d}-{uuid.uuid4().hex[:8]}"
+        layout = Layout(number, method, dict(coordinates), tuple(coordinates))
+        self._append(layout, coordinates, fitted=True)
+        return layout
+
+    def add(self, layout: Layout, coordinates: Mapping[str, Place]) -> None:
+        """Append the places of memories that came after the layout was fitted."""
+        self._append(layout, coordinates, fitted=False)
+
+    def _append(self, layout: Layout, coordinates: Mapping[str, Place], fitted: bool) -> None:
+        rows = [
+            {
+                "layout": layout.id,
+                "method": layout.method,
+                "memory_id": memory_id,
+                "x": float(x),
+                "y": float(y),
+                "fitted": fitted,
+            }
+            for memory_id, (x, y) in coordinates.items()
+        ]
+        if rows:
+            self._store.append("layouts", rows)
