@@ -73,7 +73,8 @@ def save_preferences(preferences: Preferences) -> None:
     draft = target.with_suffix(".draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(preferences.model_dump_json(indent=1))
+        # What nobody chose stays open, so that OLLAMA_HOST goes on deciding it.
+        draft.write_text(preferences.model_dump_json(indent=1, exclude_unset=True))
         draft.replace(target)
     except OSError as error:
         raise InputError(

@@ -386,6 +386,11 @@ class MemoryBank:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> int:
+        """How many facts this handle has taken in: grows with every append, whoever made it."""
+        return self._known.facts
+
     def view(self, run: str) -> MemoryView:
         """What the run sees now."""
         with self._lock:

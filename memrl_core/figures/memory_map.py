@@ -52,6 +52,16 @@ class MapScene:
     focus: str | None = None
 
 
+def pool_far_on_screen(scene: MapScene, nearest: int = 10) -> int:
+    """How many members of the pool are not among the `nearest` points to the query as the map shows them."""
+    ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+    if scene.query is None or not ids:
+        return 0
+    offsets = np.array([scene.places[memory_id] for memory_id in ids]) - np.array(scene.query)
+    near = np.argsort(np.hypot(offsets[:, 0], offsets[:, 1]), kind="stable")[:nearest]
+    return len(set(scene.pool) - {ids[row] for row in near})
+
+
 def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chosen", lifted: bool = False) -> Picture:
     """The scene as a figure in two dimensions, or `lifted` into a third whose height is q."""
     draw = _Pen(scene, lifted)

@@ -90,7 +90,9 @@ def _open_what_ran(live: LiveRun) -> None:
     if live.total or (now is None and before is not Phase.WRITE):
         opened = [Phase.SELECT, Phase.UPDATE]
     elif now is Phase.REWARD:
-        opened.append(Phase.REWARD)
+        opened = [Phase.GENERATE, Phase.REWARD]
+    if now is None and not live.tasks:
+        opened.append(Phase.EMBED)
     show_parts(*opened)
 
 

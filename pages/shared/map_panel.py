@@ -7,7 +7,7 @@ import streamlit as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, map_picture
+from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, map_picture, pool_far_on_screen
 from memrl_core.figures.picture import Picture
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -32,7 +32,7 @@ def map_panel(view: View) -> None:
         colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
         labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
         shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
-    picture = _picture(view, layout, colour, labels or "off", lifted=shape == "3-D")
+    picture, far = _drawn(view, layout, colour, labels or "off", lifted=shape == "3-D")
     st.markdown(f"**{literal(picture.title)}**")
     if not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
@@ -40,19 +40,20 @@ def map_panel(view: View) -> None:
     if clicked and clicked != view.place.memory:
         places.go(memory=clicked)
         st.rerun()
-    _notes(view, layout)
+    _notes(layout, far)
     table_twin(picture, "map")
 
 
-def _picture(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lifted: bool) -> Picture:
-    """The map, drawn anew only when something on it has changed: most reruns change nothing."""
+def _drawn(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lifted: bool) -> tuple[Picture, int]:
+    """The map and how much of the pool it shows far off, made anew only when something on it has changed."""
     layout.places()
     trace, bank = view.moment.trace, view.place.bank
     shown = (bank.uri, view.run.id, trace.id if trace else "", view.moment.next_phase, view.place, bank.facts)
     key = (*shown, layout.id, layout.provisional, colour, labels, lifted)
     drawn = st.session_state.get("map_picture")
     if drawn is None or drawn[0] != key:
-        drawn = (key, map_picture(_scene(view, layout), colour, labels, lifted))
+        scene = _scene(view, layout)
+        drawn = (key, (map_picture(scene, colour, labels, lifted), pool_far_on_screen(scene)))
         st.session_state["map_picture"] = drawn
     return drawn[1]
 
@@ -80,7 +81,7 @@ def _scene(view: View, layout: MapLayout) -> MapScene:
     )
 
 
-def _notes(view: View, layout: MapLayout) -> None:
+def _notes(layout: MapLayout, far: int) -> None:
     if layout.announcement:
         st.info(literal(layout.announcement), icon=":material/map:")
     if layout.error:
@@ -90,7 +91,8 @@ def _notes(view: View, layout: MapLayout) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
             f"{layout.method} of the embeddings, frozen. Distances here are approximate; ranking uses cosine in the "
-            "full space. ▲ above, ▼ below the middle of q, ● never updated."
+            f"full space{f': {far} of the pool are not among the 10 nearest here' if far else ''}. "
+            "▲ above, ▼ below the middle of q, ● never updated."
         )
         with st.popover("Re-layout", icon=":material/refresh:", type="tertiary"):
             st.markdown("Positions change for everyone who uses this bank; the new map is turned to fit the old one.")

@@ -71,6 +71,8 @@ def _pull(address: str) -> None:
     if not st.button("Pull", key="pull", disabled=not name.strip()):
         return
     bar = st.progress(0.0, "Starting …")
+    # Any click runs the page anew, which ends the loop below and with it the download.
+    st.button("Cancel the pull", key="cancel_pull", icon=":material/stop_circle:")
     try:
         for progress in pull_model(address, name.strip()):
             share = progress.completed / progress.total if progress.total else 0.0

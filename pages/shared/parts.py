@@ -49,8 +49,9 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     key = f"part_{phase.value}"
     # An expander forgets that it is open when its label changes, so who is open is remembered here.
     opened = st.session_state.setdefault(OPEN_PARTS, {})
-    if phase not in opened and view.moment.trace is not None and view.moment.next_phase is None:
-        opened[phase] = phase in OPEN_AT_FIRST
+    if phase not in opened and view.moment.next_phase is None:
+        nothing_yet = view.moment.trace is None
+        opened[phase] = phase is Phase.EMBED if nothing_yet else phase in OPEN_AT_FIRST
     st.session_state[key] = opened.get(phase, False)
     with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
         if not box.open:
@@ -108,6 +109,8 @@ def _task(view: View) -> None:
     if view.moment.live and view.moment.next_phase is None:
         task_form(view)
     if trace is None:
+        if view.run.tasks:
+            st.caption("The first task comes from the list: press **Step** (N).")
         return
     verbatim(trace.task.intent)
     facts = [f"step {trace.step}", f"epoch {trace.epoch}", f"seed of the run {view.run.seed}"]

@@ -53,6 +53,7 @@ def credit(view: View, value: float | None) -> None:
         ],
         hide_index=True,
         key="credit",
+        alt="The memories that are credited, each with its q before and after",
     )
 
 
@@ -70,12 +71,12 @@ def reward_form(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _thumb("Thumbs up", ":material/thumb_up:", high, "1", chosen, mine)
         _thumb("Thumbs down", ":material/thumb_down:", low, "2", chosen, mine)
+        st.session_state.setdefault(VALUE, (low + high) / 2)
         st.slider(
             "Reward" if chosen is not None else "Reward (not chosen yet)",
             low,
             high,
-            (low + high) / 2,
-            (high - low) / 20,
+            step=(high - low) / 20,
             key=VALUE,
             format="%+.2f" if chosen is not None else " ",
             on_change=_touch,

@@ -55,6 +55,14 @@ def test_preferences_are_kept_and_a_broken_file_is_passed_over(home: Path) -> No
     assert workspace.load_preferences() == workspace.Preferences()
 
 
+def test_what_nobody_chose_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1111")
+    workspace.save_preferences(workspace.load_preferences().model_copy(update={"rater": "ann"}))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:2222")
+    assert workspace.load_preferences().ollama_address == "http://127.0.0.1:2222"
+    assert workspace.load_preferences().rater == "ann"
+
+
 def test_a_run_of_unknown_parts_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension)
