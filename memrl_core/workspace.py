@@ -22,7 +22,7 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.live import LiveRun
-from memrl_core.models.base import LanguageModel, ModelOptions
+from memrl_core.models.base import LanguageModel
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
@@ -175,7 +175,7 @@ def start_run(
     return info
 
 
-def live_run(bank: MemoryBank, run: str, preferences: Preferences, temperature: float = 0.0) -> LiveRun:
+def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:
     """The run with everything it needs to go on.
 
     Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank.
@@ -189,6 +189,15 @@ def live_run(bank: MemoryBank, run: str, preferences: Preferences, temperature: 
         make_model(info.model, preferences),
         embedder,
         make_environment(info.environment, **info.environment_options),
-        ModelOptions(temperature=temperature),
     )
     return LiveRun(agent, tasks_of(info))
+
+
+def reconnect(live: LiveRun, preferences: Preferences) -> None:
+    """Give an idle run its model and embedder anew, as after a change of address; the step under way goes on.
+
+    Raises `ModelError` when the embedder cannot be had; the model is then the new one already.
+    """
+    bank, run = live.agent.bank, live.agent.run_id
+    live.agent.model = make_model(bank.run(run).model, preferences)
+    live.agent.embedder = make_embedder(bank.embedder.name, preferences)

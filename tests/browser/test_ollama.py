@@ -98,3 +98,30 @@ def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: Runn
     page.locator(".st-key-stop button").click()
     expect(part(page, "GENERATE")).to_contain_text(re.compile("stopped"))
     assert ollama.left.wait(5)
+
+
+def test_a_model_is_pulled_with_progress_and_can_then_be_chosen(ollama_page: Page, ollama_app: RunningApp) -> None:
+    page = ollama_page
+    page.goto(ollama_app.url)
+    page.get_by_text("Models · use a local Ollama").click()
+    page.locator(".st-key-pull_name input").fill("qwen3")
+    page.locator(".st-key-pull_name input").press("Enter")
+    settled(page)
+    page.locator(".st-key-pull button").click()
+    expect(page.get_by_text("qwen3 is there")).to_be_visible()
+    page.get_by_role("button", name="Start a live run").click()
+    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
+    expect(page.get_by_role("option", name="qwen3", exact=True)).to_be_visible()
+
+
+def test_another_address_is_taken_or_refused_in_a_sentence(page: Page, app: RunningApp, ollama: OllamaServer) -> None:
+    page.goto(app.url)
+    page.get_by_text("Models · use a local Ollama").click()
+    expect(page.get_by_text("Ollama is not running at").first).to_be_visible()
+    for address, says in (("not an address", "is not an address of Ollama"), (ollama.address, "Ollama 0.")):
+        page.locator(".st-key-ollama_address input").fill(address)
+        page.locator(".st-key-ollama_address input").press("Enter")
+        settled(page)
+        page.locator(".st-key-ollama_save button").click()
+        expect(page.get_by_text(says).first).to_be_visible()
+    (app.home / "preferences.json").unlink()

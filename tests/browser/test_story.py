@@ -176,7 +176,6 @@ def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None
     page.locator(".st-key-new_run_bank input").press("Enter")
     settled(page)
     page.locator(".st-key-start_run button").click()
-    page.locator(".st-key-part_EMBED summary").click()
     page.locator(".st-key-typed_intent textarea").fill(typed)
     page.locator(".st-key-ask button").click()
     settled(page)

@@ -11,7 +11,8 @@ from memrl_core.analysis.reversals import first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.errors import EmbedderMismatch, InputError, SettingsError
+from memrl_core.errors import EmbedderMismatch, InputError, OllamaDown, SettingsError
+from memrl_core.records import Phase
 from memrl_core.settings import MemRLSettings
 from tests.ollama.scene import LLAMA, Model
 from tests.ollama.server import OllamaServer
@@ -99,3 +100,24 @@ def test_an_embedder_that_now_gives_another_size_is_refused_with_both_sizes(tmp_
         with pytest.raises(EmbedderMismatch, match="64-number vectors") as refused:
             workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
         assert "32" in str(refused.value)
+
+
+def test_a_step_that_lost_its_server_goes_on_at_another_address(tmp_path: Path) -> None:
+    with OllamaServer() as server:
+        bank = MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64)
+        workspace.start_run(bank, environment="household", tasks="household-train", run="r", model="llama3.2")
+        live = workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
+        for _ in range(4):
+            live.step()
+            assert live.wait(20)
+    live.finish()
+    assert live.wait(20)
+    assert isinstance(live.error, OllamaDown)
+    assert live.episode is not None and live.episode.phase is Phase.GENERATE
+    attempt = live.episode.trace.id
+    with OllamaServer() as another:
+        workspace.reconnect(live, workspace.Preferences(ollama_address=another.address))
+        live.finish()
+        assert live.wait(20)
+    assert live.error is None
+    assert bank.trace("r", 1).id == attempt
