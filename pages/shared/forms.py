@@ -40,19 +40,22 @@ def start_run_form(place: Place | None) -> None:
     seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
     with st.expander("Settings"):
         values = settings_fields(MemRLSettings(), "new_run", OFTEN_CHANGED)
+        options = _environment_options(environment)
     if not st.button("Start", type="primary", key="start_run", width="stretch"):
         return
     try:
-        preferences = workspace.load_preferences()
-        bank = _existing_or_new(new_bank, embedder, preferences)
+        settings = MemRLSettings.of(values)
+        new_bank = new_bank if new_bank in known else valid_name(new_bank)
+        bank = _existing_or_new(new_bank, embedder, workspace.load_preferences())
         info = workspace.start_run(
             bank,
             environment=environment,
             tasks="" if tasks == "type my own" else tasks,
-            settings=MemRLSettings.of(values),
+            settings=settings,
             seed=int(seed),
             model=model,
             base=base,
+            environment_options=options,
         )
     except MemRLError as error:
         st.error(literal(str(error)))
@@ -60,11 +63,25 @@ def start_run_form(place: Place | None) -> None:
     places.go_to_steps(bank=new_bank, run=info.id)
 
 
+def _environment_options(environment: str) -> dict[str, Any]:
+    if environment != "household":
+        return {}
+    shift_at = st.number_input(
+        "The world changes at step",
+        0,
+        1_000_000,
+        0,
+        key="new_shift",
+        help="From this step on the appliances' hidden reliabilities are swapped; 0 leaves the world as it is.",
+    )
+    return {"shift_at": int(shift_at)} if shift_at else {}
+
+
 def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
     known = places.known_banks()
     if name not in known:
         made = workspace.make_embedder(embedder, preferences)
-        path = workspace.banks_folder() / valid_name(name)
+        path = workspace.banks_folder() / name
         MemoryBank.create(str(path), made.name, made.dimension).close()
         known[name] = str(path)
     return places.opened(known[name])

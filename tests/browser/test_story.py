@@ -16,8 +16,9 @@ SERIOUS = ("serious", "critical")
 
 def settled(page: Page) -> None:
     """Wait until the app has stopped running its script."""
-    expect(page.locator("[data-testid='stApp'][data-test-script-state='running']")).to_have_count(0)
-    page.wait_for_timeout(150)
+    for _ in range(2):
+        page.wait_for_timeout(250)
+        expect(page.locator("[data-testid='stApp'][data-test-script-state='running']")).to_have_count(0)
 
 
 def part(page: Page, phase: str) -> Locator:

@@ -289,3 +289,25 @@ def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
     assert any(typed in block.value for block in app.code)
     labels = [box.label for box in app.get("expander")]
     assert any("\\<b\\>x\\</b\\> \\*\\*stars\\*\\*" in label for label in labels)
+
+
+def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.text_input(key="new_run_bank").set_value(" fresh ").run()
+    app.number_input(key="new_run_weight").set_value(0.25)
+    app.number_input(key="new_shift").set_value(7)
+    app.run()
+    button(app, "start_run").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
+        (info,) = bank.runs()
+        assert (info.settings["weight"], dict(info.environment_options)) == (0.25, {"shift_at": 7})
+
+
+def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.number_input(key="new_run_k2").set_value(99)
+    app.run()
+    button(app, "start_run").click().run()
+    assert "cannot be larger than k1" in said(app)
+    assert not (workspace.banks_folder() / "my-bank").exists()
