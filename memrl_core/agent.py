@@ -147,7 +147,7 @@ class Episode:
         """
         if self.phase is not Phase.GENERATE:
             raise StepError("No answer is under way.")
-        record = self.trace.generate or self._first_prompt()
+        record = self.trace.generate or self.prompt()
         turn = Turn(Reply(self.interrupted, stopped=True), "", 0.0, terminated=False, truncated=False)
         self._stopped = True
         record = replace(record, turns=(*record.turns, turn))
@@ -179,6 +179,18 @@ class Episode:
     def credited(self) -> tuple[str, ...]:
         """The memories that were in the prompt."""
         return () if self.trace.decision is None else self.trace.decision.selected
+
+    def prompt(self) -> GenerateRecord:
+        """What GENERATE sends first, as a record without turns. Raises `StepError` before phase B has selected."""
+        agent, decision = self._agent, self.trace.decision
+        if decision is None:
+            raise StepError("There is no prompt before phase B has selected the memories.")
+        selected = [agent.bank.memory(memory_id) for memory_id in decision.selected]
+        messages, spans = self.policy.render(
+            selected, agent.environment.instructions, self.trace.task.intent, self.observation
+        )
+        options = agent.options.model_copy(update={"seed": self.seed % 2**31})
+        return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
 
     def rate(self, value: float, rater: str, reason: str = "") -> LedgerEvent:
         """Append a person's reward for this step at once; it takes the place of the environment's.
@@ -222,7 +234,7 @@ class Episode:
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent = self._agent
-        record = self.trace.generate or self._first_prompt()
+        record = self.trace.generate or self.prompt()
         sent = conversation_so_far(record.messages, record.turns)
         try:
             reply = agent.model.chat(sent, ModelOptions.model_validate(record.options), on_text, cancelled)
@@ -238,16 +250,6 @@ class Episode:
             turn = Turn(reply, observation, reward, terminated, truncated)
             self.observation, self._info = observation, info
         return replace(record, turns=(*record.turns, turn))
-
-    def _first_prompt(self) -> GenerateRecord:
-        agent, decision = self._agent, self.trace.decision
-        assert decision is not None
-        selected = [agent.bank.memory(memory_id) for memory_id in decision.selected]
-        messages, spans = self.policy.render(
-            selected, agent.environment.instructions, self.trace.task.intent, self.observation
-        )
-        options = agent.options.model_copy(update={"seed": self.seed % 2**31})
-        return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
         given = self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)

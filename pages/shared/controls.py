@@ -13,7 +13,7 @@ from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import status_of
-from pages.shared.text import literal
+from pages.shared.text import literal, verbatim
 from pages.shared.view import View
 
 OPEN_PARTS = "open_parts"
@@ -126,6 +126,8 @@ def _what_failed(view: View) -> None:
     if live is None or live.error is None:
         return
     st.error(literal(str(live.error)), icon=":material/error:")
+    if isinstance(live.error, ModelInterrupted) and live.error.partial:
+        verbatim(live.error.partial)
     with st.container(horizontal=True):
         st.button("Try again", key="retry", on_click=_move, args=(view, LiveRun.step))
         if isinstance(live.error, ModelInterrupted) and live.error.partial:

@@ -85,8 +85,7 @@ def rerank(view: View) -> None:
 
 def answer(view: View) -> None:
     """④ What was sent, word for word, and what came back."""
-    begun = view.moment.trace is not None and view.moment.trace.generate is not None
-    _part(view, Phase.GENERATE, _answer, begun)
+    _part(view, Phase.GENERATE, _answer, view.moment.reached(Phase.SELECT))
 
 
 def reward(view: View) -> None:
@@ -160,13 +159,16 @@ def _rerank(view: View) -> None:
 
 def _answer(view: View) -> None:
     trace = view.moment.trace
-    assert trace is not None and trace.generate is not None
-    record = trace.generate
+    assert trace is not None
+    record = trace.generate or _prompt(view)
     who = "simulated model" if record.simulated else record.model
-    st.caption("Exactly what was sent; the memories in it are framed.")
+    sent = "was sent" if record.turns else "will be sent"
+    st.caption(f"Exactly what {sent}; the memories in it are framed.")
     with st.container(height=PROMPT_HEIGHT, key="prompt"):
         for number, message in enumerate(record.messages):
             _message(view, record, number, message)
+    if not record.turns:
+        return
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
         for turn in record.turns:
             with st.chat_message("assistant", avatar=":material/smart_toy:"):
@@ -176,11 +178,11 @@ def _answer(view: View) -> None:
             if turn.observation:
                 with st.chat_message("user", avatar=":material/public:"):
                     verbatim(turn.observation)
-    sent = conversation_so_far(record.messages, record.turns[:-1])
+    messages = conversation_so_far(record.messages, record.turns[:-1])
     st.download_button(
         "Prompt and answer as JSON",
         lambda: json.dumps(
-            {"messages": [asdict(m) for m in sent], "answer": record.turns[-1].reply.text if record.turns else None},
+            {"messages": [asdict(m) for m in messages], "answer": record.turns[-1].reply.text},
             ensure_ascii=False,
             indent=1,
         ),
@@ -190,6 +192,11 @@ def _answer(view: View) -> None:
         on_click="ignore",
         key="prompt_json",
     )
+
+
+def _prompt(view: View) -> GenerateRecord:
+    assert view.live is not None and view.live.episode is not None
+    return view.live.episode.prompt()
 
 
 def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:

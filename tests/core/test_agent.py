@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,21 @@ class Breaks:
         if self.calls == 2:
             raise ModelInterrupted("The connection was lost.", partial="take the")
         return SimulatedModel().chat(messages, options)
+
+
+def test_the_prompt_can_be_read_before_it_is_sent(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    tasks = sample_tasks("household-train")[:6]
+    list(agent.run(tasks))
+    episode = agent.begin(tasks[0])
+    with pytest.raises(StepError, match="no prompt before"):
+        episode.prompt()
+    while episode.phase is not Phase.GENERATE:
+        episode.advance()
+    before = episode.prompt()
+    episode.advance()
+    assert episode.trace.generate is not None
+    assert before == replace(episode.trace.generate, turns=())
 
 
 def test_a_failed_model_call_can_be_tried_again_from_there(tmp_path: Path) -> None:

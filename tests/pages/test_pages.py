@@ -81,6 +81,17 @@ def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
     assert "#41 written" in said(app).replace("\\", "")
 
 
+def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo")
+    for _ in range(4):
+        button(app, "step").click().run()
+    app.session_state["open_parts"][Phase.GENERATE] = True
+    app.run()
+    assert not app.exception
+    assert "Exactly what will be sent" in said(app)
+    assert "[memory household-" in said(app)
+
+
 def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21", memory="household-0007")
     app.session_state["open_parts"] = dict.fromkeys(Phase, True)
