@@ -75,6 +75,8 @@ class Store:
                 raise NotABank(f"The folder {uri} holds no bank. Nothing was changed; choose the folder of a bank.")
         with _sentences(uri, "its description"):
             database = lancedb.connect(uri)
+            if not is_local(uri) and "meta" not in database.list_tables().tables:
+                raise BankMissing(f"There is no bank at {uri}. Check the place, or start a run to make one there.")
             rows = database.open_table("meta").to_arrow().to_pylist()
             meta = {row["key"]: json.loads(row["value"]) for row in rows}
             version, dimension = int(meta["schema_version"]), int(meta["dimension"])

@@ -404,3 +404,13 @@ def test_a_place_added_to_an_old_layout_does_not_bring_it_back(tmp_path: Path) -
     stored = bank.layouts.newest()
     assert stored is not None
     assert (stored.id, stored.method, dict(stored.coordinates)) == (new.id, "UMAP", {"a": (1.0, 1.0)})
+
+
+def test_a_bank_can_live_at_a_lancedb_address(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/bank"
+    with pytest.raises(BankMissing, match="There is no bank at"):
+        MemoryBank.open(uri)
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+    with MemoryBank.open(uri) as bank:
+        assert bank.view("r").size == 1
