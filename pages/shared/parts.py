@@ -19,7 +19,7 @@ from memrl_core.figures.utility import moves_picture
 from memrl_core.prompting import conversation_so_far
 from memrl_core.records import GenerateRecord, Message, Phase, UtilityPoint
 from pages.shared import place as places
-from pages.shared.controls import OPEN_PARTS
+from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
 from pages.shared.picture import show
 from pages.shared.reward_form import credit, reward_form
 from pages.shared.task_form import task_form
@@ -51,7 +51,9 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     opened = st.session_state.setdefault(OPEN_PARTS, {})
     if phase not in opened and view.moment.next_phase is None:
         nothing_yet = view.moment.trace is None
-        opened[phase] = phase is Phase.EMBED if nothing_yet else phase in OPEN_AT_FIRST
+        if phase is Phase.EMBED if nothing_yet else phase in OPEN_AT_FIRST:
+            opened[phase] = True
+            st.session_state[AUTO_OPENED] = (*st.session_state.get(AUTO_OPENED, ()), phase)
     st.session_state[key] = opened.get(phase, False)
     with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
         if not box.open:

@@ -81,6 +81,18 @@ def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
     assert "#41 written" in said(app).replace("\\", "")
 
 
+def test_a_new_step_opens_the_part_that_runs_and_closes_what_nobody_opened(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo")
+
+    def open_parts() -> list[Phase]:
+        return [phase for phase, shown in app.session_state["open_parts"].items() if shown]
+
+    assert open_parts() == [Phase.RECALL, Phase.SELECT]
+    for expected in (Phase.EMBED, Phase.EMBED, Phase.RECALL, Phase.SELECT):
+        button(app, "step").click().run()
+        assert open_parts() == [expected]
+
+
 def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(4):
