@@ -71,7 +71,8 @@ def reward_form(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _thumb("Thumbs up", ":material/thumb_up:", high, "1", chosen, mine)
         _thumb("Thumbs down", ":material/thumb_down:", low, "2", chosen, mine)
-        st.session_state.setdefault(VALUE, (low + high) / 2)
+        middle = (low + high) / 2
+        st.session_state.setdefault(VALUE, middle)
         st.slider(
             "Reward" if chosen is not None else "Reward (not chosen yet)",
             low,
@@ -80,6 +81,7 @@ def reward_form(view: View) -> None:
             key=VALUE,
             format="%+.2f" if chosen is not None else " ",
             on_change=_touch,
+            args=(middle,),
         )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input("Reason (optional)", key="reward_reason", max_chars=2000)
@@ -139,8 +141,10 @@ def _thumb(label: str, icon: str, value: float, key: str, chosen: float | None, 
     )
 
 
-def _touch() -> None:
-    st.session_state[TOUCHED] = True
+def _touch(untouched: float) -> None:
+    # When a run of the page is cut short, Streamlit reports a slider that nobody moved as changed.
+    if st.session_state[VALUE] != untouched:
+        st.session_state[TOUCHED] = True
 
 
 def _choose(value: float) -> None:

@@ -133,6 +133,19 @@ def test_a_reward_is_saved_shown_and_undone(demo: Path, visit: Visit) -> None:
     assert button(app, "undo_reward").disabled
 
 
+def test_a_slider_that_nobody_moved_is_no_reward(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="21")
+    app.session_state["open_parts"] = {Phase.REWARD: True}
+    app.run()
+    app.session_state["reward_value"] = 0.0
+    app.run()
+    assert button(app, "save_reward").disabled
+    app.slider(key="reward_value").set_value(0.5).run()
+    assert not button(app, "save_reward").disabled
+    app.slider(key="reward_value").set_value(0.0).run()
+    assert not button(app, "save_reward").disabled
+
+
 def test_a_reward_that_cannot_be_saved_keeps_the_value(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
