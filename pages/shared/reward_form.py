@@ -143,7 +143,7 @@ def _thumb(label: str, icon: str, value: float, key: str, chosen: float | None, 
 
 def _touch(untouched: float) -> None:
     # When a run of the page is cut short, Streamlit reports a slider that nobody moved as changed.
-    if st.session_state[VALUE] != untouched:
+    if abs(st.session_state[VALUE] - untouched) > 1e-9:
         st.session_state[TOUCHED] = True
 
 

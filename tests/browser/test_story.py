@@ -103,9 +103,13 @@ def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> Non
 
 def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=12")
+    drawn_map(page)
+    settled(page)
     part(page, "REWARD").locator("summary").click()
     page.locator(".st-key-reward_rater input").fill("ann")
     page.locator(".st-key-reward_rater input").press("Enter")
+    while not (app.home / "preferences.json").exists():
+        page.wait_for_timeout(100)
     settled(page)
     expect(page.get_by_role("button", name="Save reward")).to_be_disabled()
     page.locator(".st-key-thumb_2 button").click()
@@ -113,8 +117,11 @@ def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningAp
     page.get_by_role("button", name="Save reward").click()
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
     page.reload()
+    drawn_map(page)
+    settled(page)
     part(page, "REWARD").locator("summary").click()
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
+    settled(page)
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("Saved: −1.000 by ann")).to_have_count(0)
 
