@@ -52,6 +52,20 @@ def effective_reward(active: Sequence[LedgerEvent]) -> float | None:
     return fmean(event.value or 0.0 for event in active) if active else None
 
 
+def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float]:
+    """Of the events of one step, each memory's own reward where a person has let one count; the latest that stands."""
+    standing: dict[str, LedgerEvent] = {}
+    for event in events:
+        if event.kind is EventKind.CREDIT_ASSIGNED:
+            standing[event.id] = event
+        elif event.kind is EventKind.CREDIT_REVOKED:
+            standing.pop(event.revokes, None)
+    if not standing:
+        return {}
+    latest = max(standing.values(), key=order_key)
+    return {memory_id: float(reward) for memory_id, reward in latest.payload["rewards"].items()}
+
+
 def order_key(event: LedgerEvent) -> tuple[int, int, str]:
     """Where an event stands in a fold: by the step it is about, then by when it was known."""
     return event.step, event.seq, event.id
@@ -77,22 +91,25 @@ class Fold:
         active = active_rewards(events)
         reward = effective_reward(active)
         if reward is not None:
+            own = assigned_credit(events)
             raters = tuple(event.rater for event in active if event.source == "person")
             for memory_id in dict.fromkeys(m for event in active for m in event.memory_ids):
                 before = self.utilities.get(memory_id)
                 if before is None:
                     continue
-                after = Utility(self.rule(before.q, reward, self.settings), before.visits + 1)
+                earned = own.get(memory_id, reward)
+                after = Utility(self.rule(before.q, earned, self.settings), before.visits + 1)
                 self.utilities[memory_id] = after
                 self.histories[memory_id].append(
-                    UtilityPoint(memory_id, step, before.q, after.q, after.visits, reward, active[0].source, raters)
+                    UtilityPoint(memory_id, step, before.q, after.q, after.visits, earned, active[0].source, raters)
                 )
         for event in events:
-            if event.kind is EventKind.MEMORY_WRITTEN:
+            if event.kind in (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED):
+                visits = int(event.payload.get("visits", 0))
                 for memory_id in event.memory_ids:
-                    q0 = event.value or 0.0
-                    self.utilities[memory_id] = Utility(q0, 0)
-                    self.histories[memory_id] = [UtilityPoint(memory_id, step, None, q0, 0, None, None, ())]
+                    q = event.value or 0.0
+                    self.utilities[memory_id] = Utility(q, visits)
+                    self.histories[memory_id] = [UtilityPoint(memory_id, step, None, q, visits, None, None, ())]
 
 
 def by_step(events: Iterable[LedgerEvent], committed: Callable[[str], bool]) -> dict[int, list[LedgerEvent]]:

@@ -296,7 +296,8 @@ class StepTrace:
     """The immutable record of a step. Phases that have not run yet (or never will) are None.
 
     `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force.
-    `seconds` maps a phase's name to its duration.
+    `seconds` maps a phase's name to its duration. `origin` says whose step it is: this program's agent, another agent
+    that reported it, or a file. `lacks` names in plain words what another agent or a file did not tell.
     """
 
     id: str
@@ -315,6 +316,8 @@ class StepTrace:
     reward: RewardRecord | None = None
     update: UpdateRecord | None = None
     write: WriteRecord | None = None
+    origin: Literal["agent", "recorder", "import"] = "agent"
+    lacks: tuple[str, ...] = ()
 
 
 # --- ledger -----------------------------------------------------------------------------------------------------------
@@ -326,8 +329,13 @@ class EventKind(StrEnum):
     RUN_STARTED = "run_started"
     SETTINGS_CHANGED = "settings_changed"
     MEMORY_WRITTEN = "memory_written"
+    MEMORY_IMPORTED = "memory_imported"
     REWARD_GIVEN = "reward_given"
     REWARD_REVOKED = "reward_revoked"
+    CREDIT_ASSIGNED = "credit_assigned"
+    CREDIT_REVOKED = "credit_revoked"
+    NOTE_PINNED = "note_pinned"
+    NOTE_REMOVED = "note_removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +345,9 @@ class LedgerEvent:
     `seq` is a Lamport clock (one more than the highest this writer had seen), so that any reader sorts events alike.
     `step` is the step the event is about; `known_at` the newest step that had begun in the run when it was appended,
     which is what "as of step t" goes by. `step_id` names the attempt: events of an attempt whose trace was never
-    appended do not count. `value` is the reward, or the q0 of a written memory. `revokes` names the event undone.
+    appended do not count. `value` is the reward, the q0 of a written memory, or the q an imported one came with (its
+    visits are in the payload). A credit's payload maps each memory to its own reward under "rewards"; a note's text is
+    its `reason`. `revokes` names the event undone.
     """
 
     id: str
@@ -362,7 +372,8 @@ class RunInfo:
     """A seeded sequence of steps under one policy. A run with a `base` starts from what that run knew at `base_step`.
 
     `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
-    first `task_count`; `environment_options` are what the environment was made with.
+    first `task_count`; `environment_options` are what the environment was made with. The steps of a run that was forked
+    from another go on with the other's numbers, from `first_step` on, so that both meet the same tasks and seeds.
     """
 
     id: str
@@ -379,6 +390,7 @@ class RunInfo:
     created: str
     task_count: int = 0
     environment_options: Mapping[str, Any] = field(default_factory=dict)
+    first_step: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import secrets
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from memrl_core.bank import codec
 from memrl_core.bank.appends import IN_ORDER, Appends
 from memrl_core.bank.knowledge import Knowledge, StepRow
 from memrl_core.bank.layouts import Layouts
-from memrl_core.bank.mirror import RunState
+from memrl_core.bank.ledger import Credits, Ledger, Notes, now
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved
@@ -40,6 +40,7 @@ from memrl_core.records import (
 from memrl_core.view import MemoryView
 
 TRACES_KEPT = 256
+ADOPTED_AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,6 @@ class EmbedderIdentity:
 
     name: str
     dimension: int
-
-
-def now() -> str:
-    """This moment as it is stored."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class MemoryBank:
@@ -67,8 +63,9 @@ class MemoryBank:
         self._appends = Appends(store)
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
         self.layouts = Layouts(store)
-        self._dirty = False
-        self.last_saved: datetime | None = None
+        self._ledger = Ledger(self._known, self._appends, self._lock)
+        self.notes = Notes(self._known, self._ledger, self._appends, self._lock)
+        self.credits = Credits(self._known, self._ledger, self._appends, self._lock)
         self.refresh()
 
     # --- open and close -----------------------------------------------------------------------------------------------
@@ -116,7 +113,7 @@ class MemoryBank:
         """Write what is buffered and the snapshot of q; the handle can still be read."""
         with self._lock:
             self.flush()
-            if self._dirty:
+            if self._ledger.changed:
                 self.checkpoint()
                 self._store.compact()
         self._store.close()
@@ -131,7 +128,7 @@ class MemoryBank:
                 for memory_id, utility in self._known.live(run).utilities.items()
             ]
             self._store.overwrite("q_values", rows)
-            self._dirty = False
+            self._ledger.changed = False
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -160,8 +157,8 @@ class MemoryBank:
                 raise InputError("A run's name has letters, digits, “-”, “_” and “.” only.")
             if info.base is not None:
                 self.run(info.base)
-            self._append_event(
-                self._event(info.id, 0, "", EventKind.RUN_STARTED, payload=codec.run_payload(info), known_at=0)
+            self._ledger.append(
+                self._ledger.event(info.id, 0, "", EventKind.RUN_STARTED, payload=codec.run_payload(info), known_at=0)
             )
             self.flush()
 
@@ -178,8 +175,8 @@ class MemoryBank:
         """Append new settings that hold from `from_step` on."""
         with self._lock:
             self.run(run)
-            self._append_event(
-                self._event(run, from_step, "", EventKind.SETTINGS_CHANGED, payload={"settings": dict(settings)})
+            self._ledger.append(
+                self._ledger.event(run, from_step, "", EventKind.SETTINGS_CHANGED, payload={"settings": dict(settings)})
             )
             self.flush()
 
@@ -188,7 +185,7 @@ class MemoryBank:
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
         with self._lock:
-            return max(self._known.steps_of(run), default=0) + 1
+            return max(self._known.steps_of(run), default=self.run(run).first_step - 1) + 1
 
     def begin_step(self, run: str, step: int) -> None:
         """Tell that a step has begun: what is appended from now on was not known before it."""
@@ -249,13 +246,13 @@ class MemoryBank:
             self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
             self._keep_trace(trace)
             self._appends.step_ended()
-            self._saved()
+            self._ledger.saved()
 
     def _events_of(self, trace: StepTrace, created: str) -> list[LedgerEvent]:
         events = []
         if trace.reward and trace.reward.source == "environment" and trace.reward.reward is not None:
             events.append(
-                self._event(
+                self._ledger.event(
                     trace.run,
                     trace.step,
                     trace.id,
@@ -269,7 +266,7 @@ class MemoryBank:
         for op in trace.write.operations if trace.write else ():
             if op.op == "ADD":
                 events.append(
-                    self._event(
+                    self._ledger.event(
                         trace.run,
                         trace.step,
                         trace.id,
@@ -280,6 +277,36 @@ class MemoryBank:
                     )
                 )
         return [event for event in events if event.id not in self._known.events]
+
+    def adopt(
+        self,
+        memories: Mapping[str, tuple[Memory, npt.NDArray[np.float32]]],
+        events: Sequence[LedgerEvent],
+        traces: Sequence[StepTrace],
+    ) -> None:
+        """Append facts from elsewhere as they are; what is here already, by its id, is passed over.
+
+        `memories` maps ids to memory and embedding (d,). The ledger is written last and at once: until then no run
+        knows of the rest, so an adoption that is cut short shows nothing and can be repeated. Raises `InputError` for a
+        vector that cannot be stored, `BankFull`, `BankReadOnly`.
+        """
+        with self._lock:
+            self.refresh()
+            new = [
+                (m, self._known.mirror.checked(v)) for i, (m, v) in memories.items() if i not in self._known.memories
+            ]
+            for start in range(0, len(new), ADOPTED_AT_ONCE):
+                chunk = new[start : start + ADOPTED_AT_ONCE]
+                self._appends.put("memories", [codec.memory_row(memory, vector) for memory, vector in chunk])
+            for memory, vector in new:
+                self._known.take_memory(memory, vector)
+            rows = [codec.step_row(trace, now()) for trace in traces if trace.id not in self._known.steps]
+            for start in range(0, len(rows), ADOPTED_AT_ONCE):
+                self._appends.put("steps", rows[start : start + ADOPTED_AT_ONCE])
+            for row in rows:
+                self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
+            self._ledger.append(*(event for event in events if event.id not in self._known.events))
+            self.flush()
 
     def give_reward(
         self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
@@ -293,7 +320,7 @@ class MemoryBank:
         with self._lock:
             self.run(run)
             event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason)
-            self._append_event(event)
+            self._ledger.append(event)
             self.flush()
             return event
 
@@ -303,7 +330,7 @@ class MemoryBank:
             given = self._known.events.get(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
-            event = self._event(
+            event = self._ledger.event(
                 given.run,
                 given.step,
                 given.step_id,
@@ -314,7 +341,7 @@ class MemoryBank:
                 reason=reason.strip(),
                 revokes=event_id,
             )
-            self._append_event(event)
+            self._ledger.append(event)
             self.flush()
             return event
 
@@ -335,35 +362,10 @@ class MemoryBank:
         with self._lock:
             self._appends.flush()
 
-    def _event(
-        self,
-        run: str,
-        step: int,
-        step_id: str,
-        kind: EventKind,
-        *,
-        event_id: str = "",
-        known_at: int | None = None,
-        **values: Any,
-    ) -> LedgerEvent:
-        state = self._known.states.setdefault(run, RunState())
-        begun = max(state.begun, max(self._known.steps_of(run), default=0))
-        return LedgerEvent(
-            id=event_id or uuid.uuid4().hex,
-            seq=self._known.seq + 1,
-            run=run,
-            step=step,
-            step_id=step_id,
-            known_at=begun if known_at is None else known_at,
-            kind=kind,
-            created=now(),
-            **values,
-        )
-
     def _person_reward(
         self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
     ) -> LedgerEvent:
-        return self._event(
+        return self._ledger.event(
             run,
             step,
             step_id,
@@ -375,16 +377,12 @@ class MemoryBank:
             reason=reason.strip(),
         )
 
-    def _append_event(self, event: LedgerEvent) -> None:
-        self._appends.put("ledger", [codec.event_row(event)])
-        self._known.take_event(event)
-        self._saved()
-
-    def _saved(self) -> None:
-        self.last_saved = datetime.now(UTC)
-        self._dirty = True
-
     # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def last_saved(self) -> datetime | None:
+        """When this handle last appended something; None when it has not."""
+        return self._ledger.last_saved
 
     @property
     def facts(self) -> int:
@@ -469,12 +467,30 @@ class MemoryBank:
                 last = self.next_step(run) - 1
                 raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
             if row.id not in self._traces:
-                found = self._store.find("steps", "id", row.id)
+                found = self._store.find("steps", "id", row.id).to_pylist()
                 try:
                     self._keep_trace(codec.trace_of(found[0]))
                 except (ValueError, IndexError, KeyError) as error:
                     raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
             return self._traces[row.id]
+
+    def traces(self, run: str) -> list[StepTrace]:
+        """The whole records of all finished steps of a run, in order, read in one go."""
+        return [codec.trace_of(row) for row in self.step_table(run).to_pylist()]
+
+    def step_table(self, run: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of `steps` of a run in the order of their steps, one a step (see `codec.schemas`)."""
+        with self._lock:
+            self.run(run)
+            self.flush()
+            ids = {row.id: row.step for row in self._known.steps_of(run).values()}
+            wanted = None if columns is None else list(dict.fromkeys(["id", *columns]))
+            found = self._store.find("steps", "run", run, wanted)
+        first: dict[str, int] = {}
+        for position, step_id in enumerate(found["id"].to_pylist()):
+            if step_id in ids:
+                first.setdefault(step_id, position)
+        return found.take([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])])
 
     def events(self, run: str | None = None) -> list[LedgerEvent]:
         """The ledger, in the order in which its events were appended by their clock."""
@@ -488,6 +504,15 @@ class MemoryBank:
         with self._lock:
             events = self._known.states[run].events if run in self._known.states else []
             return sorted({event.step for event in events if event.step_id and event.step_id not in self._known.steps})
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it, no other process of this machine that asks for the same writes to a bank on its disks.
+
+        Several processes can then number their steps without meeting; other addresses have no such lock.
+        """
+        with self._lock, self._store.locked():
+            yield
 
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""

@@ -111,9 +111,8 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
 
 
 def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
-    """A row of `steps`: the intent's vector stands in its own column instead of in the JSON."""
-    assert trace.embed is not None
-    bare = replace(trace, embed=replace(trace.embed, embedding=()))
+    """A row of `steps`: the intent's vector stands in its own column instead of in the JSON; null when not known."""
+    bare = replace(trace, embed=replace(trace.embed, embedding=())) if trace.embed else trace
     return {
         "id": trace.id,
         "run": trace.run,
@@ -123,7 +122,7 @@ def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
         "outcome": trace.reward.outcome if trace.reward else "unrated",
         "reward": trace.reward.reward if trace.reward else None,
         "created": created,
-        "embedding": np.asarray(trace.embed.embedding, dtype=np.float32),
+        "embedding": np.asarray(trace.embed.embedding, dtype=np.float32) if trace.embed else None,
         "trace": _TRACE.dump_json(bare).decode(),
     }
 
@@ -131,7 +130,8 @@ def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
 def trace_of(row: Mapping[str, Any]) -> StepTrace:
     """The trace of a row of `steps`. Raises `ValueError` when the JSON is not a trace."""
     trace = _TRACE.validate_json(row["trace"])
-    assert trace.embed is not None
+    if trace.embed is None or row["embedding"] is None:
+        return trace
     return replace(trace, embed=replace(trace.embed, embedding=tuple(float(x) for x in row["embedding"])))
 
 
@@ -176,11 +176,20 @@ def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     for field in schema:
         values = [row[field.name] for row in listed]
         if pa.types.is_fixed_size_list(field.type):
-            flat = np.concatenate([np.asarray(v, dtype=np.float32) for v in values]) if values else np.zeros(0, "f4")
-            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), field.type.list_size))
+            columns.append(_vectors(values, field.type.list_size))
         else:
             columns.append(pa.array(values, field.type))
     return pa.table(columns, schema=schema)
+
+
+def _vectors(values: list[Any], dimension: int) -> pa.Array:
+    absent = np.array([value is None for value in values], dtype=bool)
+    empty = np.zeros(dimension, dtype=np.float32)
+    flat = [empty if value is None else np.asarray(value, dtype=np.float32) for value in values]
+    joined = np.concatenate(flat) if flat else np.zeros(0, np.float32)
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(joined), dimension, mask=pa.array(absent) if absent.any() else None
+    )
 
 
 def matrix_of(column: pa.ChunkedArray, dimension: int) -> npt.NDArray[np.float32]:

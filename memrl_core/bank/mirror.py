@@ -105,7 +105,8 @@ class RunState:
         self.events.append(event)
         self.at_step.setdefault(event.step, []).append(event)
         self.begun = max(self.begun, event.known_at)
-        if event.kind is EventKind.RUN_STARTED or event.step <= self.folded_to:
+        moves_q = event.kind not in (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED)
+        if event.kind is EventKind.RUN_STARTED or (moves_q and event.step <= self.folded_to):
             self.fold = None
 
 

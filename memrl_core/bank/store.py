@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any, TypeVar
 
 import lancedb
 import pyarrow as pa
+from filelock import FileLock, Timeout
 
 from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
-from memrl_core.errors import BankDamaged, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
+from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 
 APPENDS_PER_COMPACTION = 300
 KEEP_VERSIONS = timedelta(minutes=10)
+LOCK_FILE = ".writer.lock"
+LOCK_PATIENCE = 60.0
 TABLES = ("meta", "memories", "steps", "ledger", "q_values", "layouts")
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ class Store:
         self._appends = 0
         self._compaction: threading.Thread | None = None
         self._compacting = threading.Lock()
+        self._lock = FileLock(Path(uri) / LOCK_FILE if is_local(uri) else LOCK_FILE)
 
     @classmethod
     def create(cls, uri: str, meta: Mapping[str, Any], dimension: int) -> Store:
@@ -115,10 +119,34 @@ class Store:
 
         return self._read(name, rows)
 
-    def find(self, name: str, column: str, value: str) -> list[dict[str, Any]]:
-        """The rows whose `column` is `value`."""
+    def find(self, name: str, column: str, value: str, columns: Iterable[str] | None = None) -> pa.Table:
+        """The rows whose `column` is `value`; all of their columns, or those that are named."""
         quoted = value.replace("'", "''")
-        return self._read(name, lambda table: table.search().where(f"{column} = '{quoted}'").to_arrow().to_pylist())
+
+        def rows(table: Any) -> pa.Table:
+            query = table.search().where(f"{column} = '{quoted}'")
+            return (query if columns is None else query.select(list(columns))).to_arrow()
+
+        return self._read(name, rows)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the bank's lock file, where the bank is a folder of this machine."""
+        if not is_local(self.uri):
+            yield
+            return
+        try:
+            with _sentences(self.uri, "its lock"):
+                self._lock.acquire(timeout=LOCK_PATIENCE)
+        except Timeout:
+            raise BankError(
+                f"Another process has been writing to {self.uri} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
+                "written; wait for it, or end it, and try again."
+            ) from None
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def overwrite(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a derived table whole."""
@@ -157,6 +185,8 @@ class Store:
 def _sentences(uri: str, part: str) -> Any:
     try:
         yield
+    except Timeout:
+        raise
     except (OSError, RuntimeError, ValueError, KeyError, pa.ArrowException) as error:
         text = f"{error}".lower()
         if any(sign in text for sign in ("os error 28", "no space", "os error 27", "file too large", "os error 122")):

@@ -1,0 +1,195 @@
+"""Events on their way into the ledger: numbered, dated, appended, and only then taken in."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from memrl_core.bank import codec
+from memrl_core.bank.appends import Appends
+from memrl_core.bank.knowledge import Knowledge
+from memrl_core.bank.mirror import RunState
+from memrl_core.errors import InputError
+from memrl_core.learning import assigned_credit, order_key
+from memrl_core.records import EventKind, LedgerEvent
+
+LONGEST_NOTE = 4000
+
+
+def now() -> str:
+    """This moment as it is stored."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Ledger:
+    """The ledger of one bank as one handle writes it; `changed` says whether anything was appended since it was set."""
+
+    def __init__(self, known: Knowledge, appends: Appends, lock: threading.RLock) -> None:
+        self._known = known
+        self._appends = appends
+        self._lock = lock
+        self.last_saved: datetime | None = None
+        self.changed = False
+
+    def event(
+        self,
+        run: str,
+        step: int,
+        step_id: str,
+        kind: EventKind,
+        *,
+        event_id: str = "",
+        known_at: int | None = None,
+        **values: Any,
+    ) -> LedgerEvent:
+        """A new event of this moment, not appended yet."""
+        state = self._known.states.setdefault(run, RunState())
+        begun = max(state.begun, max(self._known.steps_of(run), default=0))
+        return LedgerEvent(
+            id=event_id or uuid.uuid4().hex,
+            seq=self._known.seq + 1,
+            run=run,
+            step=step,
+            step_id=step_id,
+            known_at=begun if known_at is None else known_at,
+            kind=kind,
+            created=now(),
+            **values,
+        )
+
+    def append(self, *events: LedgerEvent) -> None:
+        """Append events in one write, then take them in."""
+        with self._lock:
+            self._appends.put("ledger", [codec.event_row(event) for event in events])
+            for event in events:
+                self._known.take_event(event)
+            self.saved()
+
+    def saved(self) -> None:
+        """Note that something was appended."""
+        self.last_saved = datetime.now(UTC)
+        self.changed = True
+
+
+class Notes:
+    """Findings that people pinned to steps: text beside the facts, which moves nothing."""
+
+    def __init__(self, known: Knowledge, ledger: Ledger, appends: Appends, lock: threading.RLock) -> None:
+        self._known, self._ledger, self._appends, self._lock = known, ledger, appends, lock
+
+    def pin(
+        self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
+    ) -> LedgerEvent:
+        """Append a note about a step; `place` is what the person saw (JSON). Raises `InputError` when it is empty."""
+        words = text.strip()
+        if not words or len(words) > LONGEST_NOTE:
+            raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
+        with self._lock:
+            event = self._ledger.event(
+                run,
+                step,
+                "",
+                EventKind.NOTE_PINNED,
+                memory_ids=tuple(memory_ids),
+                source="person",
+                rater=author.strip() or "someone",
+                reason=words,
+                payload=place,
+            )
+            self._ledger.append(event)
+            self._appends.flush()
+            return event
+
+    def remove(self, note_id: str, author: str) -> None:
+        """Append that a note no longer stands. Raises `InputError` when there is none of that id."""
+        with self._lock:
+            note = self._known.events.get(note_id)
+            if note is None or note.kind is not EventKind.NOTE_PINNED:
+                raise InputError("That note is not in this bank. Nothing was changed.")
+            self._ledger.append(
+                self._ledger.event(
+                    note.run,
+                    note.step,
+                    "",
+                    EventKind.NOTE_REMOVED,
+                    source="person",
+                    rater=author.strip() or "someone",
+                    revokes=note_id,
+                )
+            )
+            self._appends.flush()
+
+    def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
+        """The notes that were not removed, of the whole bank, of a run or of a step, oldest first."""
+        with self._lock:
+            events = self._known.events.values() if run is None else self._known.states[run].events
+            removed = {e.revokes for e in events if e.kind is EventKind.NOTE_REMOVED}
+            return sorted(
+                (
+                    e
+                    for e in events
+                    if e.kind is EventKind.NOTE_PINNED and e.id not in removed and step in (None, e.step)
+                ),
+                key=lambda e: (e.seq, e.id),
+            )
+
+
+class Credits:
+    """Rewards of single memories that a person let count in the place of the step's one reward for all."""
+
+    def __init__(self, known: Knowledge, ledger: Ledger, appends: Appends, lock: threading.RLock) -> None:
+        self._known, self._ledger, self._appends, self._lock = known, ledger, appends, lock
+
+    def assign(
+        self, run: str, step: int, step_id: str, rewards: Mapping[str, float], rater: str, reason: str
+    ) -> LedgerEvent:
+        """Let each memory move towards its own reward in this step; `reason` says how the rewards were found."""
+        with self._lock:
+            event = self._ledger.event(
+                run,
+                step,
+                step_id,
+                EventKind.CREDIT_ASSIGNED,
+                memory_ids=tuple(rewards),
+                source="person",
+                rater=rater.strip() or "someone",
+                reason=reason,
+                payload={"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}},
+            )
+            self._ledger.append(event)
+            self._appends.flush()
+            return event
+
+    def revoke(self, credit_id: str, rater: str) -> None:
+        """Go back to one reward for all. Raises `InputError` when there is no such credit."""
+        with self._lock:
+            given = self._known.events.get(credit_id)
+            if given is None or given.kind is not EventKind.CREDIT_ASSIGNED:
+                raise InputError("That credit is not in this bank. Nothing was changed.")
+            self._ledger.append(
+                self._ledger.event(
+                    given.run,
+                    given.step,
+                    given.step_id,
+                    EventKind.CREDIT_REVOKED,
+                    memory_ids=given.memory_ids,
+                    source="person",
+                    rater=rater.strip() or "someone",
+                    revokes=credit_id,
+                )
+            )
+            self._appends.flush()
+
+    def standing(self, run: str, step: int) -> LedgerEvent | None:
+        """The credit that counts for a step now; None when every memory gets the step's reward."""
+        with self._lock:
+            events = [e for e in self._known.states[run].events if e.step == step]
+            if not assigned_credit(events):
+                return None
+            revoked = {e.revokes for e in events}
+            return max(
+                (e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key
+            )
