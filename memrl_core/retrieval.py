@@ -79,15 +79,19 @@ def recall(
     k1_counts: Literal["record", "intent"],
     delta: float,
     strict: bool,
+    coarse: npt.NDArray[np.float32] | None = None,
 ) -> RecallRecord:
     """Phase A (eq. 6): the k1 memories, or the memories of the k1 intents, nearest to `query` (d,) beyond the gate.
 
-    Ties go to the older memory. `left_out` are the nearest `NEAR_MISSES` that missed the pool.
-    Raises `InputError` when the query is not a finite vector of the view's dimension.
+    Ties go to the older memory. `left_out` are the nearest `NEAR_MISSES` that missed the pool. `coarse` (n,) may hold
+    the float32 product of the view's embeddings and the query, where many queries were multiplied at once; it is
+    changed in place. Raises `InputError` when the query is not a finite vector of the view's dimension.
     """
     if query.shape != view.embeddings.shape[1:] or not np.isfinite(query).all():
         raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
-    near, similarity, is_member = _ranked(query, view, k1, k1_counts, delta, strict)
+    if coarse is None:
+        coarse = view.embeddings @ query
+    near, similarity, is_member = _ranked(query, view, coarse, k1, k1_counts, delta, strict)
     pool: list[Recalled] = []
     left_out: list[Recalled] = []
     for rank, (position, value, member) in enumerate(zip(near, similarity, is_member, strict=True), start=1):
@@ -101,10 +105,15 @@ def recall(
 
 
 def _ranked(
-    query: npt.NDArray[np.float32], view: MemoryView, k1: int, k1_counts: str, delta: float, strict: bool
+    query: npt.NDArray[np.float32],
+    view: MemoryView,
+    coarse: npt.NDArray[np.float32],
+    k1: int,
+    k1_counts: str,
+    delta: float,
+    strict: bool,
 ) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.bool_]]:
     """The nearest memories as (positions, similarities, is in the pool), most similar first, older first in ties."""
-    coarse = view.embeddings @ query
     if view.visible is not None:
         coarse[~view.visible] = _INVISIBLE
     wanted = k1 + NEAR_MISSES
@@ -112,7 +121,7 @@ def _ranked(
     while k1_counts == "intent" and len(near) < view.size and len(np.unique(view.intent_groups[near])) <= k1:
         wanted *= 2
         near = _shortlist(coarse, wanted)
-    exact = _exact_similarity(view.embeddings[near], query)
+    exact = exact_similarity(view.embeddings[near], query)
     order = np.lexsort((near, -exact))
     near, exact = near[order], exact[order]
     passed = exact > delta if strict else exact >= delta
@@ -122,7 +131,7 @@ def _ranked(
     chosen = view.intent_groups[near[np.sort(first)[:k1]]]
     members = np.flatnonzero(np.isin(view.intent_groups, chosen) & (coarse > _INVISIBLE))
     near = np.union1d(near, members)
-    exact = _exact_similarity(view.embeddings[near], query)
+    exact = exact_similarity(view.embeddings[near], query)
     order = np.lexsort((near, -exact))
     near, exact = near[order], exact[order]
     passed = exact > delta if strict else exact >= delta
@@ -137,10 +146,26 @@ def _shortlist(coarse: npt.NDArray[np.float32], wanted: int) -> npt.NDArray[np.i
     return np.flatnonzero(coarse > _INVISIBLE)
 
 
-def _exact_similarity(embeddings: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> Floats:
+def exact_similarity(embeddings: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> Floats:
+    """Cosines of unit vectors (n, d) and (d,) -> (n,), in float64 and rounded to `DIGITS`: the ones that decide."""
     products = embeddings.astype(np.float64) @ query.astype(np.float64)
     rounded: Floats = np.clip(np.round(products, DIGITS), -1.0, 1.0)
     return rounded
+
+
+def standardised_pool(
+    similarity: Floats, q: Floats, normaliser: Literal["pool", "fixed"], fixed_mean: float, fixed_sd: float
+) -> tuple[Standardised, Standardised]:
+    """Both sides of a pool, (n,) each, by the paper's normaliser or the official code's."""
+    if normaliser == "pool":
+        return zscore(similarity), zscore(q)
+    return clipped(standardised_by(similarity, fixed_mean, fixed_sd)), clipped(zscore(q))
+
+
+def score_order(score: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Positions from the best score to the worst; ties go to the more similar, then to the older memory."""
+    order: npt.NDArray[np.int64] = np.lexsort((rank_recall, -similarity, -np.round(score, DIGITS)))
+    return order
 
 
 def select(
@@ -168,14 +193,11 @@ def select(
     n = len(pool)
     similarity = np.array([member.similarity for member in pool], dtype=np.float64)
     pool_q = np.asarray(q[:n], dtype=np.float64)
-    if normaliser == "pool":
-        by_similarity, by_q = zscore(similarity), zscore(pool_q)
-    else:
-        by_similarity, by_q = clipped(standardised_by(similarity, fixed_mean, fixed_sd)), clipped(zscore(pool_q))
+    by_similarity, by_q = standardised_pool(similarity, pool_q, normaliser, fixed_mean, fixed_sd)
     similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
     score = similarity_part + q_part
     rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
-    order = np.lexsort((rank_recall, -similarity, -np.round(score, DIGITS)))
+    order = score_order(score, similarity, rank_recall)
     greedy = [int(position) for position in order[:k2]]
 
     rng = np.random.default_rng(seed)

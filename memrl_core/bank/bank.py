@@ -24,6 +24,7 @@ from memrl_core.bank.appends import IN_ORDER, Appends
 from memrl_core.bank.knowledge import Knowledge, StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Ledger, Notes, now
+from memrl_core.bank.mirror import MovingView
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved
@@ -398,6 +399,16 @@ class MemoryBank:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
         with self._lock:
             return self._known.mirror.view(self._known.past(run, step))
+
+    def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
+        """Every finished step with what the run saw when it began: `as_of(run, step - 1)` for all, in one pass.
+
+        The view changes in place from one to the next. Raises `UnknownRun`.
+        """
+        with self._lock:
+            moving = MovingView(self._known.mirror, self._known.live(run))
+            for step, fold, changed in self._known.walk(run):
+                yield step, moving.follow(fold, changed)
 
     def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
         """q and visits of every memory of the run, oldest first, now or as of a step."""

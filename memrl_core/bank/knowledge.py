@@ -6,7 +6,7 @@ The tables are only appended to, so taking the same row twice changes nothing an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from memrl_core.bank import codec
 from memrl_core.bank.mirror import Mirror, RunState, copied, folded
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, UnknownRun
-from memrl_core.learning import Fold
+from memrl_core.learning import Fold, order_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo
 
 PASTS_KEPT = 8
@@ -165,6 +165,37 @@ class Knowledge:
             while len(self._pasts) > PASTS_KEPT:
                 self._pasts.popitem(last=False)
         return self._pasts[key]
+
+    def walk(self, run: str) -> Iterator[tuple[int, Fold, Collection[str] | None]]:
+        """Every finished step with the fold of what was known before it, and which memories changed since the last.
+
+        The fold grows in place, so it is to be read before the next is asked for. The changes are None where everything
+        has to be read again: at first, and after a reward that came late. Raises `UnknownRun`.
+        """
+        arrivals: dict[int, list[LedgerEvent]] = {}
+        for event in self.states[self.run(run).id].events:
+            if not event.step_id or event.step_id in self.steps:
+                arrivals.setdefault(event.known_at, []).append(event)
+        fold, changed, at = self.start(run), None, -1
+        waiting: dict[int, list[LedgerEvent]] = {}
+        for step in sorted(self.steps_of(run)):
+            moved: set[str] | None = set() if changed is not None else None
+            for known in range(at + 1, step):
+                come = sorted(arrivals.get(known, ()), key=order_key)
+                if any(event.step < known for event in come):
+                    fold, moved, waiting = copied(self.past(run, known)), None, {}
+                    continue
+                for event in come:
+                    if event.step > known:
+                        waiting.setdefault(event.step, []).append(event)
+                now = [*waiting.pop(known, ()), *(event for event in come if event.step == known)]
+                fold.take(known, now)
+                if moved is not None:
+                    moved.update(memory_id for event in now for memory_id in event.memory_ids)
+            at = step - 1
+            changed = moved
+            yield step, fold, changed
+            changed = set()
 
     def supposed(self, event: LedgerEvent) -> Fold:
         """The fold of all that is known and of `event`, which is not taken in; its attempt counts as finished."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,29 @@ class Mirror:
             first_row=first,
             visible=visible,
         )
+
+
+class MovingView:
+    """A view of a run that follows a fold from step to step: the same arrays, changed in place."""
+
+    def __init__(self, mirror: Mirror, last: Fold) -> None:
+        """`last` is the fold of the newest step that will be shown: it decides the range of rows."""
+        whole = mirror.view(last)
+        n = len(whole.ids)
+        self.view = replace(whole, q=np.zeros(n), visits=np.zeros(n, np.int64), visible=np.zeros(n, dtype=bool))
+
+    def follow(self, fold: Fold, changed: Collection[str] | None) -> MemoryView:
+        """The view of `fold`, in which only `changed` differ from before (None: all may)."""
+        view = self.view
+        assert view.visible is not None
+        if changed is None:
+            view.visible[:] = False
+        for memory_id in fold.utilities if changed is None else changed:
+            known = fold.utilities.get(memory_id)
+            if known is not None:
+                position = view.position(memory_id)
+                view.q[position], view.visits[position], view.visible[position] = known.q, known.visits, True
+        return view
 
 
 @dataclass(slots=True)

@@ -140,8 +140,8 @@ class Store:
                 self._lock.acquire(timeout=LOCK_PATIENCE)
         except Timeout:
             raise BankError(
-                f"Another process has been writing to {self.uri} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
-                "written; wait for it, or end it, and try again."
+                f"Another process has been writing to {self.uri} for more than {LOCK_PATIENCE:.0f} seconds. "
+                "Nothing was written; wait for it, or end it, and try again."
             ) from None
         try:
             yield

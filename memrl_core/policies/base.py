@@ -53,8 +53,10 @@ class Policy(Protocol):
 
     spec: PolicySpec
 
-    def recall(self, query: npt.NDArray[np.float32], view: MemoryView) -> RecallRecord:
-        """Phase A: the pool for `query` (d,)."""
+    def recall(
+        self, query: npt.NDArray[np.float32], view: MemoryView, coarse: npt.NDArray[np.float32] | None = None
+    ) -> RecallRecord:
+        """Phase A: the pool for `query` (d,); `coarse` as in `retrieval.recall`."""
         ...
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

@@ -51,7 +51,9 @@ class MemRL:
     def __init__(self, settings: MemRLSettings) -> None:
         self.settings = settings
 
-    def recall(self, query: npt.NDArray[np.float32], view: MemoryView) -> RecallRecord:
+    def recall(
+        self, query: npt.NDArray[np.float32], view: MemoryView, coarse: npt.NDArray[np.float32] | None = None
+    ) -> RecallRecord:
         """Phase A (eq. 6). The gate is `>` with the paper's normaliser and `>=` with the official code's."""
         return recall(
             query,
@@ -60,6 +62,7 @@ class MemRL:
             k1_counts=self.settings.k1_counts,
             delta=self.settings.delta,
             strict=self.settings.normaliser == "pool",
+            coarse=coarse,
         )
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

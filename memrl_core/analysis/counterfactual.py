@@ -1,0 +1,129 @@
+"""Every decision of a run made again under other settings, each in the state in which it was really made.
+
+The answers and rewards of the run stay as they were: this says what would have been selected, not how it would have
+gone on. From the first step that differs, only a fork of the run can say that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.analysis.uses import parsed
+from memrl_core.bank import MemoryBank
+from memrl_core.models.base import Cancelled
+from memrl_core.policies import make_policy
+from memrl_core.records import Decision, RecallRecord, StepTrace
+
+AT_ONCE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """One step of a run decided under other settings: `recorded` and `selected` are the memories before and after."""
+
+    step: int
+    task: str
+    recorded: tuple[str, ...]
+    selected: tuple[str, ...]
+    recall: RecallRecord
+    decision: Decision
+
+    @property
+    def entered(self) -> tuple[str, ...]:
+        """Selected under the other settings only."""
+        return tuple(i for i in self.selected if i not in self.recorded)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Selected in the recorded run only."""
+        return tuple(i for i in self.recorded if i not in self.selected)
+
+    @property
+    def differs(self) -> bool:
+        """Whether another set of memories would have been given to the model."""
+        return set(self.recorded) != set(self.selected)
+
+
+def counterfactual(
+    bank: MemoryBank,
+    run: str,
+    settings: Mapping[str, Any],
+    on_progress: Callable[[int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> list[Supposed]:
+    """The selection of every step of `run` under `settings`, with the seeds that were drawn then.
+
+    Steps that were recorded without an embedding or a decision are passed over. Raises `SettingsError` for a value out
+    of range. When `cancelled()` turns true, what was done so far is returned.
+    """
+    table = bank.step_table(run, ["step", "task", "embedding"])
+    known = {
+        int(step): (str(task), np.asarray(embedding, dtype=np.float32))
+        for step, task, embedding in zip(
+            table["step"].to_pylist(), table["task"].to_pylist(), table["embedding"].to_numpy(), strict=True
+        )
+        if embedding is not None
+    }
+    recorded = selections(bank, run)
+    steps = sorted(known.keys() & recorded.keys())
+    policy = make_policy(bank.run(run).policy, settings)
+    found: list[Supposed] = []
+    coarse: dict[int, npt.NDArray[np.float32]] = {}
+    waiting = list(steps)
+    for step, view in bank.walk(run):
+        if step not in known or step not in recorded:
+            continue
+        if step not in coarse:
+            chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            queries = np.stack([known[s][1] for s in chunk])
+            coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
+        if cancelled is not None and cancelled():
+            break
+        task, query = known[step]
+        recall = policy.recall(query, view, coarse.pop(step))
+        decision = policy.select(recall, view, recorded[step].seed)
+        found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
+        if on_progress is not None:
+            on_progress(len(found))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a recorded step selected, and the seed of its draw."""
+
+    selected: tuple[str, ...]
+    seed: int
+
+
+def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
+    """The selection of every finished step that has one."""
+    rows = parsed(bank.step_table(run, ["step", "trace"]))
+    return {
+        int(step): Selection(tuple(decision["selected"]), int(decision["seed"]))
+        for step, decision in zip(rows["step"].to_pylist(), rows["decision"].to_pylist(), strict=True)
+        if decision is not None
+    }
+
+
+def supposed_traces(traces: Sequence[StepTrace], supposed: Sequence[Supposed]) -> list[StepTrace]:
+    """The run as it would have been selected: phases A and B are the supposed ones, what followed is not known."""
+    by_step = {s.step: s for s in supposed}
+    return [
+        replace(
+            trace,
+            recall=by_step[trace.step].recall,
+            decision=by_step[trace.step].decision,
+            generate=None,
+            reward=None,
+            update=None,
+            write=None,
+        )
+        for trace in traces
+        if trace.step in by_step
+    ]

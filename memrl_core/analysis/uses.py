@@ -1,0 +1,96 @@
+"""Every candidate of every step of a run as one table: what the questions about a whole run are asked of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from memrl_core.bank import MemoryBank
+from memrl_core.policies import make_policy
+from memrl_core.records import EventKind
+
+BLOCK = 8 * 1024 * 1024
+ROWS_AT_ONCE = 4000
+COLUMNS = (
+    "step", "epoch", "task", "outcome", "reward", "memory_id", "similarity", "q", "visits",
+    "rank_recall", "rank_select", "selected",
+)  # fmt: skip
+
+_CANDIDATE = pa.struct(
+    {
+        "memory_id": pa.string(),
+        "similarity": pa.float64(),
+        "q": pa.float64(),
+        "visits": pa.int64(),
+        "rank_recall": pa.int64(),
+        "rank_select": pa.int64(),
+        "selected": pa.bool_(),
+    }
+)
+_TRACE = pa.schema(
+    {"decision": pa.struct({"candidates": pa.list_(_CANDIDATE), "selected": pa.list_(pa.string()), "seed": pa.int64()})}
+)
+
+
+def parsed(steps: pa.Table) -> pa.Table:
+    """Rows of `steps` with their decision's candidates, selection and seed as columns, read from the traces' JSON."""
+    if steps.num_rows == 0:
+        return steps.append_column("decision", pa.array([], _TRACE.field("decision").type))
+    parts = [_decisions(steps["trace"].slice(at, ROWS_AT_ONCE)) for at in range(0, steps.num_rows, ROWS_AT_ONCE)]
+    return steps.append_column("decision", pa.chunked_array([chunk for part in parts for chunk in part.chunks]))
+
+
+def _decisions(traces: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The decision of each trace, read by Arrow straight from the JSON's bytes."""
+    lines = pc.binary_join_element_wise(traces, "", "\n").combine_chunks()
+    _, offsets, data = lines.buffers()
+    first = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    text = data.slice(int(first[0]), int(first[-1] - first[0]))
+    longest = int(np.diff(first).max())
+    read = pj.read_json(
+        pa.BufferReader(text),
+        read_options=pj.ReadOptions(block_size=max(BLOCK, 2 * longest)),
+        parse_options=pj.ParseOptions(explicit_schema=_TRACE, unexpected_field_behavior="ignore"),
+    )
+    return read["decision"]
+
+
+def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
+    """One row a member of a pool (n, 12), in the order of steps and ranks; see `COLUMNS`.
+
+    `q` and `visits` are those before the step; `reward` is the one that counts now, with what people said since, and
+    `outcome` follows from it.
+    """
+    rows = parsed(bank.step_table(run, ["step", "epoch", "task", "outcome", "reward", "trace"]))
+    candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
+    parents = pc.list_parent_indices(candidates)
+    members = pc.list_flatten(candidates)
+    frame = pa.table(
+        {
+            **{name: rows[name].combine_chunks().take(parents) for name in COLUMNS[:5]},
+            **{name: pc.struct_field(members, name) for name in COLUMNS[5:]},
+        }
+    ).to_pandas()
+    frame = frame[frame["rank_select"].notna()].reset_index(drop=True)
+    changed = _rated_later(bank, run)
+    if changed:
+        policy = make_policy(bank.run(run).policy, bank.settings(run))
+        later = frame["step"].map(changed)
+        touched = frame["step"].isin(changed.keys())
+        frame.loc[touched, "reward"] = later[touched]
+        frame.loc[touched, "outcome"] = [policy.outcome_of(None if np.isnan(r) else r) for r in later[touched]]
+    return frame
+
+
+def _rated_later(bank: MemoryBank, run: str) -> dict[int, float]:
+    """Steps whose reward may be another now than when they ended, with the one that counts."""
+    touched = {
+        event.step
+        for event in bank.events(run)
+        if event.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED) and event.known_at > event.step
+    }
+    rewards = {step: bank.effective_reward(run, step) for step in touched}
+    return {step: float("nan") if reward is None else reward for step, reward in rewards.items()}
