@@ -21,7 +21,6 @@ from memrl_core.errors import ModelInterrupted, StepError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience
-from memrl_core.prompting import conversation_so_far
 from memrl_core.records import (
     Decision,
     EmbedRecord,
@@ -37,6 +36,7 @@ from memrl_core.records import (
     UpdateRecord,
     WriteRecord,
 )
+from memrl_core.turns import ended, take_turn
 from memrl_core.writing import write_experience
 
 PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRecord | UpdateRecord | WriteRecord
@@ -212,8 +212,7 @@ class Episode:
 
     def _generation_ended(self) -> bool:
         assert self.trace.generate is not None
-        last = self.trace.generate.turns[-1]
-        return last.terminated or last.truncated or last.reply.stopped
+        return ended(self.trace.generate.turns[-1])
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
@@ -235,20 +234,16 @@ class Episode:
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent = self._agent
         record = self.trace.generate or self.prompt()
-        sent = conversation_so_far(record.messages, record.turns)
         try:
-            reply = agent.model.chat(sent, ModelOptions.model_validate(record.options), on_text, cancelled)
+            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled)
         except ModelInterrupted as error:
             self.interrupted = error.partial
             raise
         self.interrupted = ""
-        if reply.stopped:
+        if turn.reply.stopped:
             self._stopped = True
-            turn = Turn(reply, "", 0.0, terminated=False, truncated=False)
         else:
-            observation, reward, terminated, truncated, info = agent.environment.step(reply.text)
-            turn = Turn(reply, observation, reward, terminated, truncated)
-            self.observation, self._info = observation, info
+            self.observation, self._info = turn.observation, info
         return replace(record, turns=(*record.turns, turn))
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:

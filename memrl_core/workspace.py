@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
-from memrl_core.records import RunInfo, Task
+from memrl_core.records import RunInfo, StepTrace, Task
+from memrl_core.rerun import Rerunner
 from memrl_core.settings import MemRLSettings
 
 DEMO = "demo"
@@ -173,6 +176,42 @@ def start_run(
     tasks_of(info)
     bank.start_run(info)
     return info
+
+
+def fork(bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], name: str | None = None) -> RunInfo:
+    """Start a run that knows what `run` knew before `step`, and goes on from there under other settings.
+
+    It meets the tasks and seeds that the other met, because it goes on with its numbers. Raises `InputError` for a step
+    that the run does not have or an environment that is not here, `SettingsError` for a value out of range.
+    """
+    info = bank.run(run)
+    bank.trace(run, step)
+    make_policy(info.policy, settings)
+    make_environment(info.environment, **info.environment_options)
+    forked = replace(
+        info,
+        id=name or bank.new_run_id(f"{run}-fork"),
+        settings=dict(settings),
+        base=run,
+        base_step=step - 1,
+        first_step=step,
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    bank.start_run(forked)
+    return forked
+
+
+def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Rerunner:
+    """What answers a finished step of this program's agent again, with its model and its world.
+
+    Raises `InputError` for a step of another agent: its world is not here.
+    """
+    info = bank.run(trace.run)
+    if trace.origin != "agent":
+        raise InputError("This step was not made here, so its world and model cannot be asked again.")
+    return Rerunner(
+        bank, trace, make_model(info.model, preferences), make_environment(info.environment, **info.environment_options)
+    )
 
 
 def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:

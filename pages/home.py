@@ -55,7 +55,7 @@ if place is not None:
     if not runs:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
-        steps = place.bank.next_step(info.id) - 1
+        steps = len(place.bank.step_rows(info.id))
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(info.id, icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)

@@ -70,7 +70,7 @@ def current(bank: MemoryBank, run: str, episode: Episode | None) -> Moment:
     info, utilities = bank.run(run), dict(bank.utilities(run))
     last = bank.next_step(run) - 1
     if episode is None or (episode.phase is None and episode.trace.step != last):
-        return Moment(info, bank.trace(run, last) if last else None, None, utilities, live=True)
+        return Moment(info, bank.trace(run, last) if last >= info.first_step else None, None, utilities, live=True)
     if episode.phase is Phase.WRITE and episode.trace.update is not None:
         # The step is stored as a whole when it ends; what it has moved so far is in its trace only.
         utilities |= {c.memory_id: Utility(c.after, c.visits) for c in episode.trace.update.changes}

@@ -74,8 +74,8 @@ def _step_buttons(place: Place) -> None:
     at = place.step or place.last_step
     live = place.step is None
     moves = (
-        ("First", ":material/first_page:", 1, at <= 1, "home"),
-        ("Back", ":material/chevron_left:", at - 1 if not live or at > 1 else at, at <= 1, "left"),
+        ("First", ":material/first_page:", place.first_step, at <= place.first_step, "home"),
+        ("Back", ":material/chevron_left:", max(at - 1, place.first_step), at <= place.first_step, "left"),
         ("Next", ":material/chevron_right:", at + 1, live or at >= place.last_step, "right"),
         ("Last", ":material/last_page:", place.last_step, live or at >= place.last_step, "end"),
     )
@@ -98,7 +98,7 @@ def _step_buttons(place: Place) -> None:
 def _where(place: Place, at: int) -> str:
     run = places.live_if_begun(place)
     if place.step is None and run is not None and run.under_way:
-        return f"step {place.last_step + 1} under way"
+        return f"step {place.bank.next_step(run.agent.run_id)} under way"
     return f"step {at} of {place.last_step}" if place.last_step else "no step yet"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
@@ -20,12 +21,16 @@ _HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "m
 
 @dataclass(frozen=True)
 class Place:
-    """A bank of this machine, one of its runs, and a finished step of it; `step` is None at the live end."""
+    """A bank of this machine, one of its runs, and a finished step of it; `step` is None at the live end.
+
+    The run has the steps `first_step` to `last_step`; both are 0 while it has none.
+    """
 
     bank_name: str
     bank: MemoryBank
     run: RunInfo | None
     step: int | None
+    first_step: int
     last_step: int
     memory: str | None
 
@@ -67,10 +72,10 @@ def go_to_steps(**changes: object) -> None:
     st.switch_page("pages/step.py", query_params=st.session_state["place"])
 
 
-def current() -> Place | None:
+def current(keep: Mapping[str, str] | None = None) -> Place | None:
     """Where the URL, or without one the session, says the person is; each part that does not exist gets a sentence.
 
-    None when there is no bank to show.
+    `keep` holds what a page has in the URL besides. None when there is no bank to show.
     """
     asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
     if st.session_state.pop("moved", False) or not asked:
@@ -86,16 +91,17 @@ def current() -> Place | None:
     if name not in banks:
         _notice(f"There is no bank “{name}” on this machine. The demo bank is shown instead.")
         go(bank=workspace.DEMO)
-        return current() if workspace.DEMO in banks else None
+        return current(keep) if workspace.DEMO in banks else None
     bank = opened(banks[name])
     bank.refresh()
     run = _run(bank, asked.get("run"))
-    last = bank.next_step(run.id) - 1 if run else 0
+    first, last = _steps(bank, run)
     place = Place(
         name,
         bank,
         run,
-        _step(asked.get("step"), last),
+        _step(asked.get("step"), first, last),
+        first,
         last,
         _memory(bank, asked.get("memory")),
     )
@@ -105,7 +111,7 @@ def current() -> Place | None:
         **({"step": str(place.step)} if place.step else {}),
         **({"memory": place.memory} if place.memory else {}),
     }
-    st.query_params.from_dict(st.session_state["place"])
+    st.query_params.from_dict({**st.session_state["place"], **(keep or {})})
     return place
 
 
@@ -140,11 +146,17 @@ def _run(bank: MemoryBank, asked: str | None) -> RunInfo | None:
     return runs[-1] if runs else None
 
 
-def _step(asked: str | None, last: int) -> int | None:
+def _steps(bank: MemoryBank, run: RunInfo | None) -> tuple[int, int]:
+    if run is None or bank.next_step(run.id) == run.first_step:
+        return 0, 0
+    return run.first_step, bank.next_step(run.id) - 1
+
+
+def _step(asked: str | None, first: int, last: int) -> int | None:
     if asked is None or not last:
         return None
-    if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked[:9]) <= last:
-        _notice(f"“{asked}” is not a step of this run: it has steps 1 to {last}. The newest is shown instead.")
+    if not asked.isascii() or not asked.isdigit() or not first <= int(asked[:9]) <= last:
+        _notice(f"“{asked}” is not a step of this run: it has steps {first} to {last}. The newest is shown instead.")
         return None
     return int(asked)
 

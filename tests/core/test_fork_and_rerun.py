@@ -1,0 +1,218 @@
+"""A run forked from a step, a step answered again, and shares of its reward."""
+
+from __future__ import annotations
+
+import threading
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from memrl_core import workspace
+from memrl_core.background import Work
+from memrl_core.bank import MemoryBank
+from memrl_core.credit import Credit, credit, subsets
+from memrl_core.errors import InputError, SettingsError
+from memrl_core.records import GenerateRecord, Reply, Turn
+from memrl_core.rerun import Rerun
+from memrl_core.settings import MemRLSettings
+
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """A bank with one run of `STEPS` household tasks by the simulated model."""
+    return _bank_with_run(tmp_path_factory.mktemp("banks") / "bank", {})
+
+
+def _bank_with_run(path: Path, settings: dict[str, object]) -> MemoryBank:
+    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    workspace.start_run(
+        bank, environment="household", tasks="household-train", settings=MemRLSettings.of(settings), run="base", seed=3
+    )
+    _go_on(bank, "base", STEPS)
+    return bank
+
+
+def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
+    live = workspace.live_run(bank, run, workspace.Preferences())
+    live.run_many(steps)
+    assert live.wait(60)
+    assert live.error is None
+
+
+def test_a_fork_under_the_same_settings_repeats_the_run_step_by_step(learned: MemoryBank) -> None:
+    settings = learned.trace("base", 10).settings
+    forked = workspace.fork(learned, "base", 10, settings, name="same")
+    assert dict(learned.utilities("same")) == dict(learned.utilities("base", 9))
+    _go_on(learned, forked.id, 5)
+    for step in range(10, 15):
+        own, original = learned.trace("same", step), learned.trace("base", step)
+        assert own.task == original.task
+        assert own.decision is not None and original.decision is not None
+        assert own.decision.seed == original.decision.seed
+        assert [_role(i, "same") for i in own.decision.selected] == [
+            _role(i, "base") for i in original.decision.selected
+        ]
+        assert [turn.reply.text for turn in own.generate.turns] == [turn.reply.text for turn in original.generate.turns]
+        assert own.reward.reward == original.reward.reward
+
+
+def _role(memory_id: str, run: str) -> str:
+    """A memory's name apart from the run that wrote it."""
+    for name in (run, "base"):
+        memory_id = memory_id.removeprefix(f"{name}-")
+    return memory_id
+
+
+def test_a_fork_under_other_settings_decides_its_first_step_by_them(learned: MemoryBank) -> None:
+    settings = {**learned.trace("base", 20).settings, "k2": 1, "weight": 1.0}
+    forked = workspace.fork(learned, "base", 20, settings)
+    _go_on(learned, forked.id, 1)
+    trace = learned.trace(forked.id, 20)
+    assert trace.decision is not None and len(trace.decision.selected) <= 1
+    assert trace.settings["weight"] == 1.0
+    assert learned.trace("base", 20).settings["weight"] == 0.5
+
+
+def test_a_fork_of_a_step_that_is_not_there_leaves_no_run_behind(learned: MemoryBank) -> None:
+    runs = len(learned.runs())
+    with pytest.raises(InputError, match="no step 99"):
+        workspace.fork(learned, "base", 99, learned.settings("base"))
+    with pytest.raises(SettingsError):
+        workspace.fork(learned, "base", 3, {**learned.settings("base"), "alpha": 7})
+    assert len(learned.runs()) == runs
+
+
+def test_answering_again_with_the_same_memories_gives_the_recorded_episode(learned: MemoryBank) -> None:
+    for step in range(1, STEPS + 1):
+        trace = learned.trace("base", step)
+        again = workspace.rerunner(learned, trace, workspace.Preferences())
+        found = again.rerun(again.memories)
+        assert trace.generate is not None and trace.reward is not None
+        assert [t.reply.text for t in found.generate.turns] == [t.reply.text for t in trace.generate.turns]
+        assert found.generate.messages == trace.generate.messages
+        assert (found.reward, found.verdict) == (trace.reward.reward, trace.reward.verdict)
+
+
+def test_a_memory_that_is_left_out_is_not_in_the_prompt(learned: MemoryBank) -> None:
+    trace = next(t for t in learned.traces("base") if t.decision is not None and len(t.decision.selected) > 1)
+    again = workspace.rerunner(learned, trace, workspace.Preferences())
+    first, *rest = again.memories
+    found = again.rerun(rest)
+    assert all(f"[memory {first}]" not in message.content for message in found.generate.messages)
+    assert all(any(f"[memory {i}]" in message.content for message in found.generate.messages) for i in rest)
+
+
+def test_nothing_is_stored_by_answering_again(learned: MemoryBank) -> None:
+    facts = learned.facts
+    again = workspace.rerunner(learned, learned.trace("base", STEPS), workspace.Preferences())
+    credit("leave-one-out", again.memories, again.rerun)
+    assert learned.facts == facts
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+
+def _rerun(memories: tuple[str, ...], reward: float | None) -> Rerun:
+    turn = Turn(Reply("said"), "", 0.0, terminated=True, truncated=False)
+    return Rerun(memories, GenerateRecord("m", True, {}, (), (), (turn,)), "", reward, "unrated")
+
+
+def _worth(memories: tuple[str, ...]) -> float:
+    """A game in which a and b only help together, c harms and d does nothing."""
+    return (1.0 if {"a", "b"} <= set(memories) else -1.0) - (0.5 if "c" in memories else 0.0)
+
+
+def test_shapley_shares_are_the_mean_over_all_orders() -> None:
+    members = ("a", "b", "c", "d")
+    found = credit("Shapley", members, lambda chosen: _rerun(chosen, _worth(chosen)))
+    assert found is not None
+    for member in members:
+        gains = []
+        for order in permutations(members):
+            before = tuple(order[: order.index(member)])
+            gains.append(_worth((*before, member)) - _worth(before))
+        assert found.shares[member] == pytest.approx(sum(gains) / len(gains))
+    assert sum(found.shares.values()) == pytest.approx(_worth(members) - _worth(()))
+
+
+def test_leave_one_out_is_what_is_lost_without_a_memory() -> None:
+    found = credit("leave-one-out", ("a", "b", "c", "d"), lambda chosen: _rerun(chosen, _worth(chosen)))
+    assert found is not None
+    assert found.shares == {"a": 2.0, "b": 2.0, "c": -0.5, "d": 0.0}
+    assert found.rewards(-1.0, 1.0) == {"a": 1.0, "b": 1.0, "c": -0.25, "d": 0.0}
+
+
+def test_the_cost_that_is_told_is_the_number_of_answers() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def answered(chosen: tuple[str, ...]) -> Rerun:
+        asked.append(chosen)
+        return _rerun(chosen, 0.0)
+
+    told: list[tuple[int, int]] = []
+    credit("Shapley", ("a", "b", "c"), answered, lambda done, needed: told.append((done, needed)))
+    assert len(asked) == 8 == told[0][1]
+    assert [done for done, _ in told] == list(range(8))
+    assert subsets("Shapley", ("a",)) == [("a",), ()]
+
+
+def test_a_cancelled_credit_has_no_shares() -> None:
+    assert credit("Shapley", ("a", "b"), lambda chosen: _rerun(chosen, 1.0), cancelled=lambda: True) is None
+
+
+@pytest.mark.parametrize(
+    ("memories", "reward", "says"),
+    [((), 1.0, "No memory"), (("a", "b", "c", "d", "e", "f"), 1.0, "64 answers"), (("a",), None, "no reward")],
+)
+def test_shares_that_cannot_be_had_get_a_sentence(memories: tuple[str, ...], reward: float | None, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        credit("Shapley", memories, lambda chosen: _rerun(chosen, reward))
+
+
+def test_credit_counts_for_q_only_when_it_is_assigned_and_until_it_is_revoked(tmp_path: Path) -> None:
+    bank = _bank_with_run(tmp_path / "bank", {"alpha": 0.5})
+    trace = next(t for t in reversed(bank.traces("base")) if t.decision is not None and len(t.decision.selected) > 1)
+    assert trace.update is not None and trace.decision is not None
+    before = dict(bank.utilities("base"))
+    shares = Credit("Shapley", {m: 2.0 * n for n, m in enumerate(trace.decision.selected)}, 1.0, {})
+    given = bank.credits.assign("base", trace.step, trace.id, shares.rewards(-1, 1), "me", "Shapley")
+    moved = {p.memory_id: p for m in trace.decision.selected for p in bank.history("base", m) if p.step == trace.step}
+    for number, memory_id in enumerate(trace.decision.selected):
+        assert moved[memory_id].reward == float(number)
+        assert moved[memory_id].after == pytest.approx(0.5 * moved[memory_id].before + 0.5 * number)
+    bank.credits.revoke(given.id, "me")
+    assert dict(bank.utilities("base")) == before
+
+
+# --- work in the background --------------------------------------------------------------------------------------
+
+
+def test_work_reports_how_far_it_is_and_ends_when_it_is_stopped() -> None:
+    reached = threading.Event()
+
+    def long(report, cancelled):
+        report(3, 10)
+        reached.set()
+        while not cancelled():
+            threading.Event().wait(0.01)
+        return "half"
+
+    work = Work(long)
+    assert reached.wait(5)
+    assert work.busy and (work.done, work.total) == (3, 10)
+    work.stop()
+    assert work.wait(5)
+    assert work.result == "half" and work.stopped
+
+
+def test_work_that_fails_keeps_the_sentence() -> None:
+    def broken(report, cancelled):
+        raise InputError("No such thing.")
+
+    work = Work(broken)
+    assert work.wait(5)
+    assert str(work.error) == "No such thing." and work.result is None
