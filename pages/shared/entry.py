@@ -21,6 +21,8 @@ def navigation() -> StreamlitPage:
         [
             st.Page("pages/home.py", title="Home", default=True),
             st.Page("pages/step.py", title="Step"),
+            st.Page("pages/decision.py", title="Decision"),
+            st.Page("pages/compare.py", title="Compare"),
             st.Page("pages/bank.py", title="Bank"),
         ],
         position="top",

@@ -7,6 +7,7 @@ import streamlit as st
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.utility import history_picture
+from pages.questions import state as ask
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim
@@ -48,6 +49,8 @@ def memory_detail(view: View) -> None:
                 on_click=places.go,
                 kwargs={"step": memory.step},
             )
+        if st.button("Ask about this memory", icon=":material/contact_support:", key="ask_memory", type="tertiary"):
+            ask.about_memory(memory_id)
         history = bank.history(view.run.id, memory_id, as_of=view.place.step)
         if history:
             show(history_picture(history, view.run.settings, memory_id, view.run.id), "history")

@@ -157,6 +157,12 @@ def _rerank(view: View) -> None:
     at_cut = ranked[: decision.k2 + 1]
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
     st.caption(f"Normaliser **{decision.normaliser}** — {literal(normaliser_line(decision))}")
+    if view.moment.next_phase is None:
+        st.page_link(
+            "pages/decision.py",
+            label="Ask about this decision: what would change it, who earned the reward …",
+            icon=":material/contact_support:",
+        )
 
 
 def _answer(view: View) -> None:

@@ -1,0 +1,125 @@
+"""The decision at every λ at once: one straight line a candidate, the top k2 shaded, and where the choice flips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.spectrum import Spectrum
+from memrl_core.figures.palette import CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.picture import Picture
+
+GRID = 201
+LABELLED = 30
+CLOSE = 0.035
+SHADE = "rgba(76,143,214,0.14)"
+
+
+def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> Picture:
+    """Lines of score over λ from 0 (similarity alone) to 1 (utility alone); `weight` is the λ that is looked at.
+
+    `recorded` is the λ with which the step was decided; it is drawn dashed where it differs.
+    """
+    figure = go.Figure()
+    grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips], [weight]]))
+    scores = np.outer(1 - grid, spectrum.z_similarity) + np.outer(grid, spectrum.z_q)
+    now = _chosen_at(spectrum, weight)
+    if scores.size and 0 < spectrum.k2 < len(spectrum.ids):
+        _shade(figure, grid, scores, spectrum.k2)
+    _lines(figure, spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] not in now], NEUTRAL, 1.2, run)
+    _lines(figure, spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] in now], SELECTED, 3, run)
+    if 0 < len(spectrum.ids) <= LABELLED:
+        _names(figure, spectrum, run)
+    for flip in spectrum.flips:
+        figure.add_vline(x=flip.weight, line={"color": CUT, "width": 1, "dash": "dot"})
+    if recorded != weight:
+        figure.add_vline(x=recorded, line={"color": UTILITY, "width": 1.5, "dash": "dash"})
+    figure.add_vline(x=weight, line={"color": UTILITY, "width": 2.5})
+    figure.add_annotation(
+        x=weight, y=1, yref="paper", yanchor="bottom", text=f"λ = {weight:g}", showarrow=False, font={"color": UTILITY}
+    )
+    figure.update_layout(bare_layout(height=430, showlegend=False))
+    # Lines end at 1; the room beyond is for the names of the memories.
+    figure.update_xaxes(
+        range=[-0.02, 1.14 if len(spectrum.ids) <= LABELLED else 1.02], title_text="λ · weight of q", zeroline=False,
+        tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0 · similarity", "0.25", "0.5", "0.75", "1 · utility"],
+    )  # fmt: skip
+    figure.update_yaxes(title_text="score", zeroline=False)
+    title = _title(spectrum, weight)
+    return Picture(figure, _table(spectrum, run), title, f"Each candidate's score as a line over λ. {title}.")
+
+
+def _chosen_at(spectrum: Spectrum, weight: float) -> frozenset[str]:
+    """The selected set at a weight; at a flip itself, that of the interval below."""
+    return next((i.selected for i in spectrum.intervals if i.low <= weight <= i.high), frozenset())
+
+
+def _shade(figure: go.Figure, grid: np.ndarray, scores: np.ndarray, k2: int) -> None:
+    cut = np.sort(scores, axis=1)[:, -k2]
+    top = np.full_like(cut, scores.max() + 0.15 * max(np.ptp(scores), 1e-9))
+    figure.add_scatter(x=grid, y=cut, mode="lines", line={"color": CUT, "width": 1, "dash": "dot"}, hoverinfo="skip")
+    figure.add_scatter(
+        x=grid, y=top, mode="lines", line={"width": 0}, fill="tonexty", fillcolor=SHADE, hoverinfo="skip"
+    )
+
+
+def _lines(figure: go.Figure, spectrum: Spectrum, members: Sequence[int], colour: str, width: float, run: str) -> None:
+    if not members:
+        return
+    low, high = spectrum.z_similarity, spectrum.z_q
+    labels = [memory_label(spectrum.ids[i], run) for i in members]
+    # One trace for all lines: a gap (None) after each keeps them apart and the browser quick.
+    figure.add_scatter(
+        x=[x for _ in members for x in (0, 1, None)],
+        y=[y for i in members for y in (low[i], high[i], None)],
+        text=[label for label in labels for _ in range(3)],
+        mode="lines+markers",
+        line={"color": colour, "width": width},
+        marker={"size": 5, "color": colour},
+        hovertemplate="%{text}: score %{y:+.3f} at λ = %{x}<extra></extra>",
+    )
+
+
+def _names(figure: go.Figure, spectrum: Spectrum, run: str) -> None:
+    """The memories' names at the right ends of their lines; ends that lie too close share one place."""
+    apart = CLOSE * max(float(np.ptp(np.concatenate([spectrum.z_similarity, spectrum.z_q]))), 1e-9)
+    places: list[tuple[float, list[str]]] = []
+    for i in np.argsort(spectrum.z_q, kind="stable"):
+        end, label = float(spectrum.z_q[i]), memory_label(spectrum.ids[int(i)], run)
+        if places and end - places[-1][0] < apart:
+            places[-1][1].append(label)
+        else:
+            places.append((end, [label]))
+    texts = [" ".join(labels[:3]) + (f" +{len(labels) - 3}" if len(labels) > 3 else "") for _, labels in places]
+    figure.add_scatter(
+        x=[1.01] * len(places), y=[end for end, _ in places], text=texts, mode="text", textposition="middle right",
+        hoverinfo="skip",
+    )  # fmt: skip
+
+
+def _title(spectrum: Spectrum, weight: float) -> str:
+    if not spectrum.ids:
+        return "No lines: no candidate has a score with its two parts"
+    if not spectrum.flips:
+        return "The same memories are selected at every λ"
+    nearest = min(spectrum.flips, key=lambda flip: abs(flip.weight - weight))
+    count = len(spectrum.flips)
+    times = "once" if count == 1 else f"{count} times"
+    return f"Between λ = 0 and 1 the selection changes {times}; the nearest change is at λ = {nearest.weight:.4f}"
+
+
+def _table(spectrum: Spectrum, run: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "λ from": [interval.low for interval in spectrum.intervals],
+            "λ to": [interval.high for interval in spectrum.intervals],
+            "selected": [
+                ", ".join(memory_label(i, run) for i in spectrum.ids if i in interval.selected)
+                for interval in spectrum.intervals
+            ],
+        }
+    )

@@ -1,0 +1,91 @@
+"""Does q say how often a memory helps? Success against q, bin by bin, beside the line of a q that says it exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.calibration import Calibration
+from memrl_core.figures.palette import CUT, UTILITY, bare_layout, q_range
+from memrl_core.figures.picture import Picture
+
+SMALLEST, LARGEST = 8, 22
+NAMES = {"prequential": "q before each use", "in-sample": "q now, over the uses that made it"}
+
+
+def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -> Picture:
+    """A dot a bin of q at its success, with the 95 % Wilson interval; larger dots stand for more uses.
+
+    The diagonal runs from no success at r− to success always at r+: where rewards are r− and r+ only, the mean reward β
+    is r− + p (r+ − r−) for a chance p of success (arXiv 2601.03192, equation 10).
+    """
+    low, _, high = q_range(settings)
+    bins = calibration.bins
+    said = (bins["q"] - low) / (high - low)
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[low, high], y=[0, 1], mode="lines", name="q says it exactly", line={"color": CUT, "dash": "dash"},
+        hoverinfo="skip",
+    )  # fmt: skip
+    largest = max(bins["n"], default=1)
+    figure.add_scatter(
+        x=bins["q"],
+        y=bins["success"],
+        mode="markers+text",
+        name=NAMES[calibration.kind],
+        marker={
+            "color": UTILITY,
+            "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
+            "line": {"color": "white", "width": 1},
+        },
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": bins["success_high"] - bins["success"],
+            "arrayminus": bins["success"] - bins["success_low"],
+            "color": UTILITY,
+            "thickness": 1.5,
+        },
+        text=[f"n = {n}" for n in bins["n"]],
+        textposition="middle right",
+        cliponaxis=False,
+        customdata=bins[["success_low", "success_high", "n"]].to_numpy(),
+        hovertemplate=(
+            "mean q %{x:+.3f}: %{y:.0%} of %{customdata[2]:d} uses succeeded "
+            "(95 %: %{customdata[0]:.0%} to %{customdata[1]:.0%})<extra></extra>"
+        ),
+    )
+    margin = (high - low) * 0.05
+    figure.update_layout(bare_layout(height=340))
+    figure.update_xaxes(title_text="q", range=[low - margin, high + 2 * margin], zeroline=False)
+    figure.update_yaxes(title_text="success", range=[-0.03, 1.03], tickformat=".0%", zeroline=False)
+    table = pd.DataFrame(
+        {
+            "q from": bins["low"],
+            "q to": bins["high"],
+            "mean q": bins["q"],
+            "uses": bins["n"],
+            "success": bins["success"],
+            "95 % from": bins["success_low"],
+            "95 % to": bins["success_high"],
+            "q says": said,
+        }
+    )
+    title = _title(calibration, said)
+    return Picture(figure, table, title, f"Dots of success against q with their intervals and a diagonal. {title}.")
+
+
+def _title(calibration: Calibration, said: pd.Series) -> str:
+    bins, name = calibration.bins, NAMES[calibration.kind]
+    if bins.empty:
+        return "No rated use of a memory yet: nothing to hold q against"
+    n = int(bins["n"].sum())
+    off = float(((bins["success"] - said).abs() * bins["n"]).sum() / n)
+    outside = int(((said < bins["success_low"]) | (said > bins["success_high"])).sum())
+    return (
+        f"{name[0].upper()}{name[1:]}: success is {off:.0%} off what q says on average, beyond the 95 % interval in "
+        f"{outside} of {len(bins)} bins ({n:,} uses)"
+    )

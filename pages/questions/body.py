@@ -1,0 +1,204 @@
+"""The page Decision below its header, drawn again by itself whenever a control moves."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.reasons import SHORT_REASONS
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.errors import MemRLError
+from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.records import Candidate
+from pages.questions import state, whatif
+from pages.questions.case import Case, case_at
+from pages.questions.catalogue import BY_KEY, QUESTIONS, Question
+from pages.shared.picture import show
+from pages.shared.place import Place
+from pages.shared.text import literal
+
+INTENT_SHOWN = 46
+
+
+@st.fragment
+def body(place: Place) -> None:
+    """Controls on the left; on the right the question, its answer, and the pool."""
+    try:
+        case = case_at(place)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    controls, answer = st.columns([1, 3], gap="medium")
+    with controls:
+        whatif.settings_tried(case.recorded, disabled=case.situation is None and case.at is not None)
+        if case.at is not None:
+            whatif.fork_form(case)
+            whatif.notes(case)
+    with answer:
+        _about(case)
+        question, a, b = _asked(case)
+        with st.container(border=True, key="answer_box"):
+            _answered(case, question, a, b)
+        if case.decision is not None:
+            _pool(case)
+    state.into_url()
+
+
+def _about(case: Case) -> None:
+    if case.at is None:
+        st.markdown("This run has memories and no steps: questions about its memory can be asked.")
+        return
+    trace = case.at
+    st.markdown(f"**Step {trace.step}** · {literal(trace.task.intent)}")
+    if trace.decision is not None:
+        said = f"Given to the model: **{literal(answers.names(trace.decision.selected, case.run))}**"
+        if case.changed and case.decision is not None:
+            said += f" · under the settings tried out: **{literal(answers.names(case.decision.selected, case.run))}**"
+        st.markdown(said)
+    if trace.origin != "agent":
+        told = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
+        st.caption(literal(f"Reported from outside ({trace.origin}).{told}"))
+    if case.why_not:
+        st.info(literal(case.why_not))
+
+
+def _asked(case: Case) -> tuple[Question, str | None, str | None]:
+    open_to = [question for question in QUESTIONS if _can_be_asked(case, question)]
+    keys = [question.key for question in open_to]
+    asked = state.opened().get(state.ASK)
+    st.session_state["ask"] = asked if asked in keys else keys[0]
+    st.selectbox(
+        "Ask",
+        keys,
+        key="ask",
+        format_func=lambda key: f"{BY_KEY[key].group} · {BY_KEY[key].text}",
+        on_change=lambda: state.put(state.ASK, st.session_state["ask"]),
+    )
+    question = BY_KEY[st.session_state["ask"]]
+    a = b = None
+    if question.memories:
+        with st.container(horizontal=True):
+            if "a" in question.memories:
+                a = _memory(case, "A", state.FIRST, _default_first(case))
+            if "b" in question.memories:
+                b = _memory(case, "B", state.SECOND, _default_second(case, a))
+    return question, a, b
+
+
+def _can_be_asked(case: Case, question: Question) -> bool:
+    return {
+        "run": True,
+        "step": case.at is not None,
+        "decision": case.decision is not None,
+        "situation": case.situation is not None,
+    }[question.needs]
+
+
+def _memory(case: Case, letter: str, name: str, default: str | None) -> str | None:
+    options = case.known()
+    if not options:
+        options = [memory.id for memory in case.bank.memories(case.run)[: 1 if default else 400]]
+    chosen = state.opened().get(name)
+    if chosen is not None and chosen not in options and chosen in case.bank.memory_ids():
+        options = [chosen, *options]
+    if not options:
+        st.info("No memory was considered in this step. Choose one on the map of Step, or in Bank.")
+        return None
+    key = f"memory_{name}"
+    st.session_state[key] = chosen if chosen in options else default if default in options else options[0]
+    st.selectbox(
+        f"{letter} (any other memory: choose it on Step's map or in Bank)" if letter == "A" else letter,
+        options,
+        key=key,
+        format_func=lambda memory_id: _described(case, memory_id),
+        on_change=lambda: state.put(name, st.session_state[key]),
+    )
+    return str(st.session_state[key])
+
+
+def _described(case: Case, memory_id: str) -> str:
+    found = case.candidate(memory_id)
+    intent = case.memory(memory_id).intent
+    short = intent if len(intent) <= INTENT_SHOWN else intent[: INTENT_SHOWN - 1] + "…"
+    if found is None:
+        return f"{case.label(memory_id)} · {short}"
+    mark = "✓ " if found.selected else ""
+    return f"{mark}{case.label(memory_id)} · sim {found.similarity:.3f} · q {found.q:+.2f} · {short}"
+
+
+def _default_first(case: Case) -> str | None:
+    if case.place.memory:
+        return case.place.memory
+    return case.decision.selected[0] if case.decision and case.decision.selected else None
+
+
+def _default_second(case: Case, a: str | None) -> str | None:
+    found = case.decision.candidates if case.decision else ()
+    return next((c.memory_id for c in found if not c.selected and c.memory_id != a), None)
+
+
+def _answered(case: Case, question: Question, a: str | None, b: str | None) -> None:
+    st.markdown(f"**{question.text}**")
+    chosen = {"": (), "a": (a,), "b": (b,), "ab": (a, b)}[question.memories]
+    if None in chosen:
+        return
+    try:
+        question.draw(case, *chosen)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+
+
+def _pool(case: Case) -> None:
+    assert case.decision is not None
+    decision = case.decision
+    st.markdown("##### The pool of this step")
+    lines = spectrum(decision)
+    if lines.ids:
+        show(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
+        st.caption(
+            "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2. Dotted: the λ at "
+            "which the selection changes."
+            + (" Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else "")
+        )
+    st.dataframe(
+        [_row(case, candidate) for candidate in decision.candidates],
+        key="pool",
+        hide_index=True,
+        column_config={
+            "memory": st.column_config.TextColumn("memory", pinned=True),
+            **{
+                name: st.column_config.NumberColumn(name, format=shape)
+                for name, shape in (
+                    ("similarity", "%.4f"), ("z sim", "%+.3f"), ("q", "%+.3f"), ("z q", "%+.3f"), ("score", "%+.3f"),
+                    ("q after", "%+.3f"),
+                )
+            },
+        },
+        alt="Every memory considered in this step with the numbers that decided",
+    )  # fmt: skip
+
+
+def _row(case: Case, candidate: Candidate) -> dict[str, object]:
+    recorded = case.at.decision.selected if case.at and case.at.decision else ()
+    z = {term.name: term.normalised for term in candidate.terms}
+    row: dict[str, object] = {
+        "memory": case.label(candidate.memory_id),
+        "given": candidate.memory_id in recorded,
+    }
+    if case.changed:
+        row["what if"] = candidate.selected
+    row |= {
+        "rank": candidate.rank_select,
+        "similarity": candidate.similarity,
+        "z sim": z.get("similarity"),
+        "q": candidate.q,
+        "z q": z.get("q"),
+        "score": candidate.score,
+        "why": SHORT_REASONS[candidate.reason],
+    }
+    reward = case.at.reward.reward if case.at and case.at.reward else None
+    if reward is not None:
+        moved = candidate.q + case.settings.alpha * (reward - candidate.q)
+        row["q after"] = moved if candidate.memory_id in recorded else None
+    row["intent"] = case.memory(candidate.memory_id).intent
+    return row

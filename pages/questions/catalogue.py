@@ -1,0 +1,55 @@
+"""Every question that the page Decision answers, in the order of the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pages.questions import again, one_memory, probe, this_decision, whole_run
+
+Needs = Literal["decision", "situation", "step", "run"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`key` stands in links; `memories` names the choices it needs: "" , "a", "b" or "ab".
+
+    `needs` says what must be there: a stored decision, one that can be made again, a step, or only a run.
+    """
+
+    key: str
+    group: str
+    text: str
+    draw: Callable[..., None]
+    memories: Literal["", "a", "b", "ab"] = ""
+    needs: Needs = "decision"
+
+
+DECISION, MEMORY, RUN = "This decision", "One memory", "The whole run"
+
+QUESTIONS = (
+    Question("flips", DECISION, "At which λ would the choice change?", this_decision.flips),
+    Question("pair", DECISION, "Why was A selected and B not?", this_decision.pair, "ab"),
+    Question("required", DECISION, "How much would q or similarity have to change for B to get in, or A to fall out?",
+             this_decision.required, "ab", "situation"),
+    Question("gate", DECISION, "What kept B out of the pool? What would δ or k1 let in?", this_decision.gate, "b",
+             "situation"),
+    Question("draw", DECISION, "Was this an exploration draw? What would greedy have done?", this_decision.draw),
+    Question("prompt", DECISION, "What did the model read, and what does it answer without A?", again.prompt, "a",
+             "step"),
+    Question("shares", DECISION, "Who earned the reward?", again.shares, "", "step"),
+    Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run"),
+    Question("served", MEMORY, "Is A good in general, or only for such intents?", one_memory.served, "a", "run"),
+    Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
+             needs="run"),
+    Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary, needs="run"),
+    Question("calibrated", RUN, "Is q calibrated?", whole_run.calibrated, needs="run"),
+    Question("changed", RUN, "What changed between two steps?", whole_run.changed, needs="run"),
+    Question("supposed", RUN, "Would the run have gone otherwise under these settings?", whole_run.supposed,
+             needs="step"),
+    Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),
+    Question("fitting", RUN, "Which δ fits this bank?", whole_run.fitting_gate, needs="run"),
+    Question("probe", RUN, "What does the agent recall for a text I type?", probe.probe, needs="run"),
+)  # fmt: skip
+BY_KEY = {question.key: question for question in QUESTIONS}

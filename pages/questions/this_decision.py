@@ -1,0 +1,153 @@
+"""Questions about one decision: who got in, who did not, and what would have changed that."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.admission import admission, newcomers
+from memrl_core.analysis.explain import score_formula
+from memrl_core.analysis.required import Requirement, required_q, required_similarity
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.errors import InputError
+from memrl_core.figures.waterfall import difference_picture
+from memrl_core.records import Reason
+from pages.questions.case import Case
+from pages.shared.picture import show
+from pages.shared.text import literal, verbatim
+
+CROSSINGS_SHOWN = 500
+
+
+def pair(case: Case, a: str, b: str) -> None:
+    """Why was A selected and B not?"""
+    one, other = case.candidate(a), case.candidate(b)
+    if one is None or other is None:
+        missing = ", ".join(case.label(i) for i, c in ((a, one), (b, other)) if c is None)
+        st.markdown(
+            f"{literal(missing)} was too far from this intent to be looked at: ask what kept it out of the pool."
+        )
+        return
+    st.markdown(literal(answers.pair(one, other, case.run)))
+    if one.terms and other.terms:
+        verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
+        show(difference_picture(one, other, case.run), "waterfall")
+
+
+def flips(case: Case) -> None:
+    """At which λ would the choice change?"""
+    assert case.decision is not None
+    lines = spectrum(case.decision)
+    st.markdown(literal(answers.flips(lines, case.settings.weight, case.run)))
+    if lines.flips:
+        st.dataframe(
+            [
+                {
+                    "λ": flip.weight,
+                    "gets in": answers.names(flip.enters, case.run),
+                    "falls out": answers.names(flip.leaves, case.run),
+                }
+                for flip in lines.flips
+            ],
+            key="flips",
+            hide_index=True,
+            column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f", width="small")},
+            alt="Every λ at which the selection changes",
+        )
+    with st.expander("Every overtaking, also those that change nothing", key="overtakings_box") as box:
+        if box.open:
+            _overtakings(case)
+
+
+def _overtakings(case: Case) -> None:
+    assert case.decision is not None
+    found = spectrum(case.decision).overtakings()
+    if not found:
+        st.caption("No candidate overtakes another between λ = 0 and 1.")
+        return
+    if len(found) > CROSSINGS_SHOWN:
+        st.caption(f"The first {CROSSINGS_SHOWN} of {len(found):,}.")
+    st.dataframe(
+        pd.DataFrame(
+            [
+                {"λ": o.weight, "overtakes": case.label(o.overtaking), "is overtaken": case.label(o.overtaken)}
+                for o in found[:CROSSINGS_SHOWN]
+            ]
+        ),
+        key="overtakings",
+        hide_index=True,
+        column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f")},
+        alt="Every λ at which one candidate overtakes another",
+    )
+
+
+def required(case: Case, a: str, b: str) -> None:
+    """How much would q or similarity have to change?"""
+    assert case.situation is not None
+    for memory_id in dict.fromkeys((b, a)):
+        try:
+            found = [required_q(case.situation, memory_id, case.settings)]
+            found.append(required_similarity(case.situation, memory_id, case.settings))
+        except InputError as error:
+            st.info(literal(str(error)))
+            continue
+        st.markdown("\n".join(f"- {literal(answers.requirement(one, case.run))}" for one in found))
+        with st.expander(f"All stretches for {literal(case.label(memory_id))}", key=f"stretches_{memory_id}") as box:
+            if box.open:
+                st.dataframe(_stretches(found), key=f"stretch_rows_{memory_id}", hide_index=True)
+    st.caption(
+        "Greedy selection, everything else as it was. A changed value also moves the mean and the sd of the pool, and "
+        "with them every z: the figures account for that."
+    )
+
+
+def _stretches(found: list[Requirement]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"value": one.value, "from": s.low, "to": s.high, "given to the model": s.selected}
+            for one in found
+            for s in one.stretches
+        ]
+    )
+
+
+def gate(case: Case, b: str) -> None:
+    """What kept B out of the pool?"""
+    assert case.situation is not None and case.recall is not None
+    try:
+        st.markdown(literal(answers.admitted(admission(case.situation, b, case.settings), case.run)))
+    except InputError as error:
+        st.info(literal(str(error)))
+    if case.changed:
+        new = newcomers(case.situation, case.recorded, case.settings)
+        st.markdown(
+            f"With the settings on the left the pool has {len(case.recall.pool)} members; new in it: "
+            f"{literal(answers.names([m.memory_id for m in new], case.run))}."
+        )
+    else:
+        st.caption("Move δ or k1 on the left to see who would come in.")
+    if case.recall.left_out:
+        st.dataframe(
+            [
+                {
+                    "rank": m.rank_recall,
+                    "memory": case.label(m.memory_id),
+                    "similarity": m.similarity,
+                    "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
+                    "intent": case.memory(m.memory_id).intent,
+                }
+                for m in case.recall.left_out
+            ],
+            key="left_out",
+            hide_index=True,
+            column_config={"similarity": st.column_config.NumberColumn("similarity", format="%.6f")},
+            alt="The nearest memories that missed the pool",
+        )
+
+
+def draw(case: Case) -> None:
+    """Was this an exploration draw, and what would greedy have done?"""
+    assert case.decision is not None
+    st.markdown(literal(answers.draw(case.decision, case.run)))
+    st.caption(f"Seed of the draw: {case.decision.seed}.")

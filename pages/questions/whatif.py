@@ -1,0 +1,137 @@
+"""The settings tried out on a recorded step, and what can be done with them: fork the run, note a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.errors import MemRLError
+from memrl_core.settings import MemRLSettings
+from pages.questions import state
+from pages.questions.case import Case
+from pages.shared import place as places
+from pages.shared.text import literal
+
+NORMALISERS = ("pool", "fixed")
+
+
+def settings_tried(recorded: MemRLSettings, disabled: bool) -> None:
+    """One control a setting, standing at the value that is looked at."""
+    looked_at = state.tried(recorded)
+    st.markdown("**What if …**")
+    if looked_at == recorded:
+        st.caption("As recorded. Move a control to see another decision; nothing is changed by it.")
+    else:
+        st.badge("what-if — not applied", icon=":material/science:", color="orange")
+    _control(st.slider, recorded, looked_at, "weight", "λ · weight of q", disabled, (0.0, 1.0), step=0.01)
+    _control(st.slider, recorded, looked_at, "delta", "δ · similarity gate", disabled, (-1.0, 1.0), step=0.01)
+    widest = max(50, 2 * recorded.k1)
+    _control(st.slider, recorded, looked_at, "k1", "k1 · pool size", disabled, (1, widest), step=1)
+    _control(st.slider, recorded, looked_at, "k2", "k2 · memories in the prompt", disabled, (0, max(10, recorded.k2)))
+    _control(st.slider, recorded, looked_at, "alpha", "α · step size", disabled, (0.01, 1.0), step=0.01)
+    key = "what_if_normaliser"
+    st.session_state[key] = looked_at.normaliser
+    st.segmented_control(
+        "Normaliser", NORMALISERS, key=key, required=True, disabled=disabled,
+        help=MemRLSettings.model_fields["normaliser"].description,
+        on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
+    )  # fmt: skip
+    st.button(
+        "Back to the recorded settings",
+        icon=":material/undo:",
+        key="what_if_reset",
+        disabled=disabled or looked_at == recorded,
+        on_click=state.forget_trials,
+        width="stretch",
+    )
+
+
+def _control(
+    draw: Callable[..., object],
+    recorded: MemRLSettings,
+    looked_at: MemRLSettings,
+    name: str,
+    label: str,
+    disabled: bool,
+    limits: tuple[float, float],
+    **more: object,
+) -> None:
+    key = f"what_if_{name}"
+    value = getattr(looked_at, name)
+    st.session_state[key] = value
+    draw(
+        label,
+        min(limits[0], value),
+        max(limits[1], value),
+        key=key,
+        disabled=disabled,
+        on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
+        **more,
+    )
+
+
+def fork_form(case: Case) -> None:
+    """Start a run that goes on from before this step under the settings looked at."""
+    with st.popover("Fork the run from here", icon=":material/call_split:", width="stretch"):
+        st.markdown(
+            f"A new run that knows what this one knew before step {case.trace.step}, with the settings on the left. "
+            "It meets the same tasks with the same seeds; this run stays as it is."
+        )
+        name = st.text_input("Name", key="fork_name", placeholder="chosen for you")
+        if not st.button("Fork", type="primary", key="fork", width="stretch"):
+            return
+        try:
+            forked = workspace.fork(
+                case.bank, case.run, case.trace.step, case.settings.model_dump(), name.strip() or None
+            )
+        except MemRLError as error:
+            st.error(literal(str(error)))
+            return
+        places.go_to_steps(run=forked.id)
+
+
+def notes(case: Case) -> None:
+    """The findings pinned to this step, a form for another, and the way back for each."""
+    standing = case.bank.notes.standing(case.run, case.trace.step)
+    with st.popover(
+        f"Notes ({len(standing)})" if standing else "Pin a note", icon=":material/push_pin:", width="stretch"
+    ):
+        for note in standing:
+            st.text(note.reason)
+            about = f" about {', '.join(case.label(i) for i in note.memory_ids)}" if note.memory_ids else ""
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.caption(literal(f"{note.rater}, {note.created[:16].replace('T', ' ')} UTC{about}"))
+                if note.payload:
+                    st.button(
+                        "Show what was seen",
+                        key=f"seen_{note.id}",
+                        type="tertiary",
+                        on_click=_seen,
+                        args=(note.payload,),
+                    )
+                st.button("Remove", key=f"unpin_{note.id}", type="tertiary", on_click=_remove, args=(case, note.id))
+        with st.form("note", clear_on_submit=True, border=False):
+            text = st.text_area("What did you find?", key="note_text", max_chars=4000)
+            if not st.form_submit_button("Pin", type="primary", icon=":material/push_pin:"):
+                return
+        seen = dict(state.opened())
+        about = [i for i in (seen.get(state.FIRST),) if i]
+        try:
+            case.bank.notes.pin(case.run, case.trace.step, text, workspace.load_preferences().rater, about, **seen)
+        except MemRLError as error:
+            st.error(literal(str(error)))
+            return
+        st.rerun()
+
+
+def _remove(case: Case, note_id: str) -> None:
+    case.bank.notes.remove(note_id, workspace.load_preferences().rater)
+
+
+def _seen(payload: dict[str, str]) -> None:
+    state.forget_trials()
+    for name, value in payload.items():
+        if name in state.NAMES:
+            state.put(name, str(value))

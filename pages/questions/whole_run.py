@@ -1,0 +1,274 @@
+"""Questions about all steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.changes import changes
+from memrl_core.analysis.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.gate import suggest_delta
+from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
+from memrl_core.analysis.starved import starvation
+from memrl_core.background import Work
+from memrl_core.errors import InputError
+from memrl_core.figures.reliability import reliability_picture
+from memrl_core.figures.similarity_histogram import similarity_picture
+from memrl_core.figures.use_curve import use_picture
+from pages.questions.case import Case, uses_of
+from pages.questions.work import working
+from pages.shared import place as places
+from pages.shared.picture import show
+from pages.shared.text import literal
+
+SHOWN = 200
+
+
+def misleading(case: Case) -> None:
+    """Which memories mislead, and which help from afar?"""
+    _roles(case, ("distractors", "far but useful"))
+
+
+def contrary(case: Case) -> None:
+    """Which failures help, and which successes were luck?"""
+    _roles(case, ("corrective failures", "lucky successes"))
+
+
+def _roles(case: Case, roles: Sequence[Role]) -> None:
+    memories = {memory.id: memory for memory in case.bank.memories(case.run)}
+    k2 = case.recorded.k2
+    found = profile(uses_of(case), case.bank.utilities(case.run), memories, k2)
+    for role in roles:
+        members = with_role(found, role, case.recorded.q_midpoint, k2)
+        st.markdown(f"**{role.capitalize()}: {len(members)}** · {ROLES[role]}")
+        if members.empty:
+            st.caption(f"None among the memories that were in at least {AT_LEAST} pools.")
+            continue
+        rows = members.head(SHOWN).assign(memory_id=members["memory_id"].head(SHOWN).map(case.label))
+        st.dataframe(
+            rows[[*rows.columns.drop("intent"), "intent"]],
+            key=f"role_{role}",
+            hide_index=True,
+            column_config={
+                "memory_id": "memory",
+                "q": st.column_config.NumberColumn("q now", format="%+.3f"),
+                "pools": "in pools",
+                "near": f"in {k2} nearest",
+                "selected": "given",
+                "rank": st.column_config.NumberColumn("rank", format="%.1f"),
+                "similarity": st.column_config.NumberColumn("similarity", format="%.3f"),
+                "rated": "rated",
+                "success": st.column_config.NumberColumn("success", format="percent"),
+            },
+            alt=f"The {role} of this run",
+        )
+        st.caption("Rank and similarity are means over its pools; success is the share of its rated uses.")
+
+
+def calibrated(case: Case) -> None:
+    """Is q calibrated?"""
+    low, high = case.recorded.reward_failure, case.recorded.reward_success
+    table = uses_of(case)
+    before = prequential(table, low, high)
+    after = in_sample(table, case.bank.utilities(case.run), low, high)
+    for found, says in (
+        (before, "**Prequential**: q before each step against the outcome of that step"),
+        (after, "**In-sample**: q now against the outcomes that made it, as the paper's figure does"),
+    ):
+        st.markdown(says)
+        _calibration(case, found)
+
+
+def _calibration(case: Case, found: Calibration) -> None:
+    unit = "Per use" if found.kind == "prequential" else "Per memory"
+    said = [answers.correlated(found.per_use, unit), answers.correlated(found.per_bin, "Per bin")]
+    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in said))
+    if found.bins.empty:
+        st.caption("No rated use yet.")
+    else:
+        show(reliability_picture(found, case.recorded.model_dump()), f"reliability_{found.kind}")
+
+
+def changed(case: Case) -> None:
+    """What changed between two steps?"""
+    first, last = case.place.first_step, case.place.last_step
+    if last <= first:
+        st.info("The run has one step so far: there is nothing to compare yet.")
+        return
+    since = case.place.step if case.place.step is not None and case.place.step < last else first
+    earlier, later = st.slider(
+        "From the end of step … to the end of step …", first, last, (since, last), key=f"changed_{case.run}_{since}"
+    )
+    if earlier == later:
+        st.info("Choose two different steps.")
+        return
+    found = _changes(case.bank, str(case.bank.uri), case.run, earlier, later, case.bank.facts)
+    with st.container(horizontal=True):
+        st.metric("Memories added", len(found.added), width="content")
+        st.metric("q moved", len(found.moved), width="content")
+        st.metric("Decisions that would differ", f"{len(found.reconsidered)} of {found.decided}", width="content")
+    if found.moved:
+        st.dataframe(
+            [
+                {
+                    "memory": case.label(m.memory_id),
+                    "q before": m.before,
+                    "q after": m.after,
+                    "Δ": m.after - m.before,
+                    "updates": m.updates,
+                    "intent": case.memory(m.memory_id).intent,
+                }
+                for m in found.moved[:SHOWN]
+            ],
+            key="moved",
+            hide_index=True,
+            column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q before", "q after", "Δ")},
+            alt="The memories whose q moved, largest change first",
+        )
+    if found.reconsidered:
+        st.markdown(f"**Tasks met until step {earlier} for which other memories would be selected at step {later}**")
+        st.dataframe(
+            [
+                {
+                    "step": r.step,
+                    "task": r.task,
+                    "then": answers.names(r.before, case.run),
+                    "now": answers.names(r.after, case.run),
+                }
+                for r in found.reconsidered[:SHOWN]
+            ],
+            key="reconsidered",
+            hide_index=True,
+            alt="Earlier intents decided with the memory of both moments",
+        )
+        st.caption("Both under the settings in force at the later step, without exploration.")
+
+
+@st.cache_data(max_entries=8, show_spinner="Deciding the earlier steps again …")
+def _changes(_bank, uri: str, run: str, earlier: int, later: int, facts: int):
+    return changes(_bank, run, earlier, later)
+
+
+def supposed(case: Case) -> None:
+    """Would the run have gone otherwise under these settings?"""
+    if not case.changed:
+        st.info("Choose other settings on the left: every step of the run is then decided again under them.")
+        return
+
+    def decide(report, cancelled) -> list[Supposed]:
+        total = len(case.bank.step_rows(case.run))
+        return counterfactual(
+            case.bank, case.run, case.settings.model_dump(), lambda done: report(done, total), cancelled
+        )
+
+    what = f"{case.bank.uri}·{case.run}·{case.settings.model_dump_json()}·{case.bank.facts}"
+    found = working("supposed", what, lambda: Work(decide), "steps decided again")
+    if found is None:
+        return
+    _supposed(case, found)
+
+
+def _supposed(case: Case, found: list[Supposed]) -> None:
+    differing = [one for one in found if one.differs]
+    if not found:
+        st.info("No step of this run was recorded with what a decision needs.")
+        return
+    if not differing:
+        st.markdown(f"Not at all: in all {len(found)} steps the same memories would have been selected.")
+        return
+    st.markdown(
+        f"In **{len(differing)} of {len(found)} steps** other memories would have been selected, first in step "
+        f"{differing[0].step}. What the model would have answered is not known: fork the run to find out."
+    )
+    rows = st.dataframe(
+        [
+            {
+                "step": one.step,
+                "task": one.task,
+                "would enter": answers.names(one.entered, case.run),
+                "would leave": answers.names(one.left, case.run),
+            }
+            for one in differing[:SHOWN]
+        ],
+        key="supposed_rows",
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        alt="The steps in which other memories would have been selected",
+    )["selection"]["rows"]
+    if rows and rows[0] < len(differing):
+        step = differing[rows[0]].step
+        if st.button(f"Look at step {step} under these settings", icon=":material/arrow_forward:", key="supposed_go"):
+            places.go(step=step)
+            st.rerun()
+    else:
+        st.caption("Choose a row to look at its decision. Each step is decided in the state in which it really was.")
+
+
+def unused(case: Case) -> None:
+    """What is never recalled, and how concentrated is use?"""
+    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, 0.95, 0.01, key="unused_threshold")
+    found = _starvation(
+        case.bank, str(case.bank.uri), case.run, threshold, case.recorded.delta, uses_of(case), case.bank.facts
+    )
+    with st.container(horizontal=True):
+        st.metric("Never in a pool", len(found.never_recalled), width="content")
+        st.metric("In pools, never given", len(found.never_selected), width="content")
+        st.metric("Groups of near-duplicates", len(found.duplicates), width="content")
+        st.metric("Without a neighbour beyond δ", len(found.loners), width="content")
+    if found.gini is not None:
+        show(use_picture(found), "use_curve")
+    lists = {
+        "Never in a pool": found.never_recalled,
+        "In pools, never given": found.never_selected,
+        "Without a neighbour beyond δ": found.loners,
+    }
+    chosen = st.segmented_control(
+        "Show", [*lists, "Near-duplicates"], default="Never in a pool", required=True, key="unused_list"
+    )
+    if chosen == "Near-duplicates":
+        rows = [
+            {"group": n, "memory": case.label(i), "intent": case.memory(i).intent}
+            for n, group in enumerate(found.duplicates[:SHOWN], start=1)
+            for i in group
+        ]
+    else:
+        rows = [
+            {"memory": case.label(i), "written in step": case.memory(i).step, "intent": case.memory(i).intent}
+            for i in lists[str(chosen)][:SHOWN]
+        ]
+    if rows:
+        st.dataframe(pd.DataFrame(rows), key="unused_rows", hide_index=True, alt=str(chosen))
+    else:
+        st.caption("None.")
+
+
+@st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
+def _starvation(_bank, uri: str, run: str, threshold: float, delta: float, _uses: pd.DataFrame, facts: int):
+    return starvation(_bank.view(run), _uses, threshold=threshold, delta=delta)
+
+
+def fitting_gate(case: Case) -> None:
+    """Which δ fits this bank?"""
+    try:
+        found = _suggestion(case.bank, str(case.bank.uri), case.run, case.bank.facts)
+    except InputError as error:
+        st.info(literal(str(error)))
+        return
+    sampled = ", a sample of all" if found.sampled else ""
+    st.markdown(
+        f"**δ = {found.delta:.3f}**: a fifth of the pairs of intents in this run are more similar than that "
+        f"({found.intents:,} intents{sampled}, {found.pairs:,} pairs, mean {signed(found.mean)}, sd {found.sd:.3f}). "
+        f"In force here is δ = {case.recorded.delta:g}."
+    )
+    show(similarity_picture(found, case.recorded.delta), "gate_histogram")
+
+
+@st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
+def _suggestion(_bank, uri: str, run: str, facts: int):
+    return suggest_delta(_bank.view(run))
