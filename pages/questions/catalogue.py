@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.questions import again, one_memory, probe, this_decision, whole_run
+from pages.questions import again, belief, one_memory, probe, progress, relations, this_decision, whole_run
 
 Needs = Literal["decision", "situation", "step", "run"]
 
@@ -39,8 +39,16 @@ QUESTIONS = (
     Question("prompt", DECISION, "What did the model read, and what does it answer without A?", again.prompt, "a",
              "step"),
     Question("shares", DECISION, "Who earned the reward?", again.shares, "", "step"),
+    Question("normalisers", DECISION, "Did normalisation decide it?", this_decision.normalisers),
+    Question("recovered", DECISION, "How many rewards until the choice about A changes, or its q is back?",
+             belief.recovered, "a", "situation"),
     Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run"),
     Question("served", MEMORY, "Is A good in general, or only for such intents?", one_memory.served, "a", "run"),
+    Question("trusted", MEMORY, "How far can A's q be trusted?", belief.trusted, "a", "run"),
+    Question("instead", MEMORY, "What would q be if one reward had been another?", belief.otherwise_rewarded, "a",
+             "run"),
+    Question("company", MEMORY, "Did A earn its credit, or its company?", relations.company, "a", "run"),
+    Question("family", MEMORY, "From which memories was A born, and what came of it?", relations.family, "a", "run"),
     Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
              needs="run"),
     Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary, needs="run"),
@@ -49,6 +57,14 @@ QUESTIONS = (
     Question("supposed", RUN, "Would the run have gone otherwise under these settings?", whole_run.supposed,
              needs="step"),
     Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),
+    Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", relations.duplicates,
+             needs="run"),
+    Question("transfer", RUN, "Is it transfer or memorisation?", progress.transferred, needs="run"),
+    Question("forgotten", RUN, "What was forgotten, and which change of memories went with it?", progress.forgot,
+             needs="run"),
+    Question("fallback", RUN, "How often was the pool empty, and what came of it?", progress.without_memory,
+             needs="run"),
+    Question("sound", RUN, "Is the bank sound?", progress.sound, needs="run"),
     Question("fitting", RUN, "Which δ fits this bank?", whole_run.fitting_gate, needs="run"),
     Question("probe", RUN, "What does the agent recall for a text I type?", probe.probe, needs="run"),
 )  # fmt: skip

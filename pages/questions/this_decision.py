@@ -8,6 +8,7 @@ import streamlit as st
 from memrl_core.analysis import answers
 from memrl_core.analysis.admission import admission, newcomers
 from memrl_core.analysis.explain import score_formula
+from memrl_core.analysis.normalisers_compared import normalisers_compared
 from memrl_core.analysis.required import Requirement, required_q, required_similarity
 from memrl_core.analysis.spectrum import spectrum
 from memrl_core.errors import InputError
@@ -144,6 +145,34 @@ def gate(case: Case, b: str) -> None:
             column_config={"similarity": st.column_config.NumberColumn("similarity", format="%.6f")},
             alt="The nearest memories that missed the pool",
         )
+
+
+def normalisers(case: Case) -> None:
+    """Did normalisation decide it?"""
+    assert case.decision is not None
+    found = normalisers_compared(case.decision, case.settings)
+    if found.pool_of_one:
+        st.markdown("The pool had one member: there was nothing to rank.")
+        return
+    if found.deviating:
+        st.markdown(f"**Yes**: {', '.join(found.deviating)} would select other memories than {found.recorded}.")
+    else:
+        st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
+    st.dataframe(
+        [
+            {
+                "normaliser": ranked.normaliser,
+                "selects": answers.names(ranked.selected, case.run),
+                "says nothing (all equal)": ", ".join(ranked.flat),
+                "cut at ±3": answers.names(ranked.clipped, case.run) if ranked.clipped else "",
+            }
+            for ranked in found.ranked
+        ],
+        key="normalisers",
+        hide_index=True,
+        alt="What each normaliser would select from this pool",
+    )
+    st.caption("pool: z within the pool. fixed: the official code's. raw: as they are. ranks: places in the pool.")
 
 
 def draw(case: Case) -> None:

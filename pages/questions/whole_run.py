@@ -14,7 +14,7 @@ from memrl_core.analysis.counterfactual import Supposed, counterfactual
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
-from memrl_core.analysis.starved import starvation
+from memrl_core.analysis.starved import Starvation, starvation
 from memrl_core.background import Work
 from memrl_core.errors import InputError
 from memrl_core.figures.reliability import reliability_picture
@@ -212,14 +212,10 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
 
 def unused(case: Case) -> None:
     """What is never recalled, and how concentrated is use?"""
-    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, 0.95, 0.01, key="unused_threshold")
-    found = _starvation(
-        case.bank, str(case.bank.uri), case.run, threshold, case.recorded.delta, uses_of(case), case.bank.facts
-    )
+    found = _starvation(case.bank, str(case.bank.uri), case.run, case.recorded.delta, uses_of(case), case.bank.facts)
     with st.container(horizontal=True):
         st.metric("Never in a pool", len(found.never_recalled), width="content")
         st.metric("In pools, never given", len(found.never_selected), width="content")
-        st.metric("Groups of near-duplicates", len(found.duplicates), width="content")
         st.metric("Without a neighbour beyond δ", len(found.loners), width="content")
     if found.gini is not None:
         show(use_picture(found), "use_curve")
@@ -228,20 +224,11 @@ def unused(case: Case) -> None:
         "In pools, never given": found.never_selected,
         "Without a neighbour beyond δ": found.loners,
     }
-    chosen = st.segmented_control(
-        "Show", [*lists, "Near-duplicates"], default="Never in a pool", required=True, key="unused_list"
-    )
-    if chosen == "Near-duplicates":
-        rows = [
-            {"group": n, "memory": case.label(i), "intent": case.memory(i).intent}
-            for n, group in enumerate(found.duplicates[:SHOWN], start=1)
-            for i in group
-        ]
-    else:
-        rows = [
-            {"memory": case.label(i), "written in step": case.memory(i).step, "intent": case.memory(i).intent}
-            for i in lists[str(chosen)][:SHOWN]
-        ]
+    chosen = st.segmented_control("Show", list(lists), default="Never in a pool", required=True, key="unused_list")
+    rows = [
+        {"memory": case.label(i), "written in step": case.memory(i).step, "intent": case.memory(i).intent}
+        for i in lists[str(chosen)][:SHOWN]
+    ]
     if rows:
         st.dataframe(pd.DataFrame(rows), key="unused_rows", hide_index=True, alt=str(chosen))
     else:
@@ -249,8 +236,8 @@ def unused(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _starvation(_bank, uri: str, run: str, threshold: float, delta: float, _uses: pd.DataFrame, facts: int):
-    return starvation(_bank.view(run), _uses, threshold=threshold, delta=delta)
+def _starvation(_bank, uri: str, run: str, delta: float, _uses: pd.DataFrame, facts: int) -> Starvation:
+    return starvation(_bank.view(run), _uses, threshold=1.0, delta=delta)
 
 
 def fitting_gate(case: Case) -> None:

@@ -19,11 +19,11 @@ TOP_DOWN = (
     {"memrl_core.live"},
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
-    {"memrl_core.agent", "memrl_core.recorder"},
-    {"memrl_core.bank", "memrl_core.writing"},
+    {"memrl_core.agent", "memrl_core.recorder", "memrl_core.rerun", "memrl_core.credit"},
+    {"memrl_core.bank", "memrl_core.writing", "memrl_core.turns"},
     {"memrl_core.policies", "memrl_core.models", "memrl_core.embedders", "memrl_core.environments"},
     {"memrl_core.prompting", "memrl_core.retrieval", "memrl_core.learning"},
-    {"memrl_core.view", "memrl_core.settings"},
+    {"memrl_core.view", "memrl_core.settings", "memrl_core.background"},
     {"memrl_core.records", "memrl_core.errors"},
 )
 

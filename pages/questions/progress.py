@@ -1,0 +1,137 @@
+"""Questions about how a run went: transfer, forgetting, steps without memory, and whether its bank is sound."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.attempts import attempts
+from memrl_core.analysis.fallback import fallback
+from memrl_core.analysis.forgotten import forgetting, losses
+from memrl_core.analysis.transfer import transfer
+from memrl_core.bank.integrity import check
+from pages.questions.case import Case, uses_of
+from pages.questions.relations import said
+from pages.shared import place as places
+from pages.shared.text import literal
+
+SHOWN = 200
+PERCENT = st.column_config.NumberColumn(format="percent")
+
+
+def transferred(case: Case) -> None:
+    """Is it transfer or memorisation?"""
+    found = transfer(case.bank, case.run, uses_of(case))
+    if found.empty:
+        st.info("No memory was given to the model yet.")
+        return
+    uses = found.groupby("origin", observed=True)["uses"].sum()
+    same = int(uses.get("same task", 0)) / int(uses.sum())
+    st.markdown(f"**{same:.0%} of all uses** were of memories that the same task had written before.")
+    st.dataframe(
+        found,
+        key="transfer",
+        hide_index=True,
+        column_config={
+            "origin": "memory from",
+            "share": st.column_config.NumberColumn("share of uses", format="percent"),
+            "similarity": st.column_config.NumberColumn("mean similarity", format="%.3f"),
+            "success": st.column_config.NumberColumn("success", format="percent"),
+            "low": st.column_config.NumberColumn("from", format="percent"),
+            "high": st.column_config.NumberColumn("to", format="percent"),
+        },
+        alt="Uses by epoch and by where the memory came from, with the successes of their steps",
+    )
+
+
+def forgot(case: Case) -> None:
+    """What was forgotten, and which change of memories went with it?"""
+    table = _attempts(case.bank, str(case.bank.uri), case.run, case.bank.facts)
+    lost = losses(table)
+    by_epoch = forgetting(table)
+    if len(by_epoch) < 2:
+        st.info("Forgetting shows when tasks come again: let the run go through its tasks a second time.")
+        return
+    st.markdown(f"**{len(lost)} failures** came after the same task had been solved.")
+    st.dataframe(
+        [
+            {
+                "epoch": e.epoch,
+                "attempts": e.attempts,
+                "failures": e.failures,
+                "solved the time before": e.solved_last,
+                "of these failed now": e.lost_last,
+                "share of failures": e.of_failures(),
+                "share of solved": e.of_solved(),
+            }
+            for e in by_epoch
+        ],
+        key="forgetting",
+        hide_index=True,
+        column_config=dict.fromkeys(("share of failures", "share of solved"), PERCENT),
+        alt="Forgetting by epoch",
+    )
+    if not lost:
+        return
+    chosen = st.dataframe(
+        [
+            {
+                "task": one.task,
+                "solved in step": one.solved_step,
+                "failed in step": one.failed_step,
+                "no longer given": "not recorded" if one.left is None else answers.names(one.left, case.run),
+                "given instead": "not recorded" if one.entered is None else answers.names(one.entered, case.run),
+            }
+            for one in lost[:SHOWN]
+        ],
+        key="losses",
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        alt="Tasks that were solved and failed later, with the memories that were swapped",
+    )["selection"]["rows"]
+    if chosen and chosen[0] < len(lost):
+        step = lost[chosen[0]].failed_step
+        if st.button(f"Open step {step}", icon=":material/history:", key="loss_step"):
+            places.go_to_steps(step=step)
+    else:
+        st.caption("Choose a row to open the step that failed.")
+
+
+def without_memory(case: Case) -> None:
+    """How often was the pool empty, and did the model do better then?"""
+    found = fallback(_attempts(case.bank, str(case.bank.uri), case.run, case.bank.facts))
+    st.markdown(
+        f"The pool was empty in **{found.empty_steps} of {found.steps} steps**. Successes with an empty pool: "
+        f"{literal(said(found.empty))}; with memories: {literal(said(found.filled))}."
+    )
+    if not found.sizes.empty:
+        st.dataframe(
+            found.sizes,
+            key="pool_sizes",
+            hide_index=True,
+            column_config={
+                "pool": "pool size",
+                **dict.fromkeys(("success", "low", "high"), PERCENT),
+            },
+            alt="Steps and successes by the size of the pool",
+        )
+    st.caption("The first steps of a run have an empty pool by nature, so the difference alone proves nothing.")
+
+
+def sound(case: Case) -> None:
+    """Is the bank sound?"""
+    if not st.button("Check the bank", key="check_bank", icon=":material/health_and_safety:"):
+        st.caption("Reads every table and compares it with the ledger. Nothing is changed.")
+        return
+    with st.spinner("Checking …"):
+        rows = check(str(case.bank.uri))
+    for row in rows:
+        says = literal(" ".join(part for part in (row.sentence, row.remedy) if part))
+        st.markdown(f"{':material/check_circle:' if row.ok else ':material/error:'} {says}")
+
+
+@st.cache_data(max_entries=4, show_spinner="Reading every step of the run …")
+def _attempts(_bank, uri: str, run: str, facts: int) -> pd.DataFrame:
+    return attempts(_bank, run)
