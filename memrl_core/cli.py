@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
+from memrl_core.commands import exchange
+from memrl_core.commands.console import BankOption, RunOption, console, progress
 from memrl_core.errors import BankMissing, InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.records import StepTrace
@@ -29,9 +30,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
-
-BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or any LanceDB URI.")]
 LOCALHOST = "127.0.0.1"
 
 
@@ -120,11 +118,11 @@ def run(
         console.print(terminal.run_header(info, total))
         stop = _CtrlC()
         done: list[StepTrace] = []
-        with memory.batch(batch), _progress() as progress, stop:
-            bar = progress.add_task("steps", total=total)
+        with memory.batch(batch), progress() as bars, stop:
+            bar = bars.add_task("steps", total=total)
             for trace in live.agent.run(live.tasks, epochs, cancelled=stop.asked):
                 done.append(trace)
-                progress.advance(bar)
+                bars.advance(bar)
         console.print(terminal.epoch_table(by_epoch(done), info))
         if stop.pressed:
             console.print(f"Cancelled after {len(done)} of {total} steps; they are kept in run {escape(info.id)}.")
@@ -136,7 +134,7 @@ def run(
 def show(
     step: Annotated[int, typer.Argument(help="Number of the step.", min=1)],
     bank: BankOption = "",
-    run_id: Annotated[str, typer.Option("--run", help="The run; the newest when left out.")] = "",
+    run_id: RunOption = "",
 ) -> None:
     """Print one step: what was recalled, why it was selected, and which q-values moved."""
     with MemoryBank.open(bank or str(workspace.demo_bank())) as memory:
@@ -165,6 +163,14 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
     if show_version:
         console.print(__version__)
         raise typer.Exit
+
+
+app.command("import")(exchange.import_file)
+app.command("export")(exchange.export_bank)
+app.command("merge")(exchange.merge_banks)
+app.command("report")(exchange.report_step)
+app.command("send")(exchange.send_traces)
+app.command("diff")(exchange.diff_checkpoints)
 
 
 class _CtrlC:
@@ -206,17 +212,6 @@ def _pairs(settings: list[str]) -> dict[str, Any]:
             raise SettingsError(f"“{setting}” is not a setting: write it as name=value, such as weight=0.5.")
         pairs[key.strip()] = value.strip()
     return pairs
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("[progress.description]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Bank: the memories themselves, the settings that rule them, and the banks of this machine."""
+"""Bank: the memories themselves, the settings that rule them, imports and exports, and the banks of this machine."""
 
 import streamlit as st
 
@@ -6,6 +6,7 @@ from pages.shared import entry
 from pages.shared import place as places
 from pages.shared.banks import banks_of_this_machine
 from pages.shared.header import header
+from pages.shared.import_export import import_export
 from pages.shared.memory_detail import memory_detail
 from pages.shared.memory_table import memory_table
 from pages.shared.settings_form import settings_form
@@ -13,16 +14,23 @@ from pages.shared.view import view_of
 
 entry.by_app("pages/bank.py")
 
-MEMORIES, SETTINGS, BANKS = "Memories", "Settings", "Banks of this machine"
+MEMORIES, SETTINGS, EXCHANGE, BANKS = "Memories", "Settings", "Import and export", "Banks of this machine"
 
 place = places.current()
 if place is not None:
     header(place)
 has_run = place is not None and place.run is not None
 chosen = st.segmented_control(
-    "Show", [MEMORIES, SETTINGS, BANKS], default=MEMORIES, key="bank_view", required=True, label_visibility="collapsed"
+    "Show",
+    [MEMORIES, SETTINGS, EXCHANGE, BANKS],
+    default=MEMORIES,
+    key="bank_view",
+    required=True,
+    label_visibility="collapsed",
 )
-if chosen == BANKS:
+if chosen == EXCHANGE:
+    import_export(place)
+elif chosen == BANKS:
     banks_of_this_machine(place)
 elif place is None or not has_run:
     st.info("This bank has no run, so it holds no memory yet. Start one: its first task writes the first memory.")

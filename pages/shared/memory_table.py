@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.catalogue import catalogue, matching
+from memrl_core.exchange.spreadsheet import csv_bytes
 from pages.shared import place as places
 from pages.shared.view import View
 
@@ -49,7 +50,7 @@ def memory_table(view: View) -> None:
         st.rerun()
     st.download_button(
         f"These {len(found)} memories as CSV",
-        lambda: found.to_csv(index=False),
+        lambda: csv_bytes(found.to_dict("records"), list(found.columns)),
         file_name=f"{view.run.id}-memories.csv",
         mime="text/csv",
         icon=":material/download:",

@@ -13,6 +13,7 @@ CORE = ROOT / "memrl_core"
 FILES = sorted(CORE.rglob("*.py"))
 TOP_DOWN = (
     {"memrl_core.cli"},
+    {"memrl_core.commands"},
     {"memrl_core.terminal"},
     {"memrl_core.report", "memrl_core.benchmarks", "memrl_core.experiments"},
     {"memrl_core.workspace"},

@@ -1,0 +1,151 @@
+"""Banks, traces and reports in and out of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from memrl_core.bank import MemoryBank
+from memrl_core.commands.console import BankOption, RunOption, console, progress
+from memrl_core.errors import InputError
+from memrl_core.exchange.archive import write_bank
+from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
+from memrl_core.exchange.merging import merge
+from memrl_core.exchange.reading import read_any
+from memrl_core.exchange.spans import send_steps
+from memrl_core.report.document import write_report
+from memrl_core.report.step import step_report
+
+LINES = 20
+PER_CENT = 100
+
+
+def import_file(
+    path: Annotated[Path, typer.Argument(help="A bank exported here, or what the official MemRL code left.")],
+    bank: BankOption,
+) -> None:
+    """Take a file or a checkpoint folder into a bank: all of it or nothing, and what was skipped is told."""
+    _tell(bring_in(read_any(path), bank))
+
+
+def export_bank(
+    out: Annotated[Path, typer.Argument(help="Ends in .zip (everything), .jsonl, .parquet or .csv.")],
+    bank: BankOption,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
+) -> None:
+    """Write a bank to one file."""
+    with MemoryBank.open(bank) as memory, progress() as bars:
+        bar = bars.add_task("written, %", total=PER_CENT)
+        write_bank(memory, out, overwrite, lambda done: bars.update(bar, completed=round(PER_CENT * done)))
+    console.print(f"Wrote {escape(str(out))}.")
+
+
+def merge_banks(
+    first: Annotated[str, typer.Argument(help="A bank.")],
+    second: Annotated[str, typer.Argument(help="Another bank with vectors of the same embedder.")],
+    bank: Annotated[str, typer.Option("--bank", help="The new bank that holds both.")],
+) -> None:
+    """Make one bank of two: all their runs, and a run that begins with the memories of both newest ones."""
+    with MemoryBank.open(first) as one, MemoryBank.open(second) as other:
+        merged = merge(one, other, bank)
+    for run, memories in merged.sources:
+        console.print(f"{memories:,} memories of run {escape(run)}")
+    _list("Worth knowing", merged.notes)
+    _renamed({**merged.renamed_runs, **merged.renamed_memories})
+    console.print(
+        f"Run {escape(merged.run)} knows {merged.memories:,} memories; {merged.shared:,} were known to both, of which "
+        f"{merged.disputed:,} with another q. All of it is in {escape(merged.uri)}."
+    )
+
+
+def report_step(
+    step: Annotated[int, typer.Argument(help="Number of the step.", min=1)],
+    out: Annotated[Path, typer.Argument(help="The file to write, such as step-12.html.")],
+    bank: BankOption,
+    run: RunOption = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
+) -> None:
+    """Write one step as a single HTML file that opens without a network."""
+    with MemoryBank.open(bank) as memory:
+        write_report(step_report(memory, _run_of(memory, run), step), out, overwrite)
+    console.print(f"Wrote {escape(str(out))}.")
+
+
+def send_traces(
+    bank: BankOption,
+    endpoint: Annotated[
+        str, typer.Option(help="Address that takes OTLP over HTTP.")
+    ] = "http://localhost:6006/v1/traces",
+    run: RunOption = "",
+) -> None:
+    """Send the steps of a run as spans to Phoenix or any OpenTelemetry backend."""
+    with MemoryBank.open(bank) as memory, progress() as bars:
+        name = _run_of(memory, run)
+        steps = [row.step for row in memory.step_rows(name)]
+        bar = bars.add_task("steps sent", total=len(steps))
+        sent = send_steps(memory, name, steps, endpoint, lambda done: bars.update(bar, completed=done))
+    console.print(f"Sent {sent} steps of run {escape(name)} to {escape(endpoint)}.")
+
+
+def diff_checkpoints(
+    earlier: Annotated[Path, typer.Argument(help="A checkpoint folder, or a bank exported here.")],
+    later: Annotated[Path, typer.Argument(help="A later one of the same run.")],
+    alpha: Annotated[float, typer.Option(help="The step size with which q was moved.")] = ALPHA,
+) -> None:
+    """Say what happened between two checkpoints: ids added and gone, q and visits moved, the rewards behind it."""
+    found = compare_checkpoints(read_any(earlier), read_any(later), alpha)
+    moved = [change for change in found.changes if change.recovery != "unchanged"]
+    console.print(f"{len(found.added)} memories added, {len(found.gone)} gone, {len(moved)} moved.")
+    table = Table("memory", "q before", "q after", "Δq", "Δvisits", "reward", box=None)
+    for change in moved[:LINES]:
+        reward = "–" if change.reward is None else f"{change.reward:+.3f} ({change.recovery})"
+        table.add_row(
+            escape(change.memory_id), f"{change.before.q:+.3f}", f"{change.after.q:+.3f}", f"{change.moved:+.3f}",
+            f"{change.visits:+d}", reward if change.reward is not None else change.recovery,
+        )  # fmt: skip
+    if moved:
+        console.print(table)
+    if len(moved) > LINES:
+        console.print(f"… and {len(moved) - LINES} more with smaller moves.")
+
+
+def _run_of(bank: MemoryBank, asked: str) -> str:
+    runs = bank.runs()
+    if not runs:
+        raise InputError("This bank has no run yet. Start one with `memrl run`.")
+    return bank.run(asked).id if asked else runs[-1].id
+
+
+def _tell(arrival: Arrival) -> None:
+    account = arrival.account
+    console.print(f"Read {escape(account.source)}:")
+    for sentence in account.read:
+        console.print(f"  {escape(sentence)}")
+    _list("What it does not tell", account.lacks)
+    _list("Faults in it", account.faults)
+    _list("Skipped", [f"{skipped.where}: {skipped.why}" for skipped in account.skipped])
+    _renamed({**arrival.renamed_runs, **arrival.renamed_memories})
+    console.print(
+        f"{arrival.memories:,} memories, {arrival.steps:,} steps and {arrival.events:,} events are new in "
+        f"{escape(arrival.uri)}."
+    )
+
+
+def _renamed(names: Mapping[str, str]) -> None:
+    _list("Renamed, because the bank had others of that name", [f"{old} is now {new}" for old, new in names.items()])
+
+
+def _list(title: str, lines: tuple[str, ...] | list[str]) -> None:
+    if not lines:
+        return
+    console.print(f"{title}:")
+    for line in lines[:LINES]:
+        console.print(f"  - {escape(line)}")
+    if len(lines) > LINES:
+        console.print(f"  … and {len(lines) - LINES:,} more.")

@@ -1,0 +1,191 @@
+"""Banks and traces in and out: files uploaded or named, downloads, checkpoints compared, banks merged."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.bank.places import valid_name
+from memrl_core.errors import MemRLError
+from memrl_core.exchange.archive import bank_bytes
+from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.checkpoints import ALPHA, CheckpointDiff, compare_checkpoints
+from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.merging import merge
+from memrl_core.exchange.reading import read_any
+from pages.shared import place as places
+from pages.shared.place import Place
+from pages.shared.text import literal
+
+KINDS = {
+    "zip": "Everything, as one zip",
+    "jsonl": "Everything, as JSON lines",
+    "parquet": "The memories with vectors and q, as Parquet",
+    "csv": "The memories as a table for people, as CSV",
+}
+FILE_TYPES = ["zip", "jsonl", "parquet", "json"]
+SHOWN = 200
+
+
+def import_export(place: Place | None) -> None:
+    """Import on the left, what goes out and what two banks give together on the right."""
+    taken_in, given_out = st.columns(2, gap="large")
+    with taken_in:
+        st.subheader("Import")
+        _import_form()
+        _arrived()
+    with given_out:
+        st.subheader("Export")
+        _export(place)
+        st.subheader("Merge two banks")
+        _merge_form()
+        st.subheader("Compare two checkpoints")
+        _checkpoints_form()
+
+
+def _import_form() -> None:
+    st.markdown(
+        "A bank exported here (zip, JSONL, Parquet), or a checkpoint, a trace or a run of the official MemRL code. "
+        "All of it arrives or nothing."
+    )
+    uploaded = st.file_uploader("File", type=FILE_TYPES, key="import_file")
+    path = st.text_input("or a file or folder on the machine that runs this app", key="import_path")
+    target = st.text_input(
+        "Into the bank", value="imported", key="import_target", max_chars=60,
+        help="The name of a new bank, or of one of this machine that holds vectors of the same embedder.",
+    )  # fmt: skip
+    if not st.button("Import", type="primary", key="import", disabled=not (uploaded or path.strip())):
+        return
+    try:
+        known = places.known_banks()
+        uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
+        with st.spinner("Reading and checking …"):
+            contents = _uploaded(uploaded) if uploaded else read_any(Path(path.strip()).expanduser())
+            arrival = bring_in(contents, uri)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    st.session_state["arrived"] = (target, arrival)
+    places.go(bank=target, run=arrival.runs[-1] if arrival.runs else None)
+    st.rerun()
+
+
+def _uploaded(file) -> Contents:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"uploaded{Path(file.name).suffix.lower()}"
+        path.write_bytes(file.getbuffer())
+        return read_any(path)
+
+
+def _arrived() -> None:
+    if "arrived" not in st.session_state:
+        return
+    bank, arrival = st.session_state["arrived"]
+    assert isinstance(arrival, Arrival)
+    account = arrival.account
+    with st.container(border=True, key="arrived_box"):
+        st.success(
+            f"{arrival.memories:,} memories, {arrival.steps:,} steps and {arrival.events:,} events are new in the bank "
+            f"{literal(bank)}."
+        )
+        st.caption(literal(f"Read as {account.source}."))
+        for sentence in account.read:
+            st.markdown(f"- {literal(sentence)}")
+        _lines("What it does not tell", account.lacks)
+        _lines("Faults in it", account.faults)
+        _lines("Skipped", tuple(f"{skipped.where}: {skipped.why}" for skipped in account.skipped))
+        renamed = {**arrival.renamed_runs, **arrival.renamed_memories}
+        _lines("Renamed", tuple(f"{old} is now {new}" for old, new in renamed.items()))
+        st.button("Close", key="close_arrived", type="tertiary", on_click=lambda: st.session_state.pop("arrived"))
+
+
+def _lines(title: str, lines: tuple[str, ...]) -> None:
+    if not lines:
+        return
+    with st.expander(f"{title} ({len(lines):,})", key=f"arrived_{title}"):
+        for line in lines[:SHOWN]:
+            st.text(line)
+        if len(lines) > SHOWN:
+            st.caption(f"… and {len(lines) - SHOWN:,} more.")
+
+
+def _export(place: Place | None) -> None:
+    if place is None:
+        st.caption("There is no bank to export.")
+        return
+    kind = st.radio(f"The bank {literal(place.bank_name)} as", list(KINDS), format_func=KINDS.get, key="export_kind")
+    st.download_button(
+        "Download",
+        lambda: bank_bytes(place.bank, kind),
+        file_name=f"{place.bank_name}.{kind}",
+        icon=":material/download:",
+        on_click="ignore",
+        key="export",
+    )
+
+
+def _merge_form() -> None:
+    known = sorted(places.known_banks())
+    with st.container(horizontal=True):
+        first = st.selectbox("One", known, key="merge_first")
+        second = st.selectbox("Another", known, key="merge_second", index=min(1, len(known) - 1))
+    name = st.text_input("Name of the new bank", value="merged", key="merge_name", max_chars=60)
+    st.caption("Both stay as they are. The new bank holds all their runs, and one that knows both newest ones.")
+    if not st.button("Merge", key="merge"):
+        return
+    try:
+        banks = places.known_banks()
+        with st.spinner("Merging …"):
+            merged = merge(
+                places.opened(banks[first]),
+                places.opened(banks[second]),
+                str(workspace.banks_folder() / valid_name(name)),
+            )
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    places.go_to_steps(bank=valid_name(name), run=merged.run)
+
+
+def _checkpoints_form() -> None:
+    with st.container(horizontal=True):
+        earlier = st.text_input("Earlier", key="diff_earlier", placeholder="folder or file")
+        later = st.text_input("Later", key="diff_later", placeholder="folder or file")
+    alpha = st.number_input("α with which q was moved", 0.01, 1.0, ALPHA, 0.05, key="diff_alpha")
+    if not st.button("Compare", key="diff", disabled=not (earlier.strip() and later.strip())):
+        return
+    try:
+        found = compare_checkpoints(*(read_any(Path(p.strip()).expanduser()) for p in (earlier, later)), alpha)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    _checkpoint_diff(found)
+
+
+def _checkpoint_diff(found: CheckpointDiff) -> None:
+    moved = [change for change in found.changes if change.recovery != "unchanged"]
+    st.markdown(f"**{len(found.added)} added, {len(found.gone)} gone, {len(moved)} moved.**")
+    st.dataframe(
+        [
+            {
+                "memory": c.memory_id,
+                "q before": c.before.q,
+                "q after": c.after.q,
+                "Δvisits": c.visits,
+                "recovered reward": c.reward,
+                "which is": c.recovery,
+            }
+            for c in moved[:SHOWN]
+        ],
+        key="checkpoint_diff",
+        hide_index=True,
+        column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q before", "q after")},
+        alt="What moved between the two checkpoints",
+    )
+    for title, ids in (("Added", found.added), ("Gone", found.gone)):
+        if ids:
+            with st.expander(f"{title} ({len(ids)})"):
+                st.text("\n".join(ids[:SHOWN]))

@@ -1,0 +1,207 @@
+"""The page Decision: every question can be asked of a step, and nothing that is tried out changes a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.analysis.answers import names
+from memrl_core.analysis.counterfactual import counterfactual
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.bank import MemoryBank
+from memrl_core.records import EventKind
+from pages.questions.catalogue import BY_KEY
+from tests.builders import a_bank as bank_with_a_run
+from tests.builders import a_step
+from tests.pages.test_pages import a_bank, said
+
+Visit = Callable[..., AppTest]
+RUN, STEP = "household", 29
+FIFTEEN = {
+    "pair": "is 0.683 ahead of",
+    "flips": "It would change below",
+    "required": "gets in with a q above",
+    "gate": "it passes δ",
+    "draw": "No exploration: ε = 0",
+    "prompt": "The model read",
+    "served": "neighbourhood",
+    "misleading": "Distractors:",
+    "contrary": "Corrective failures:",
+    "calibrated": "Prequential",
+    "changed": "Tasks met until step",
+    "supposed": "Choose other settings on the left",
+    "unused": "Gini",
+    "origin": "began with q",
+    "probe": "Type what an agent could be asked to do",
+}
+
+
+def plain(app: AppTest) -> str:
+    """All words on the page, without the marks that keep them from being read as Markdown."""
+    return said(app).replace("\\", "")
+
+
+@pytest.mark.parametrize("key", FIFTEEN)
+def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: str) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
+    assert app.selectbox(key="ask").value == key
+    assert BY_KEY[key].text in plain(app)
+    assert FIFTEEN[key] in plain(app)
+
+
+@pytest.mark.parametrize("key", sorted(BY_KEY.keys() - FIFTEEN.keys()))
+def test_the_further_questions_are_answered_too(demo: Path, visit: Visit, key: str) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
+    assert app.selectbox(key="ask").value == key
+    assert not app.error
+
+
+def test_a_question_is_two_choices_away_from_the_step(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    app.selectbox(key="ask").select("pair").run()
+    wanted = app.selectbox(key="memory_b").options[4]
+    app.selectbox(key="memory_b").select_index(4).run()
+    assert wanted.split(" ")[0] in plain(app)
+
+
+def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        decision = bank.trace(RUN, STEP).decision
+        facts = len(bank.events())
+    assert decision is not None
+    lines = spectrum(decision)
+    above = lines.flips[-1].weight + 0.01
+    chosen = [i for i in lines.ids if i in lines.intervals[-1].selected]
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    app.slider(key="what_if_weight").set_value(round(above, 2)).run()
+    text = plain(app)
+    assert "what-if — not applied" in text
+    told = text.split("under the settings tried out: **")[1].split("**")[0]
+    assert set(told.split(", ")) == set(names(chosen, RUN).split(", "))
+    app.button(key="what_if_reset").click().run()
+    assert "not applied" not in plain(app)
+    with MemoryBank.open(str(demo)) as bank:
+        assert len(bank.events()) == facts
+
+
+def test_a_link_reopens_the_settings_that_were_tried_out(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), weight="0.9", k1="5", normaliser="fixed")
+    assert (app.slider(key="what_if_weight").value, app.slider(key="what_if_k1").value) == (0.9, 5)
+    assert (app.query_params["weight"], app.query_params["normaliser"]) == ("0.9", "fixed")
+
+
+@pytest.mark.parametrize("broken", [{"weight": "7"}, {"k1": "x"}, {"normaliser": "<b>"}, {"k1": "2", "k2": "5"}])
+def test_a_link_with_settings_that_cannot_be_shows_the_recorded_ones(
+    demo: Path, visit: Visit, broken: dict[str, str]
+) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), **broken)
+    assert app.slider(key="what_if_weight").value == 0.5
+    assert any("do not go together" in warning.value for warning in app.warning)
+
+
+def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), weight="0.9")
+    app.text_input(key="fork_name").set_value("braver")
+    app.button(key="fork").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(demo)) as bank:
+        info = bank.run("braver")
+        assert (info.base, info.base_step, info.first_step) == (RUN, STEP - 1, STEP)
+        assert info.settings["weight"] == 0.9
+    again = visit("decision", bank="demo", run="braver")
+    assert not again.exception
+    step = visit("step", bank="demo", run="braver")
+    assert "28 memories" in said(step) and "no step yet" in said(step)
+
+
+def test_a_name_that_is_taken_makes_no_fork(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    app.text_input(key="fork_name").set_value(RUN)
+    app.button(key="fork").click().run()
+    assert any("already" in error.value for error in app.error)
+
+
+def test_a_note_is_pinned_shown_again_and_removed(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="pair", weight="0.8")
+    app.text_area(key="note_text").set_value("<b>#19</b> is late")
+    next(b for b in app.button if b.label == "Pin").click().run()
+    with MemoryBank.open(str(demo)) as bank:
+        (note,) = bank.notes.standing(RUN, STEP)
+        assert note.reason == "<b>#19</b> is late"
+        assert note.payload == {"ask": "pair", "weight": "0.8"}
+    later = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    assert "<b>#19</b> is late" in [text.value for text in later.text]
+    later.button(key=f"seen_{note.id}").click().run()
+    assert later.slider(key="what_if_weight").value == 0.8
+    later.button(key=f"unpin_{note.id}").click().run()
+    with MemoryBank.open(str(demo)) as bank:
+        assert bank.notes.standing(RUN, STEP) == []
+
+
+def test_an_answer_without_a_memory_is_asked_for_and_not_stored(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        facts, kept = len(bank.events()), bank.trace(RUN, STEP)
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="prompt")
+    assert "nswer**" not in plain(app)
+    app.button(key="rerun").click().run()
+    app.run()
+    assert "The same answer" in plain(app) or "Another answer" in plain(app)
+    with MemoryBank.open(str(demo)) as bank:
+        assert len(bank.events()) == facts and bank.trace(RUN, STEP) == kept
+
+
+def test_shares_count_for_q_only_when_asked_and_can_be_undone(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        before = dict(bank.utilities(RUN))
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="shares")
+    assert "4 answers" in plain(app)
+    app.button(key="find_shares").click().run()
+    app.run()
+    with MemoryBank.open(str(demo)) as bank:
+        assert dict(bank.utilities(RUN)) == before
+    app.button(key="apply_shares").click().run()
+    with MemoryBank.open(str(demo)) as bank:
+        assert dict(bank.utilities(RUN)) != before
+        assert [e.kind for e in bank.events()][-1] is EventKind.CREDIT_ASSIGNED
+    app.button(key="undo_shares").click().run()
+    with MemoryBank.open(str(demo)) as bank:
+        assert dict(bank.utilities(RUN)) == before
+
+
+def test_the_whole_run_is_decided_again_under_other_settings(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="supposed", k2="1")
+    app.run()
+    with MemoryBank.open(str(demo)) as bank:
+        settings = {**bank.trace(RUN, STEP).settings, "k2": 1}
+        differing = [one for one in counterfactual(bank, RUN, settings) if one.differs]
+    assert differing
+    assert f"In **{len(differing)} of 40 steps** other memories" in plain(app)
+    assert f"first in step {differing[0].step}" in plain(app)
+
+
+def test_a_typed_text_is_probed_without_an_episode(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="probe")
+    app.text_input(key="probe").set_value("put a hot egg on the desk").run()
+    assert not app.error and not app.exception
+    assert any("recall" in line.lower() for line in plain(app).splitlines())
+
+
+def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: Path, visit: Visit) -> None:
+    with bank_with_a_run(home / "banks" / "foreign") as bank:
+        for step in range(1, 4):
+            bank.commit_step(*a_step(step, credited=("r-0001",) if step > 1 else ()))
+    for key in ("origin", "unused", "fitting", "calibrated", "sound", "family"):
+        app = visit("decision", bank="foreign", ask=key)
+        assert app.selectbox(key="ask").value == key and not app.error
+    app = visit("decision", bank="foreign", ask="probe")
+    app.text_input(key="probe").set_value("anything").run()
+    assert "This bank holds 8-number vectors made by hashing-8" in plain(app)
+
+
+def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> None:
+    app = visit("decision", bank=a_bank())
+    assert "no step and no memory yet" in said(app)
+    assert "no run yet" in said(visit("decision", bank=a_bank("bare", runs=False)))
