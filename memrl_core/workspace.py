@@ -20,7 +20,7 @@ from memrl_core.bank.places import copy_bank, delete_bank
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
-from memrl_core.environments import make_environment
+from memrl_core.environments import ENVIRONMENTS, make_environment
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.live import LiveRun
@@ -176,6 +176,11 @@ def start_run(
     tasks_of(info)
     bank.start_run(info)
     return info
+
+
+def can_go_on(info: RunInfo) -> bool:
+    """Whether this program has the world of a run; one that was imported or recorded can only be looked at."""
+    return info.environment in ENVIRONMENTS
 
 
 def fork(bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], name: str | None = None) -> RunInfo:

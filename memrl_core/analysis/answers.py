@@ -58,9 +58,8 @@ def requirement(found: Requirement, run: str) -> str:
     if found.needed is None or found.change is None:
         return f"{label} by its {value} ({signed(found.now)}): {found.note[:1].lower()}{found.note[1:]}"
     fate = "falls out" if found.selected else "gets in"
-    side = "above" if found.change > 0 else "below"
     return (
-        f"{label} {fate} with a {value} {side} {signed(found.needed)}: now {signed(found.now)}, "
+        f"{label} {fate} with a {value} {found.beyond} {signed(found.needed)}: now {signed(found.now)}, "
         f"a change of {signed(found.change)}."
     )
 

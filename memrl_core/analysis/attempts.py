@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from memrl_core.analysis.uses import parsed
+from memrl_core.analysis.uses import as_rated_now, parsed
 from memrl_core.bank import MemoryBank
-from memrl_core.policies import make_policy
-from memrl_core.records import EventKind
 
 COLUMNS = ("step", "epoch", "task", "outcome", "reward")
 
@@ -29,17 +27,4 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     frame["pool"] = pd.Series(np.bincount(members, minlength=len(frame)), dtype="Int64").where(decided)
     chosen = pc.struct_field(rows["decision"], "selected").to_pylist()
     frame["selected"] = pd.Series([None if ids is None else tuple(ids) for ids in chosen], dtype=object)
-    policy = make_policy(bank.run(run).policy, bank.settings(run))
-    for step in _touched(bank, run) & set(frame["step"]):
-        reward = bank.effective_reward(run, step)
-        frame.loc[frame["step"] == step, ["reward", "outcome"]] = [
-            np.nan if reward is None else reward,
-            policy.outcome_of(reward),
-        ]
-    return frame
-
-
-def _touched(bank: MemoryBank, run: str) -> set[int]:
-    """Steps whose reward may be another now than when they ended."""
-    kinds = (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED)
-    return {event.step for event in bank.events(run) if event.kind in kinds and event.known_at > event.step}
+    return as_rated_now(frame, bank, run)

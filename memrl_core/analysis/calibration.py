@@ -19,6 +19,7 @@ from memrl_core.records import Utility
 
 BINS = 10
 CONFIDENCE = 0.95
+FLAT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,9 @@ def _calibration(
 
 
 def correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Correlation:
-    """Pearson's r of two samples (n,) with its interval; the interval needs four pairs."""
+    """Pearson's r of two samples (n,) with its interval; r needs three pairs that differ, the interval four."""
     n = len(x)
-    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    if n < 3 or np.ptp(x) < FLAT or np.ptp(y) < FLAT:
         return Correlation(n, None, None, None)
     found = pearsonr(x, y)
     if n < 4:

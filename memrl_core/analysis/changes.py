@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memrl_core.analysis.counterfactual import AT_ONCE
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.policies import make_policy
@@ -55,7 +56,7 @@ def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> Changes:
     moved = [
         Move(i, then[i].q, known.q, known.visits - then[i].visits)
         for i, known in now.items()
-        if i in then and known != then[i]
+        if i in then and known.q != then[i].q
     ]
     reconsidered, decided = _reconsidered(bank, run, earlier, later)
     return Changes(
@@ -84,7 +85,11 @@ def _reconsidered(bank: MemoryBank, run: str, earlier: int, later: int) -> tuple
     chosen = []
     for moment in (earlier, later):
         view = bank.as_of(run, moment)
-        coarse = queries @ view.embeddings.T
+        coarse = (
+            row
+            for start in range(0, len(queries), AT_ONCE)
+            for row in queries[start : start + AT_ONCE] @ view.embeddings.T
+        )
         chosen.append(
             [
                 policy.select(policy.recall(query, view, row), view, 0).selected

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.uses import parsed
+from memrl_core.analysis.whatif import as_recorded
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
@@ -86,7 +87,7 @@ def counterfactual(
             break
         task, query = known[step]
         recall = policy.recall(query, view, coarse.pop(step))
-        decision = policy.select(recall, view, recorded[step].seed)
+        decision = policy.select(recall, as_recorded(view, recorded[step].q), recorded[step].seed)
         found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
         if on_progress is not None:
             on_progress(len(found))
@@ -95,17 +96,22 @@ def counterfactual(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a recorded step selected, and the seed of its draw."""
+    """What a recorded step selected, the seed of its draw, and the q of the memories that it considered."""
 
     selected: tuple[str, ...]
     seed: int
+    q: Mapping[str, float]
 
 
 def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
     """The selection of every finished step that has one."""
     rows = parsed(bank.step_table(run, ["step", "trace"]))
     return {
-        int(step): Selection(tuple(decision["selected"]), int(decision["seed"]))
+        int(step): Selection(
+            tuple(decision["selected"]),
+            int(decision["seed"]),
+            {c["memory_id"]: c["q"] for c in decision["candidates"]},
+        )
         for step, decision in zip(rows["step"].to_pylist(), rows["decision"].to_pylist(), strict=True)
         if decision is not None
     }

@@ -25,9 +25,11 @@ class Moment:
     live: bool
 
     def reached(self, phase: Phase) -> bool:
-        """Whether `phase` has run to its end."""
+        """Whether `phase` has run to its end; of a step from elsewhere, whether it was told."""
         if self.trace is None:
             return False
+        if self.trace.origin != "agent":
+            return phase is Phase.EMBED or _record_of(self.trace, phase) is not None
         order = list(Phase)
         return self.next_phase is None or order.index(phase) < order.index(self.next_phase)
 
@@ -58,6 +60,18 @@ class Moment:
     def selected(self) -> tuple[str, ...]:
         """The ids that were given to the model."""
         return () if self.trace is None or self.trace.decision is None else self.trace.decision.selected
+
+
+def _record_of(trace: StepTrace, phase: Phase) -> object | None:
+    return {
+        Phase.EMBED: trace.embed,
+        Phase.RECALL: trace.recall,
+        Phase.SELECT: trace.decision,
+        Phase.GENERATE: trace.generate,
+        Phase.REWARD: trace.reward,
+        Phase.UPDATE: trace.update,
+        Phase.WRITE: trace.write,
+    }[phase]
 
 
 def replayed(bank: MemoryBank, run: str, step: int) -> Moment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memrl_core.bank import MemoryBank
-from memrl_core.learning import active_rewards, effective_reward, order_key, updated_q
+from memrl_core.learning import active_rewards, assigned_credit, effective_reward, order_key, updated_q
 from memrl_core.records import LedgerEvent, UtilityPoint
 
 
@@ -13,8 +13,9 @@ from memrl_core.records import LedgerEvent, UtilityPoint
 class Contribution:
     """One reward's part in a q.
 
-    `share` is its weight in today's q: α (1 − α)^(updates since). `without` is what q would be today had this reward
-    never been given: the step then counts by the rewards that are left, or does not move q at all.
+    `value` is the reward, or the memory's own one where a person let that count in its place. `share` is its weight in
+    today's q: α (1 − α)^(updates since), divided by the number of people whose mean counted. `without` is what q would
+    be today had this reward never been given: the step then counts by the rewards that are left, or does not move q.
     """
 
     step: int
@@ -30,7 +31,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """q of one memory as a sum: q0 with its remaining weight, and each reward with its own."""
+    """q of one memory as a sum: q0 with its remaining weight, and each reward with its own; all weights add up to 1."""
 
     q: float
     q0: float
@@ -50,19 +51,21 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
     found = []
     for position, point in enumerate(rewarded):
         at_step = behind[position][1]
-        for event in active_rewards(at_step):
-            rest = effective_reward(active_rewards([e for e in at_step if e.id != event.id]))
+        own = assigned_credit(at_step).get(memory_id)
+        active = active_rewards(at_step)
+        for event in active:
+            rest = active_rewards([e for e in at_step if e.id != event.id])
             found.append(
                 Contribution(
                     step=point.step,
                     event_id=event.id,
                     source=event.source or "",
                     rater=event.rater,
-                    value=event.value or 0.0,
+                    value=event.value or 0.0 if own is None else own,
                     before=point.before or 0.0,
                     after=point.after,
-                    share=shares[position],
-                    without=_replayed(points, alphas, position, rest),
+                    share=shares[position] / len(active),
+                    without=_replayed(points, alphas, position, _earned(memory_id, rest, own)),
                 )
             )
     q0_share = 1.0
@@ -87,6 +90,13 @@ def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> li
         counted = [e for e in at_step if not e.step_id or e.step_id in finished]
         found.append((_alpha(bank, run, point), counted))
     return [*earlier, *found]
+
+
+def _earned(memory_id: str, active: list[LedgerEvent], own: float | None) -> float | None:
+    """What these rewards of a step let a memory move towards; None when none of them is about it."""
+    if not any(memory_id in event.memory_ids for event in active):
+        return None
+    return effective_reward(active) if own is None else own
 
 
 def _alpha(bank: MemoryBank, run: str, point: UtilityPoint) -> float:

@@ -8,22 +8,22 @@ decided by scoring the pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.whatif import Situation, rank_of
-from memrl_core.errors import InputError
+from memrl_core.analysis.whatif import Situation, decided, rank_of
 from memrl_core.retrieval import CLIP, DIGITS, FLAT_SD, recall
 from memrl_core.settings import MemRLSettings
 
 Floats = npt.NDArray[np.float64]
 
 Q_REACH = 100.0
-"""Beyond this a q only repeats what an even larger one would do: the z of a lone extreme value has a limit."""
+"""Beyond this many times the largest |q| of the pool (or 1) a q only repeats what an even larger one would do: the z of
+a lone extreme value has a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class Requirement:
     """What one value of one memory decides, everything else as it was.
 
     `now` is the value as recorded, `selected` what it leads to. `needed` is the nearest value beyond which greedy
-    selection decides otherwise about this memory, None when no value does. `stretches` cover the range that was
-    searched. `note` says in words what stands in the way, "" when nothing does.
+    selection decides otherwise about this memory, None when no value does; it is `now` where any move in one direction
+    is enough. `stretches` cover the range that was searched; what lies on an edge is decided by the order of ties.
+    `note` says in words what stands in the way, "" when nothing does.
     """
 
     memory_id: str
@@ -57,6 +58,12 @@ class Requirement:
         """How far the value would have to move."""
         return None if self.needed is None else self.needed - self.now
 
+    @property
+    def beyond(self) -> Literal["above", "below"]:
+        """On which side of `needed` the other choice lies."""
+        above = any(s.low == self.needed and s.selected != self.selected for s in self.stretches)
+        return "above" if above else "below"
+
 
 def required_q(situation: Situation, memory_id: str, settings: MemRLSettings | None = None) -> Requirement:
     """The q at which greedy selection changes its mind about a memory.
@@ -65,21 +72,17 @@ def required_q(situation: Situation, memory_id: str, settings: MemRLSettings | N
     """
     chosen = settings or MemRLSettings.of(situation.settings)
     rank_of(situation, memory_id)
-    position = situation.view.position(memory_id)
-    now = float(situation.view.q[position])
-    found = recall(
-        situation.query, situation.view, k1=chosen.k1, k1_counts=chosen.k1_counts, delta=chosen.delta,
-        strict=chosen.normaliser == "pool",
-    )  # fmt: skip
+    now = float(situation.view.q[situation.view.position(memory_id)])
+    found, decision = decided(situation, chosen.model_dump())
     ids = [member.memory_id for member in found.pool]
     if memory_id not in ids:
         why = "It is not in the pool, and q has no say before phase B: no q would let it in."
         return Requirement(memory_id, "q", now, False, None, (Stretch(-Q_REACH, Q_REACH, False),), why)
     similarity = np.array([member.similarity for member in found.pool])
-    q = np.array([situation.view.q[situation.view.position(i)] for i in ids])
-    pool = _Pool(similarity, q, ids.index(memory_id), chosen)
-    stretches = pool.stretches_of_q(-Q_REACH, Q_REACH)
-    return _requirement(memory_id, "q", now, stretches)
+    q = _q_of(situation, ids)
+    reach = Q_REACH * max(1.0, float(np.abs(q).max()))
+    stretches = _Pool(similarity, q, ids.index(memory_id), chosen).stretches_of_q(-reach, reach)
+    return _requirement(memory_id, "q", now, memory_id in decision.greedy, stretches)
 
 
 def required_similarity(situation: Situation, memory_id: str, settings: MemRLSettings | None = None) -> Requirement:
@@ -89,9 +92,10 @@ def required_similarity(situation: Situation, memory_id: str, settings: MemRLSet
     """
     chosen = settings or MemRLSettings.of(situation.settings)
     _, now = rank_of(situation, memory_id)
+    selected = memory_id in decided(situation, chosen.model_dump())[1].greedy
     if chosen.k1_counts == "intent":
         return Requirement(
-            memory_id, "similarity", now, False, None, (),
+            memory_id, "similarity", now, selected, None, (),
             "k1 counts intents here: the memories of one intent share their similarity and would all move.",
         )  # fmt: skip
     strict = chosen.normaliser == "pool"
@@ -105,12 +109,15 @@ def required_similarity(situation: Situation, memory_id: str, settings: MemRLSet
     rivals = rivals[: chosen.k1 - 1]
     # Positions stand for age: the pool's own order only breaks ties, which lie on the edges of the stretches.
     similarity = np.array([member.similarity for member in rivals] + [now])
-    ids = [member.memory_id for member in rivals] + [memory_id]
-    q = np.array([situation.view.q[situation.view.position(i)] for i in ids])
+    q = _q_of(situation, [*(member.memory_id for member in rivals), memory_id])
     pool = _Pool(similarity, q, len(rivals), chosen)
+    shut = (Stretch(-1.0, gate, False),) if gate > -1 else ()
     inside = pool.stretches_of_similarity(gate, 1.0) if gate < 1 else ()
-    stretches = _joined((Stretch(-1.0, gate, False), *inside))
-    return _requirement(memory_id, "similarity", now, stretches)
+    return _requirement(memory_id, "similarity", now, selected, _joined((*shut, *inside)))
+
+
+def _q_of(situation: Situation, ids: Sequence[str]) -> Floats:
+    return situation.view.q[[situation.view.position(memory_id) for memory_id in ids]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,8 @@ class _Pool:
         constant = s.weight * (z_q[self.member] - z_q)
         share = 1 - s.weight
         if fixed:
-            edges = [s.fixed_mean - CLIP * s.fixed_sd, s.fixed_mean + CLIP * s.fixed_sd]
+            # Where scores are equal (both cut, or no weight on similarity) the more similar comes first.
+            edges = [*self.similarity, s.fixed_mean - CLIP * s.fixed_sd, s.fixed_mean + CLIP * s.fixed_sd]
             if share > 0:
                 z_others = self._z_similarity(self.similarity[None, :])[0]
                 edges += list(s.fixed_mean + s.fixed_sd * (z_others - constant / share))
@@ -216,7 +224,9 @@ def _pool_edges(values: Floats, member: int, constant: Floats, weight: float, cl
     to_rival = (np.ones_like(others), -others)
     rival_to_mean = (np.full_like(others, -1 / n), others - total / n)
     own_to_mean = (np.full_like(others, 1 - 1 / n), np.full_like(others, -total / n))
-    cases = [(to_rival, rival_constant / weight if weight else np.full_like(others, np.inf))]
+    cases = []
+    if weight:
+        cases.append((to_rival, rival_constant / weight))
     if clip is not None and weight:
         for sign in (1, -1):
             cases.append((rival_to_mean, rival_constant / weight + sign * clip))
@@ -248,17 +258,11 @@ def _joined(stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
 
 
 def _requirement(
-    memory_id: str, value: Literal["q", "similarity"], now: float, stretches: tuple[Stretch, ...]
+    memory_id: str, value: Literal["q", "similarity"], now: float, selected: bool, stretches: tuple[Stretch, ...]
 ) -> Requirement:
-    if not stretches:
-        raise InputError("There is no pool at this step: nothing can be selected.")
-    at = next((s for s in stretches if s.low < now < s.high), None)
-    at = at or min(stretches, key=lambda s: min(abs(s.low - now), abs(s.high - now)))
-    edges = [edge for s in stretches for edge in (s.low, s.high)]
-    outer = (min(edges), max(edges))
-    inner = [edge for edge in (at.low, at.high) if edge not in outer]
-    needed = min(inner, key=lambda edge: abs(edge - now)) if inner else None
+    edges = [(s.low, s.high) for s in stretches if s.selected != selected]
+    needed = min((min(max(now, low), high) for low, high in edges), key=lambda edge: abs(edge - now), default=None)
     note = ""
     if needed is None:
-        note = f"No {value} changes this: it is {'always' if at.selected else 'never'} given to the model."
-    return Requirement(memory_id, value, now, at.selected, needed, stretches, note)
+        note = f"No {value} changes this: it is {'always' if selected else 'never'} given to the model."
+    return Requirement(memory_id, value, now, selected, needed, stretches, note)

@@ -18,6 +18,8 @@ from memrl_core.retrieval import score_order
 Floats = npt.NDArray[np.float64]
 
 SAME = 1e-12
+TIED = 1e-9
+CROSSINGS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,24 @@ def _edges(z_similarity: Floats, z_q: Floats, k2: int) -> Floats:
     """0, 1, and between them every weight at which two candidates tie at the cut after k2."""
     if not 0 < k2 < len(z_similarity):
         return np.array([0.0, 1.0])
-    weight, first, _ = _crossings(z_similarity, z_q)
-    score = (1 - weight)[:, None] * z_similarity + weight[:, None] * z_q
-    own = score[np.arange(len(weight)), first][:, None]
-    above = (score > own + 1e-9).sum(axis=1)
-    not_below = (score > own - 1e-9).sum(axis=1)
-    at_cut = (above < k2) & (not_below > k2)
-    return np.unique(np.concatenate([[0.0], weight[at_cut], [1.0]]))
+    band = _within_reach(z_similarity, z_q, k2)
+    by_similarity, by_q = z_similarity[band], z_q[band]
+    weight, first, _ = _crossings(by_similarity, by_q)
+    at_cut = [np.zeros(0, dtype=bool)]
+    for start in range(0, len(weight), CROSSINGS_AT_ONCE):
+        some = slice(start, start + CROSSINGS_AT_ONCE)
+        score = np.outer(1 - weight[some], by_similarity) + np.outer(weight[some], by_q)
+        own = score[np.arange(len(score)), first[some]][:, None]
+        above = (score > own + TIED).sum(axis=1)
+        not_below = (score > own - TIED).sum(axis=1)
+        at_cut.append((above < k2) & (not_below > k2))
+    return np.unique(np.concatenate([[0.0], weight[np.concatenate(at_cut)], [1.0]]))
+
+
+def _within_reach(z_similarity: Floats, z_q: Floats, k2: int) -> npt.NDArray[np.int64]:
+    """The candidates that can be among the k2 at some weight: fewer than k2 others beat them on both sides."""
+    beaten = (z_similarity > z_similarity[:, None] + TIED) & (z_q > z_q[:, None] + TIED)
+    return np.flatnonzero(beaten.sum(axis=1) < k2)
 
 
 def _selected(

@@ -14,6 +14,8 @@ from scipy.sparse.csgraph import connected_components
 from memrl_core.view import MemoryView
 
 ROWS_AT_ONCE = 1024
+FLOAT32_SLACK = 1e-6
+"""By so much the float32 product of two equal unit vectors may miss 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,23 +83,24 @@ def _alike(
     """Groups of rows joined by cosines of at least `threshold`, largest first, and each row's nearest other cosine."""
     n = len(embeddings)
     nearest = np.full(n, -1.0, dtype=np.float32)
-    first: list[npt.NDArray[np.int64]] = []
-    second: list[npt.NDArray[np.int64]] = []
+    root = np.arange(
+        n
+    )  # The first row of each row's group; joined block by block, for pairs of equal intents are many.
     for start in range(0, n, ROWS_AT_ONCE):
         block = embeddings[start : start + ROWS_AT_ONCE] @ embeddings.T
         own = np.arange(len(block))
         block[own, own + start] = -1
         nearest[start : start + len(block)] = block.max(axis=1, initial=-1)
-        i, j = np.nonzero(block >= threshold)
-        first.append(i + start)
-        second.append(j)
+        i, j = np.nonzero(block >= threshold - FLOAT32_SLACK)
+        pairs = np.concatenate([i + start, np.arange(n)]), np.concatenate([j, root])
+        _, label = connected_components(
+            coo_array((np.ones(len(pairs[0]), dtype=bool), pairs), shape=(n, n)), directed=False
+        )
+        _, first = np.unique(label, return_index=True)
+        root = first[label]
         if on_progress is not None:
             on_progress(min(1.0, (start + len(block)) / n))
-    if n == 0:
-        return [], nearest
-    i, j = np.concatenate(first), np.concatenate(second)
-    _, label = connected_components(coo_array((np.ones(len(i), dtype=bool), (i, j)), shape=(n, n)), directed=False)
     groups: dict[int, list[int]] = {}
-    for row, group in enumerate(label):
+    for row, group in enumerate(root):
         groups.setdefault(int(group), []).append(row)
     return sorted((g for g in groups.values() if len(g) > 1), key=lambda g: (-len(g), g[0])), nearest

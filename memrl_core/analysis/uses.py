@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from memrl_core.bank import MemoryBank
+from memrl_core.learning import active_rewards, effective_reward, order_key
 from memrl_core.policies import make_policy
-from memrl_core.records import EventKind
+from memrl_core.records import LedgerEvent
 
 BLOCK = 8 * 1024 * 1024
 ROWS_AT_ONCE = 4000
@@ -74,8 +75,12 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
             **{name: pc.struct_field(members, name) for name in COLUMNS[5:]},
         }
     ).to_pandas()
-    frame = frame[frame["rank_select"].notna()].reset_index(drop=True)
-    changed = _rated_later(bank, run)
+    return as_rated_now(frame[frame["rank_select"].notna()].reset_index(drop=True), bank, run)
+
+
+def as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFrame:
+    """The same rows, their `reward` and `outcome` by what people said since their steps ended; changed in place."""
+    changed = _rated_by_people(bank, run)
     if changed:
         policy = make_policy(bank.run(run).policy, bank.settings(run))
         later = frame["step"].map(changed)
@@ -85,12 +90,16 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
     return frame
 
 
-def _rated_later(bank: MemoryBank, run: str) -> dict[int, float]:
+def _rated_by_people(bank: MemoryBank, run: str) -> dict[int, float]:
     """Steps whose reward may be another now than when they ended, with the one that counts."""
-    touched = {
-        event.step
-        for event in bank.events(run)
-        if event.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED) and event.known_at > event.step
+    finished = {row.id: row.step for row in bank.step_rows(run)}
+    of_step: dict[int, list[LedgerEvent]] = {}
+    for event in sorted(bank.events(run), key=order_key):
+        if event.step == finished.get(event.step_id):
+            of_step.setdefault(event.step, []).append(event)
+    rewards = {
+        step: effective_reward(active_rewards(events))
+        for step, events in of_step.items()
+        if any(event.source == "person" for event in events)
     }
-    rewards = {step: bank.effective_reward(run, step) for step in touched}
     return {step: float("nan") if reward is None else reward for step, reward in rewards.items()}

@@ -42,17 +42,22 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
         raise InputError(NOT_REPLAYABLE.format(what="the embedding of its intent"))
     if trace.decision is None or trace.recall is None:
         raise InputError(NOT_REPLAYABLE.format(what="a decision"))
-    view = bank.as_of(trace.run, trace.step - 1)
-    recorded = {c.memory_id: c.q for c in trace.decision.candidates if c.memory_id in view.rows}
-    if recorded:
-        q = view.q.copy()
-        for memory_id, value in recorded.items():
-            position = view.position(memory_id)
-            if 0 <= position < len(q):
-                q[position] = value
-        view = replace(view, q=q)
+    view = as_recorded(bank.as_of(trace.run, trace.step - 1), {c.memory_id: c.q for c in trace.decision.candidates})
     query = np.asarray(trace.embed.embedding, dtype=np.float32)
     return Situation(trace.policy, trace.settings, query, view, trace.decision.seed)
+
+
+def as_recorded(view: MemoryView, recorded: Mapping[str, float]) -> MemoryView:
+    """A view as the step saw it: a reward that came between the step's beginning and its decision counted already.
+
+    `recorded` maps the memories that the step considered to the q it recorded; others keep the q of the view.
+    """
+    q = view.q.copy()
+    for memory_id, value in recorded.items():
+        position = view.rows.get(memory_id, -1) - view.first_row
+        if 0 <= position < len(q):
+            q[position] = value
+    return replace(view, q=q)
 
 
 def decided(situation: Situation, settings: Mapping[str, Any] | None = None) -> tuple[RecallRecord, Decision]:

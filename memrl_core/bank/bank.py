@@ -403,12 +403,19 @@ class MemoryBank:
     def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
         """Every finished step with what the run saw when it began: `as_of(run, step - 1)` for all, in one pass.
 
-        The view changes in place from one to the next. Raises `UnknownRun`.
+        The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
         """
         with self._lock:
+            # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
+            steps = self._known.walk(run)
+            following = next(steps, None)
             moving = MovingView(self._known.mirror, self._known.live(run))
-            for step, fold, changed in self._known.walk(run):
-                yield step, moving.follow(fold, changed)
+        while following is not None:
+            step, fold, changed = following
+            view = moving.follow(fold, changed)
+            yield step, view
+            with self._lock:
+                following = next(steps, None)
 
     def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
         """q and visits of every memory of the run, oldest first, now or as of a step."""
@@ -501,7 +508,7 @@ class MemoryBank:
         for position, step_id in enumerate(found["id"].to_pylist()):
             if step_id in ids:
                 first.setdefault(step_id, position)
-        return found.take([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])])
+        return found.take(pa.array([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])], pa.int64()))
 
     def events(self, run: str | None = None) -> list[LedgerEvent]:
         """The ledger, in the order in which its events were appended by their clock."""
@@ -528,8 +535,9 @@ class MemoryBank:
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""
         with self._lock:
-            changed = [self._known.follow(self._store, name, self._appends.held(name)) for name in IN_ORDER]
-            return any(changed)
+            # Against the order of writing: what a row refers to is then there when the row is.
+            read = [self._known.follow(self._store, name, self._appends.held(name)) for name in reversed(IN_ORDER)]
+            return any(read)
 
     def _fold(self, run: str, as_of: int | None) -> Fold:
         return self._known.live(run) if as_of is None else self._known.past(run, as_of)

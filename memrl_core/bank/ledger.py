@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -83,11 +84,15 @@ class Notes:
     def pin(
         self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
     ) -> LedgerEvent:
-        """Append a note about a step; `place` is what the person saw (JSON). Raises `InputError` when it is empty."""
+        """Append a note about a step; `place` is what the person saw (JSON).
+
+        Raises `InputError` when it is empty or too long, `UnknownRun`.
+        """
         words = text.strip()
         if not words or len(words) > LONGEST_NOTE:
             raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
         with self._lock:
+            self._known.run(run)
             event = self._ledger.event(
                 run,
                 step,
@@ -123,9 +128,12 @@ class Notes:
             self._appends.flush()
 
     def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
-        """The notes that were not removed, of the whole bank, of a run or of a step, oldest first."""
+        """The notes that were not removed, of the whole bank, of a run or of a step, oldest first.
+
+        Raises `UnknownRun`.
+        """
         with self._lock:
-            events = self._known.events.values() if run is None else self._known.states[run].events
+            events = self._known.events.values() if run is None else self._known.states[self._known.run(run).id].events
             removed = {e.revokes for e in events if e.kind is EventKind.NOTE_REMOVED}
             return sorted(
                 (
@@ -146,8 +154,14 @@ class Credits:
     def assign(
         self, run: str, step: int, step_id: str, rewards: Mapping[str, float], rater: str, reason: str
     ) -> LedgerEvent:
-        """Let each memory move towards its own reward in this step; `reason` says how the rewards were found."""
+        """Let each memory move towards its own reward in this step; `reason` says how the rewards were found.
+
+        Raises `InputError` for a reward that is not a finite number, `UnknownRun`.
+        """
+        if not all(math.isfinite(reward) for reward in rewards.values()):
+            raise InputError("A memory's own reward has to be a finite number. Nothing was saved.")
         with self._lock:
+            self._known.run(run)
             event = self._ledger.event(
                 run,
                 step,
@@ -186,7 +200,7 @@ class Credits:
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
         with self._lock:
-            events = [e for e in self._known.states[run].events if e.step == step]
+            events = [e for e in self._known.states[self._known.run(run).id].events if e.step == step]
             if not assigned_credit(events):
                 return None
             revoked = {e.revokes for e in events}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,15 +35,15 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     _lines(figure, spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] in now], SELECTED, 3, run)
     if 0 < len(spectrum.ids) <= LABELLED:
         _names(figure, spectrum, run)
-    for flip in spectrum.flips:
-        figure.add_vline(x=flip.weight, line={"color": CUT, "width": 1, "dash": "dot"})
+    marks = [_upright(flip.weight, CUT, 1, "dot") for flip in spectrum.flips]
     if recorded != weight:
-        figure.add_vline(x=recorded, line={"color": UTILITY, "width": 1.5, "dash": "dash"})
-    figure.add_vline(x=weight, line={"color": UTILITY, "width": 2.5})
-    figure.add_annotation(
-        x=weight, y=1, yref="paper", yanchor="bottom", text=f"λ = {weight:g}", showarrow=False, font={"color": UTILITY}
-    )
-    figure.update_layout(bare_layout(height=430, showlegend=False))
+        marks.append(_upright(recorded, UTILITY, 1.5, "dash"))
+    marks.append(_upright(weight, UTILITY, 2.5, "solid"))
+    name = {
+        "x": weight, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"λ = {weight:g}", "showarrow": False,
+        "font": {"color": UTILITY},
+    }  # fmt: skip
+    figure.update_layout(bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name]))
     # Lines end at 1; the room beyond is for the names of the memories.
     figure.update_xaxes(
         range=[-0.02, 1.14 if len(spectrum.ids) <= LABELLED else 1.02], title_text="λ · weight of q", zeroline=False,
@@ -51,6 +52,12 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     figure.update_yaxes(title_text="score", zeroline=False)
     title = _title(spectrum, weight)
     return Picture(figure, _table(spectrum, run), title, f"Each candidate's score as a line over λ. {title}.")
+
+
+def _upright(weight: float, colour: str, width: float, dash: str) -> dict[str, Any]:
+    # All marks go into the layout at once: adding lines one by one takes Plotly longer than everything else here.
+    line = {"color": colour, "width": width, "dash": dash}
+    return {"type": "line", "x0": weight, "x1": weight, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
 def _chosen_at(spectrum: Spectrum, weight: float) -> frozenset[str]:

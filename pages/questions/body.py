@@ -66,15 +66,15 @@ def _asked(case: Case) -> tuple[Question, str | None, str | None]:
     open_to = [question for question in QUESTIONS if _can_be_asked(case, question)]
     keys = [question.key for question in open_to]
     asked = state.opened().get(state.ASK)
-    st.session_state["ask"] = asked if asked in keys else keys[0]
+    st.session_state["question"] = asked if asked in keys else keys[0]
     st.selectbox(
         "Ask",
         keys,
-        key="ask",
+        key="question",
         format_func=lambda key: f"{BY_KEY[key].group} · {BY_KEY[key].text}",
-        on_change=lambda: state.put(state.ASK, st.session_state["ask"]),
+        on_change=lambda: state.put(state.ASK, st.session_state["question"]),
     )
-    question = BY_KEY[st.session_state["ask"]]
+    question = BY_KEY[st.session_state["question"]]
     a = b = None
     if question.memories:
         with st.container(horizontal=True):

@@ -74,6 +74,8 @@ def _control(
 
 def fork_form(case: Case) -> None:
     """Start a run that goes on from before this step under the settings looked at."""
+    if not workspace.can_go_on(case.place.run):
+        return
     with st.popover("Fork the run from here", icon=":material/call_split:", width="stretch"):
         st.markdown(
             f"A new run that knows what this one knew before step {case.trace.step}, with the settings on the left. "

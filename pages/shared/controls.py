@@ -26,6 +26,9 @@ def controls(view: View) -> None:
     if not view.moment.live:
         _replay_note(view)
         return
+    if not workspace.can_go_on(view.run):
+        _from_elsewhere(view)
+        return
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
         st.button(
             _step_label(view),
@@ -57,6 +60,15 @@ def controls(view: View) -> None:
     if view.live is not None and MOVED_FROM in st.session_state:
         _open_what_ran(view.live)
     _what_failed(view)
+
+
+def _from_elsewhere(view: View) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="from_elsewhere"):
+        st.markdown(
+            ":material/input: **This run was brought in from elsewhere**: its world is not here, so it can be "
+            "looked at and asked about, not advanced."
+        )
+        st.page_link("pages/decision.py", label="Ask about it", icon=":material/contact_support:")
 
 
 def _step_label(view: View) -> str:
@@ -146,7 +158,7 @@ def _replay_note(view: View) -> None:
 
 def model_banner(view: View) -> None:
     """What stands in the way of the run's model, with its remedy."""
-    if view.run.simulated or not view.moment.live:
+    if view.run.simulated or not view.moment.live or not workspace.can_go_on(view.run):
         return
     address = workspace.load_preferences().ollama_address
     status = status_of(address, view.run.model)

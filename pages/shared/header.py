@@ -124,6 +124,9 @@ def _model_chip(run: RunInfo) -> None:
             help="No language model is at work: answers are carried over from the memories in the prompt by analogy.",
         )
         return
+    if not workspace.can_go_on(run):
+        st.badge(literal(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere.")
+        return
     status = status_of(workspace.load_preferences().ollama_address, run.model)
     colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}

@@ -62,6 +62,8 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
             draw(view)
         elif view.busy and view.moment.next_phase is phase:
             st.caption("The agent is at it …")
+        elif view.moment.trace is not None and view.moment.trace.origin != "agent":
+            st.caption("This step came from elsewhere, and that did not tell this part.")
         else:
             st.caption("Not reached yet: press **Step** (N).")
 
@@ -112,6 +114,8 @@ def _task(view: View) -> None:
     if trace is None:
         if view.run.tasks:
             st.caption("The first task comes from the list: press **Step** (N).")
+        elif view.run.environment != "conversation":
+            st.caption("This run has no step: its memories came without the tasks that wrote them.")
         return
     verbatim(trace.task.intent)
     facts = [f"step {trace.step}", f"epoch {trace.epoch}", f"seed of the run {view.run.seed}"]

@@ -47,7 +47,7 @@ def plain(app: AppTest) -> str:
 @pytest.mark.parametrize("key", FIFTEEN)
 def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: str) -> None:
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
-    assert app.selectbox(key="ask").value == key
+    assert app.selectbox(key="question").value == key
     assert BY_KEY[key].text in plain(app)
     assert FIFTEEN[key] in plain(app)
 
@@ -55,13 +55,13 @@ def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: st
 @pytest.mark.parametrize("key", sorted(BY_KEY.keys() - FIFTEEN.keys()))
 def test_the_further_questions_are_answered_too(demo: Path, visit: Visit, key: str) -> None:
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
-    assert app.selectbox(key="ask").value == key
+    assert app.selectbox(key="question").value == key
     assert not app.error
 
 
 def test_a_question_is_two_choices_away_from_the_step(demo: Path, visit: Visit) -> None:
     app = visit("decision", bank="demo", run=RUN, step=str(STEP))
-    app.selectbox(key="ask").select("pair").run()
+    app.selectbox(key="question").select("pair").run()
     wanted = app.selectbox(key="memory_b").options[4]
     app.selectbox(key="memory_b").select_index(4).run()
     assert wanted.split(" ")[0] in plain(app)
@@ -195,7 +195,7 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
             bank.commit_step(*a_step(step, credited=("r-0001",) if step > 1 else ()))
     for key in ("origin", "unused", "fitting", "calibrated", "sound", "family"):
         app = visit("decision", bank="foreign", ask=key)
-        assert app.selectbox(key="ask").value == key and not app.error
+        assert app.selectbox(key="question").value == key and not app.error
     app = visit("decision", bank="foreign", ask="probe")
     app.text_input(key="probe").set_value("anything").run()
     assert "This bank holds 8-number vectors made by hashing-8" in plain(app)

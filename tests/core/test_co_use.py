@@ -1,0 +1,90 @@
+"""Which memories were used together, held against counting step by step in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.analysis.co_use import co_use, partners, with_and_without
+from memrl_core.analysis.rates import rate
+
+Steps = list[tuple[list[str], list[str], str]]
+MEMORIES = ["a", "b", "c", "d", "e"]
+ONE = st.tuples(
+    st.lists(st.sampled_from(MEMORIES), unique=True, max_size=4),
+    st.lists(st.sampled_from(MEMORIES), unique=True, max_size=3),
+    st.sampled_from(["success", "failure", "unrated"]),
+)
+
+
+def a_table(steps: Steps) -> pd.DataFrame:
+    """A step a (selected, passed over, outcome)."""
+    rows = [
+        (number, memory_id, memory_id in chosen, outcome)
+        for number, (chosen, others, outcome) in enumerate(steps, start=1)
+        for memory_id in dict.fromkeys([*chosen, *others])
+    ]
+    table = pd.DataFrame(rows, columns=["step", "memory_id", "selected", "outcome"])
+    return table.astype({"selected": bool})
+
+
+@given(st.lists(ONE, max_size=12))
+def test_pairs_are_counted_as_by_hand(steps: Steps) -> None:
+    pairs = Counter(frozenset(pair) for chosen, _, _ in steps for pair in combinations(chosen, 2))
+    alone = Counter(i for chosen, _, _ in steps for i in chosen)
+    used_any = sum(bool(chosen) for chosen, _, _ in steps)
+    found = co_use(a_table(steps))
+    assert {frozenset((row.first, row.second)): row.together for row in found.itertuples()} == dict(pairs)
+    assert list(found["together"]) == sorted(found["together"], reverse=True)
+    for row in found.itertuples():
+        both = [outcome for chosen, _, outcome in steps if {row.first, row.second} <= set(chosen)]
+        assert (row.only_first, row.only_second) == (alone[row.first] - len(both), alone[row.second] - len(both))
+        assert row.expected == pytest.approx(alone[row.first] * alone[row.second] / used_any)
+        assert (row.rated, row.successes) == (sum(o != "unrated" for o in both), both.count("success"))
+        if row.rated:
+            assert row.success == pytest.approx(row.successes / row.rated)
+        else:
+            assert np.isnan(row.success)
+
+
+@given(st.lists(ONE, max_size=12), st.sampled_from(MEMORIES))
+def test_success_with_and_without_a_memory_is_counted_as_by_hand(steps: Steps, memory_id: str) -> None:
+    found = with_and_without(a_table(steps), memory_id)
+    used = [o for chosen, _, o in steps if memory_id in chosen and o != "unrated"]
+    passed = [o for chosen, others, o in steps if memory_id in others and memory_id not in chosen and o != "unrated"]
+    assert (found.used.successes, found.used.n) == (used.count("success"), len(used))
+    assert (found.passed_over.successes, found.passed_over.n) == (passed.count("success"), len(passed))
+
+
+@given(st.lists(ONE, max_size=12), st.sampled_from(MEMORIES))
+def test_a_memory_is_seen_beside_each_partner_and_apart_from_it(steps: Steps, memory_id: str) -> None:
+    mine = [(set(chosen), o) for chosen, _, o in steps if memory_id in chosen]
+    met = Counter(i for chosen, _ in mine for i in chosen if i != memory_id)
+    found = partners(a_table(steps), memory_id)
+    assert [met[p.partner] for p in found] == sorted(met.values(), reverse=True)
+    for p in found:
+        beside = [o for chosen, o in mine if p.partner in chosen and o != "unrated"]
+        apart = [o for chosen, o in mine if p.partner not in chosen and o != "unrated"]
+        assert (p.beside.successes, p.beside.n) == (beside.count("success"), len(beside))
+        assert (p.apart.successes, p.apart.n) == (apart.count("success"), len(apart))
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_a_rate_has_the_interval_of_wilson(won: int, lost: int) -> None:
+    found = rate(["success"] * won + ["unrated"] * 3 + ["failure"] * lost)
+    n = won + lost
+    if n == 0:
+        assert (found.share, found.low, found.high) == (None, None, None)
+        return
+    z, p = 1.959964, won / n
+    centre, reach = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    assert found.low == pytest.approx((centre - reach) / scale, abs=1e-6)
+    assert found.high == pytest.approx((centre + reach) / scale, abs=1e-6)
+    assert (found.successes, found.n, found.share) == (won, n, p)

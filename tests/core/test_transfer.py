@@ -1,0 +1,79 @@
+"""Same task or another, held against a count over the whole traces of a run."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.analysis.transfer import ORIGINS, transfer
+from memrl_core.analysis.uses import uses
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.records import Memory
+from tests.builders import a_vector, an_agent
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    agent = an_agent(tmp_path_factory.mktemp("transfer") / "bank", k1=8, delta=0.2)
+    list(agent.run(sample_tasks("household-train")[:12], epochs=3))
+    return agent
+
+
+def test_uses_and_steps_are_counted_as_the_traces_say(lived: Agent) -> None:
+    bank = lived.bank
+    found = transfer(bank, "r", uses(bank, "r")).set_index(["epoch", "origin"])
+    assert set(found.index.get_level_values("origin")) == set(ORIGINS[:2])
+    counted = 0
+    for epoch in (1, 2, 3):
+        traces = [t for t in bank.traces("r") if t.epoch == epoch and t.decision and t.decision.selected]
+        origins = [[bank.memory(i).task == t.task.id for i in t.decision.selected] for t in traces]
+        total = sum(map(len, origins))
+        for origin, same in (("same task", True), ("another task", False)):
+            number = sum(flag == same for flags in origins for flag in flags)
+            if number == 0:
+                assert (epoch, origin) not in found.index
+                continue
+            row = found.loc[(epoch, origin)]
+            steps = [t for t, flags in zip(traces, origins, strict=True) if any(flags) == same]
+            cosines = [
+                float(np.dot(bank.embedding(i).astype(np.float64), np.asarray(t.embed.embedding)))
+                for t, flags in zip(traces, origins, strict=True)
+                for i, flag in zip(t.decision.selected, flags, strict=True)
+                if flag == same
+            ]
+            assert (row["uses"], row["steps"]) == (number, len(steps))
+            assert row["share"] == pytest.approx(number / total)
+            assert row["similarity"] == pytest.approx(fmean(cosines), abs=1e-6)
+            assert (row["rated"], row["successes"]) == (
+                len(steps),
+                sum(t.reward.outcome == "success" for t in steps),
+            )
+            counted += number
+    assert counted == sum(len(t.decision.selected) for t in bank.traces("r"))
+
+
+def test_a_first_epoch_of_new_tasks_can_only_transfer(lived: Agent) -> None:
+    found = transfer(lived.bank, "r", uses(lived.bank, "r"))
+    assert set(found.loc[found["epoch"] == 1, "origin"]) == {"another task"}
+    assert "same task" in set(found.loc[found["epoch"] == 3, "origin"])
+
+
+def test_a_memory_without_a_task_is_of_unknown_origin(lived: Agent) -> None:
+    memory = Memory("alien", "", "", "success", "", (), "elsewhere", 1, "", "")
+    dimension = lived.bank.embedder.dimension
+    lived.bank.adopt({"alien": (memory, a_vector(1, dimension))}, [], [])
+    table = uses(lived.bank, "r")
+    step = int(table.loc[table["selected"], "step"].iloc[0])
+    table.loc[(table["step"] == step) & table["selected"], "memory_id"] = "alien"
+    found = transfer(lived.bank, "r", table)
+    row = found[found["origin"] == "unknown"].iloc[0]
+    trace = lived.bank.trace("r", step)
+    assert row["uses"] == len(trace.decision.selected)
+    assert row["steps"] == 1
+
+
+def test_without_uses_there_is_nothing_to_tell_apart(lived: Agent) -> None:
+    assert transfer(lived.bank, "r", uses(lived.bank, "r").iloc[:0]).empty

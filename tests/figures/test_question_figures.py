@@ -1,0 +1,162 @@
+"""Figures that answer a question about a whole run: tested on their data and on what their titles claim."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.analysis.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.gate import GateSuggestion, suggest_delta
+from memrl_core.analysis.starved import Starvation, starvation
+from memrl_core.analysis.uses import uses
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.figures.palette import CUT, SIMILARITY
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.reliability import reliability_picture
+from memrl_core.figures.similarity_histogram import similarity_picture
+from memrl_core.figures.use_curve import use_picture
+from tests.builders import an_agent
+from tests.core.test_copies import at_angles
+
+SYMMETRIC = {"reward_failure": -1.0, "reward_success": 1.0}
+HALVES = {"reward_failure": 0.0, "reward_success": 1.0}
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    agent = an_agent(tmp_path_factory.mktemp("questions") / "bank", k1=8, delta=0.2)
+    list(agent.run(sample_tasks("household-train")[:14], epochs=3))
+    return agent
+
+
+def a_calibration(q: list[float], outcome: list[str], low: float = -1.0) -> Calibration:
+    return prequential(pd.DataFrame({"selected": True, "q": q, "outcome": outcome}), low, 1.0)
+
+
+def a_starvation(counts: list[int]) -> Starvation:
+    """A run that used memory i of orthogonal intents `counts[i]` times."""
+    view = at_angles([10.0 * i for i in range(len(counts))])
+    rows = [(step, f"m{i}", True) for i, n in enumerate(counts) for step in range(n)]
+    table = pd.DataFrame(rows, columns=["step", "memory_id", "selected"]).astype({"selected": bool})
+    return starvation(view, table, threshold=0.999, delta=0.9)
+
+
+def test_a_reliability_plot_has_each_bin_at_its_success_with_its_interval(lived: Agent) -> None:
+    calibration = prequential(uses(lived.bank, "r"), -1.0, 1.0)
+    picture = reliability_picture(calibration, SYMMETRIC)
+    _, dots = picture.figure.data
+    bins = calibration.bins
+    assert len(bins) > 2
+    assert (list(dots.x), list(dots.y)) == (list(bins["q"]), list(bins["success"]))
+    assert list(np.add(dots.y, dots.error_y.array)) == pytest.approx(list(bins["success_high"]))
+    assert list(np.subtract(dots.y, dots.error_y.arrayminus)) == pytest.approx(list(bins["success_low"]))
+    assert list(dots.text) == [f"n = {n}" for n in bins["n"]]
+    assert np.argmax(dots.marker.size) == np.argmax(bins["n"])
+    assert f"({int(bins['n'].sum())} uses)" in picture.title
+
+
+@pytest.mark.parametrize(("settings", "low"), [(SYMMETRIC, -1.0), (HALVES, 0.0)])
+def test_the_diagonal_goes_from_the_reward_of_a_failure_to_that_of_a_success(
+    settings: dict[str, float], low: float
+) -> None:
+    picture = reliability_picture(a_calibration([0.5], ["success"], low), settings)
+    line = picture.figure.data[0]
+    assert (list(line.x), list(line.y)) == ([low, 1.0], [0, 1])
+    assert list(picture.table["q says"]) == pytest.approx([(0.5 - low) / (1 - low)])
+
+
+def test_the_title_says_how_far_success_is_from_what_q_says() -> None:
+    # q = 0 says half; 10 of 10 succeed: off by 0.5 and beyond the interval. q = -0.9 says 5 %; 0 of 10: off by 0.05.
+    picture = reliability_picture(
+        a_calibration([0.0] * 10 + [-0.9] * 10, ["success"] * 10 + ["failure"] * 10), SYMMETRIC
+    )
+    assert "28% off what q says" in picture.title
+    assert "in 1 of 2 bins (20 uses)" in picture.title
+
+
+def test_what_made_q_is_not_passed_off_as_a_forecast(lived: Agent) -> None:
+    seen = in_sample(uses(lived.bank, "r"), lived.bank.utilities("r"), -1.0, 1.0)
+    assert reliability_picture(seen, SYMMETRIC).title.startswith("Q now, over the uses that made it")
+    ahead = prequential(uses(lived.bank, "r"), -1.0, 1.0)
+    assert reliability_picture(ahead, SYMMETRIC).title.startswith("Q before each use")
+
+
+def test_without_rated_uses_the_reliability_plot_says_so() -> None:
+    picture = reliability_picture(a_calibration([], []), SYMMETRIC)
+    assert picture.title.startswith("No rated use") and picture.table.empty
+
+
+def test_the_histogram_counts_every_pair_and_marks_both_gates(lived: Agent) -> None:
+    suggestion = suggest_delta(lived.bank.view("r"))
+    picture = similarity_picture(suggestion, 0.2)
+    (bars,) = picture.figure.data
+    assert sum(bars.y) == suggestion.pairs == picture.table["pairs"].sum()
+    assert bars.marker.color == SIMILARITY
+    assert [shape.x0 for shape in picture.figure.layout.shapes] == [suggestion.delta, 0.2]
+    assert [note.text for note in picture.figure.layout.annotations] == [
+        f"suggested: δ = {suggestion.delta:.3f}",
+        "now: δ = 0.200",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("delta", "passed"), [(-1.0, "100%"), (0.0, "100%"), (0.25, "80%"), (0.5, "60%"), (0.75, "30%"), (1.0, "0%")]
+)
+def test_the_share_that_passes_the_gate_is_read_off_the_bars(delta: float, passed: str) -> None:
+    suggestion = GateSuggestion(0.8, 0.5, 0.2, 5, 10, True, np.array([4, 6]), np.array([0.0, 0.5, 1.0]))
+    title = similarity_picture(suggestion, delta).title
+    assert title.endswith(f"about {passed}")
+    assert "the nearest 20% of pairs among 5 intents, a sample, pass" in title
+
+
+def test_the_curve_of_uses_is_the_lorenz_curve(lived: Agent) -> None:
+    view, table = lived.bank.view("r"), uses(lived.bank, "r")
+    found = starvation(view, table, threshold=0.95, delta=0.2)
+    picture = use_picture(found)
+    equal, curve = picture.figure.data
+    assert (list(equal.x), equal.line.color) == ([0, 1], CUT)
+    counts = sorted(int(((table["memory_id"] == i) & table["selected"]).sum()) for i in view.ids)
+    assert list(curve.y) == pytest.approx(list(np.cumsum([0, *counts]) / sum(counts)))
+    assert list(curve.x) == pytest.approx(list(np.linspace(0, 1, len(counts) + 1)))
+    assert f"{counts.count(0)} of {len(counts)} were never used" in picture.title
+
+
+@pytest.mark.parametrize(
+    ("counts", "top", "gini"),
+    [([2] * 5, "20%", "0.00"), ([0, 0, 0, 0, 7], "100%", "0.80"), ([1, 1, 1, 1, 4], "50%", "0.30")],
+)
+def test_the_title_says_what_the_most_used_fifth_had(counts: list[int], top: str, gini: str) -> None:
+    title = use_picture(a_starvation(counts)).title
+    assert f"had {top} of all uses (Gini {gini})" in title
+
+
+def test_without_uses_the_curve_says_so() -> None:
+    picture = use_picture(a_starvation([0, 0]))
+    assert picture.title == "No memory has been given to the model yet"
+    assert len(picture.figure.data[1].x) == 0
+
+
+def all_pictures(agent: Agent) -> list[Picture]:
+    view, table = agent.bank.view("r"), uses(agent.bank, "r")
+    return [
+        reliability_picture(prequential(table, -1.0, 1.0), SYMMETRIC),
+        similarity_picture(suggest_delta(view), 0.2),
+        use_picture(starvation(view, table, threshold=0.95, delta=0.2)),
+    ]
+
+
+def test_every_picture_has_words_and_a_table_for_those_who_cannot_see_it(lived: Agent) -> None:
+    for picture in all_pictures(lived):
+        assert picture.title in picture.alt and picture.alt.endswith(".")
+        assert len(picture.table) > 0
+
+
+def test_no_figure_brings_a_background_of_its_own(lived: Agent) -> None:
+    for picture in all_pictures(lived):
+        layout: dict[str, Any] = json.loads(picture.figure.to_json())["layout"]
+        assert (layout["paper_bgcolor"], layout["plot_bgcolor"]) == ("rgba(0,0,0,0)", "rgba(0,0,0,0)")
