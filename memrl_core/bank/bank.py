@@ -119,6 +119,12 @@ class MemoryBank:
                 self._store.compact()
         self._store.close()
 
+    def discard(self) -> None:
+        """Delete every table of the bank for good."""
+        with self._lock:
+            self._store.drop()
+            self._ledger.changed = False
+
     def checkpoint(self) -> None:
         """Refresh the table `q_values`, for readers that know nothing of the ledger."""
         with self._lock:
@@ -486,24 +492,24 @@ class MemoryBank:
                 raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
             if row.id not in self._traces:
                 found = self._store.find("steps", "id", row.id).to_pylist()
-                try:
-                    self._keep_trace(codec.trace_of(found[0]))
-                except (ValueError, IndexError, KeyError) as error:
-                    raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
+                self._keep_trace(_readable(found[0] if found else {}, run, step))
             return self._traces[row.id]
 
-    def traces(self, run: str) -> list[StepTrace]:
-        """The whole records of all finished steps of a run, in order, read in one go."""
-        return [codec.trace_of(row) for row in self.step_table(run).to_pylist()]
+    def traces(self, run: str, steps: tuple[int, int] | None = None) -> list[StepTrace]:
+        """The whole records of the finished steps of a run, or of the first to the last of `steps`, read in one go."""
+        rows = self.step_table(run, steps=steps).to_pylist()
+        return [_readable(row, run, row["step"]) for row in rows]
 
-    def step_table(self, run: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of `steps` of a run in the order of their steps, one a step (see `codec.schemas`)."""
+    def step_table(
+        self, run: str, columns: Sequence[str] | None = None, steps: tuple[int, int] | None = None
+    ) -> pa.Table:
+        """The rows of `steps` of a run, or of a part of it, in the order of their steps (see `codec.schemas`)."""
         with self._lock:
             self.run(run)
             self.flush()
             ids = {row.id: row.step for row in self._known.steps_of(run).values()}
             wanted = None if columns is None else list(dict.fromkeys(["id", *columns]))
-            found = self._store.find("steps", "run", run, wanted)
+            found = self._store.find("steps", "run", run, wanted, steps)
         first: dict[str, int] = {}
         for position, step_id in enumerate(found["id"].to_pylist()):
             if step_id in ids:
@@ -546,6 +552,14 @@ class MemoryBank:
         self._traces[trace.id] = trace
         while len(self._traces) > TRACES_KEPT:
             self._traces.popitem(last=False)
+
+
+def _readable(row: Mapping[str, Any], run: str, step: int) -> StepTrace:
+    """The record in a row of `steps`. Raises `BankDamaged` when it cannot be read."""
+    try:
+        return codec.trace_of(row)
+    except (ValueError, KeyError) as error:
+        raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
 
 
 def _by_seq(event: LedgerEvent) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.mirror import UNIT_TOLERANCE
 from memrl_core.bank.store import Store, is_local
 from memrl_core.errors import BankError, MemRLError
+from memrl_core.records import EventKind
 
 SPACE_NEEDED = 200_000_000
 RESTORE = "Restore a copy of the bank. Every table that is named as readable can still be read with LanceDB."
@@ -47,7 +48,7 @@ def check(uri: str) -> list[Finding]:
         else:
             findings.append(Finding(f"table {name}", True, f"{tables[name].num_rows} rows can be read."))
     if tables.keys() >= {"memories", "ledger", "steps"}:
-        findings += [look(tables) for look in (_unique, _vectors, _traces, _references)]
+        findings += [look(tables) for look in (_unique, _vectors, _queries, _traces, _references, _born, _parents)]
         findings += _state(uri, tables)
     if is_local(uri):
         findings.append(_space(Path(uri)))
@@ -71,14 +72,27 @@ def _vectors(tables: dict[str, Any]) -> Finding:
     if memories.num_rows == 0:
         return Finding("embeddings", True, "There are none yet.")
     dimension = memories.schema.field("embedding").type.list_size
-    matrix = codec.matrix_of(memories["embedding"], dimension)
-    lengths = np.linalg.norm(matrix.astype(np.float64), axis=1)
-    bad = np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_TOLERANCE))
-    if len(bad):
-        ids = [memories["id"][int(row)].as_py() for row in bad[:5]]
-        sentence = f"{len(bad)} embeddings are not finite vectors of length 1: {', '.join(ids)}."
+    bad = _not_unit(memories, dimension)
+    if bad:
+        sentence = f"{len(bad)} embeddings are not finite vectors of length 1: {', '.join(bad[:5])}."
         return Finding("embeddings", False, sentence, RESTORE)
     return Finding("embeddings", True, f"All are unit vectors of {dimension} numbers.")
+
+
+def _queries(tables: dict[str, Any]) -> Finding:
+    dimension = tables["memories"].schema.field("embedding").type.list_size
+    steps = tables["steps"].filter(tables["steps"]["embedding"].is_valid())
+    bad = _not_unit(steps, dimension) if steps.num_rows else []
+    if bad:
+        sentence = f"The intents of {len(bad)} steps are not finite vectors of length 1: {', '.join(bad[:5])}."
+        return Finding("intents", False, sentence, RESTORE)
+    return Finding("intents", True, f"{steps.num_rows} steps hold the unit vector of their intent.")
+
+
+def _not_unit(table: Any, dimension: int) -> list[str]:
+    """The ids of the rows whose embedding is not a finite vector of length 1."""
+    lengths = np.linalg.norm(codec.matrix_of(table["embedding"], dimension).astype(np.float64), axis=1)
+    return [table["id"][int(row)].as_py() for row in np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_TOLERANCE))]
 
 
 def _traces(tables: dict[str, Any]) -> Finding:
@@ -112,6 +126,27 @@ def _references(tables: dict[str, Any]) -> Finding:
     return Finding("references", True, "Every memory that the ledger names is there.")
 
 
+def _born(tables: dict[str, Any]) -> Finding:
+    ledger = tables["ledger"].select(["kind", "memory_ids"]).to_pylist()
+    kinds = {EventKind.MEMORY_WRITTEN.value, EventKind.MEMORY_IMPORTED.value}
+    born = {memory_id for row in ledger if row["kind"] in kinds for memory_id in row["memory_ids"]}
+    orphans = [i for i in tables["memories"]["id"].to_pylist() if i not in born]
+    if orphans:
+        said = f"{len(orphans)} memories belong to no run and are never recalled: {', '.join(orphans[:5])}."
+        return Finding("orphans", True, said)
+    return Finding("orphans", True, "Every memory belongs to a run.")
+
+
+def _parents(tables: dict[str, Any]) -> Finding:
+    ids = set(tables["memories"]["id"].to_pylist())
+    named = {parent for parents in tables["memories"]["parents"].to_pylist() for parent in parents or ()}
+    missing = sorted(named - ids)
+    if missing:
+        said = f"{len(missing)} parents of memories are not in this bank: {', '.join(missing[:5])}."
+        return Finding("parents", True, said)
+    return Finding("parents", True, "Every parent of a memory is there.")
+
+
 def _state(uri: str, tables: dict[str, Any]) -> list[Finding]:
     try:
         bank = MemoryBank.open(uri)
@@ -124,11 +159,17 @@ def _state(uri: str, tables: dict[str, Any]) -> list[Finding]:
         (row["run"], row["memory_id"]): (row["q"], row["visits"])
         for row in (tables["q_values"].to_pylist() if "q_values" in tables else ())
     }
-    fresh = "agrees with" if stored == now else "is older than"
-    return [
-        Finding("steps", True, said),
-        Finding("utilities", True, f"q of {len(now)} memories follows from the ledger; the snapshot {fresh} it."),
-    ]
+    return [Finding("steps", True, said), _snapshot(now, stored)]
+
+
+def _snapshot(now: dict[Any, Any], stored: dict[Any, Any]) -> Finding:
+    counted = f"q of {len(now)} memories follows from the ledger; "
+    stale = sorted({memory_id for run, memory_id in now.keys() | stored.keys()
+                    if now.get((run, memory_id)) != stored.get((run, memory_id))})  # fmt: skip
+    if not stale:
+        return Finding("utilities", True, f"{counted}the snapshot q_values agrees with it.")
+    told = f"the snapshot q_values differs for {len(stale)}: {', '.join(stale[:5])}. Closing the bank renews it."
+    return Finding("utilities", True, counted + told)
 
 
 def _space(path: Path) -> Finding:

@@ -119,15 +119,28 @@ class Store:
 
         return self._read(name, rows)
 
-    def find(self, name: str, column: str, value: str, columns: Iterable[str] | None = None) -> pa.Table:
-        """The rows whose `column` is `value`; all of their columns, or those that are named."""
+    def find(
+        self,
+        name: str,
+        column: str,
+        value: str,
+        columns: Iterable[str] | None = None,
+        steps: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """The rows whose `column` is `value`, of the first to the last of `steps`; all columns, or those named."""
         quoted = value.replace("'", "''")
+        within = "" if steps is None else f" AND step BETWEEN {steps[0]} AND {steps[1]}"
 
         def rows(table: Any) -> pa.Table:
-            query = table.search().where(f"{column} = '{quoted}'")
+            query = table.search().where(f"{column} = '{quoted}'{within}")
             return (query if columns is None else query.select(list(columns))).to_arrow()
 
         return self._read(name, rows)
+
+    def drop(self) -> None:
+        """Delete every table."""
+        with _sentences(self.uri, "its tables"):
+            self._database.drop_all_tables()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

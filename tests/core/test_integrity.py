@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_step, a_vector
 
 
 @pytest.fixture
@@ -73,3 +75,34 @@ def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     made.close()
     assert problems(bank.with_name("open")) == {}
     assert any("1 steps began" in finding.sentence for finding in check(str(bank.with_name("open"))))
+
+
+def said(path: Path, name: str) -> str:
+    return next(finding.sentence for finding in check(str(path)) if finding.name == name)
+
+
+def test_memories_of_no_run_and_parents_that_are_not_there_are_named(bank: Path) -> None:
+    with MemoryBank.open(str(bank)) as opened:
+        stray = replace(opened.memory("r-0001"), id="stray", parents=("gone",))
+        opened.adopt({"stray": (stray, a_vector(77))}, [], [])
+    assert "stray" in said(bank, "orphans")
+    assert "gone" in said(bank, "parents")
+    assert problems(bank) == {}
+
+
+def test_a_snapshot_that_differs_names_the_memory(bank: Path) -> None:
+    with MemoryBank.open(str(bank)) as opened:
+        rows = opened._store.read("q_values").to_pylist()
+        opened._store.overwrite(
+            "q_values", [{**row, "q": 99.0} if row["memory_id"] == "r-0002" else row for row in rows]
+        )
+    assert "differs for 1: r-0002" in said(bank, "utilities")
+
+
+def test_a_step_whose_intent_is_no_unit_vector_is_named(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "odd") as made:
+        trace, vectors = a_step(1)
+        assert trace.embed is not None
+        odd = replace(trace, embed=replace(trace.embed, embedding=tuple(3 * x for x in trace.embed.embedding)))
+        made.commit_step(odd, vectors)
+    assert trace.id in problems(tmp_path / "odd")["intents"]

@@ -1,0 +1,126 @@
+"""What was read of a file into a bank, new or there already: all of it, or none."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.store import is_local
+from memrl_core.errors import BankMissing, InputError
+from memrl_core.exchange.contents import Account, Contents, Places
+from memrl_core.exchange.meeting import Meeting
+from memrl_core.exchange.renaming import renamed_event, renamed_memory, renamed_trace
+
+UNCHANGED = "All of it was there already: nothing was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What an import did. `runs` are the runs, by their names in the bank at `uri`, to which anything came.
+
+    `memories`, `steps` and `events` say how many were new. `renamed_memories` and `renamed_runs` map the name in the
+    file to the one in the bank, where the bank had something else of that name.
+    """
+
+    account: Account
+    uri: str
+    runs: tuple[str, ...] = ()
+    memories: int = 0
+    steps: int = 0
+    events: int = 0
+    renamed_memories: Mapping[str, str] = field(default_factory=dict)
+    renamed_runs: Mapping[str, str] = field(default_factory=dict)
+
+
+def bring_in(contents: Contents, uri: str) -> Arrival:
+    """Take `contents` into the bank at `uri`, which is made when nothing is there.
+
+    Importing the same again changes nothing. A bank that is there must hold vectors of the same embedder; what it has
+    under the same name with other content stays, and the newcomer is renamed everywhere it is mentioned. No embedder
+    has to be installed. Raises `InputError` for contents that do not fit, and what opening and writing a bank raises.
+    """
+    if not is_local(uri):
+        return _into_address(contents, uri)
+    path = Path(uri)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        with MemoryBank.open(uri) as bank:
+            return _into(bank, contents, uri)
+    return _into_new_folder(contents, path.absolute(), uri)
+
+
+def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        with MemoryBank.create(str(draft), contents.embedder, contents.dimension) as bank:
+            arrival = _into(bank, contents, uri)
+        if path.is_dir():
+            path.rmdir()
+        draft.rename(path)
+    except OSError as error:
+        raise InputError(
+            f"The bank could not be put at {path} ({error.strerror}). Nothing was imported; choose another place."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return arrival
+
+
+def _into_address(contents: Contents, uri: str) -> Arrival:
+    try:
+        with MemoryBank.open(uri) as bank:
+            return _into(bank, contents, uri)
+    except BankMissing:
+        pass
+    bank = MemoryBank.create(uri, contents.embedder, contents.dimension)
+    try:
+        with bank:
+            return _into(bank, contents, uri)
+    except BaseException:
+        bank.discard()
+        raise
+
+
+def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
+    here = bank.embedder
+    if (here.name, here.dimension) != (contents.embedder, contents.dimension):
+        raise InputError(
+            f"The file holds {contents.dimension}-number vectors made by {contents.embedder[:80]}; the bank at {uri} "
+            f"holds {here.dimension}-number vectors made by {here.name}. Nothing was imported; import it as a new bank."
+        )
+    with bank.alone():
+        bank.refresh()
+        meeting = Meeting(contents, bank)
+        names = meeting.names()
+        arriving = {names.memories.get(i, i): (renamed_memory(m, names), v) for i, (m, v) in contents.memories.items()}
+        memories = {i: placed for i, placed in arriving.items() if i not in meeting.memories}
+        events = [e for e in (renamed_event(e, names) for e in contents.events) if e.id not in meeting.events]
+        traces = [t for t in (renamed_trace(t, names) for t in contents.traces) if t.id not in meeting.steps]
+        account = contents.account
+        if memories or events or traces:
+            bank.adopt(memories, events, traces)
+            bank.checkpoint()
+        else:
+            account = replace(account, read=(*account.read, UNCHANGED))
+        # Two maps have no common directions: a bank that has its own map places the newcomers in it.
+        if contents.places is not None and not meeting.memories and bank.layouts.newest() is None:
+            _lay_out(bank, contents.places)
+    return Arrival(
+        account,
+        uri,
+        tuple(dict.fromkeys([*(event.run for event in events), *(trace.run for trace in traces)])),
+        len(memories),
+        len(traces),
+        len(events),
+        names.memories,
+        names.runs,
+    )
+
+
+def _lay_out(bank: MemoryBank, places: Places) -> None:
+    fitted = {memory_id: places.coordinates[memory_id] for memory_id in places.fitted}
+    layout = bank.layouts.save(places.method, fitted)
+    bank.layouts.add(layout, {i: place for i, place in places.coordinates.items() if i not in fitted})

@@ -1,0 +1,284 @@
+"""Import of what the official MemRL code left on disk: checkpoints, and the files of its runs.
+
+A checkpoint becomes one run whose first events say each memory's q and visits; steps found beside it follow in the same
+run. Source: MemTensor/MemRL (MIT), its state of February 2026. Everything in these files is untrusted text; pickles and
+configurations are never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memrl_core.bank import codec
+from memrl_core.errors import InputError, SettingsError
+from memrl_core.exchange.contents import Account, Contents, Skipped
+from memrl_core.exchange.official_files import Checkpoint, checkpoint_in, text_of
+from memrl_core.exchange.official_llb import is_trace, steps_of
+from memrl_core.exchange.official_memories import Taken, moment, taken_from
+from memrl_core.exchange.official_runs import bcb_steps, hle_call_steps, hle_result_steps, phases_in
+from memrl_core.exchange.official_steps import Choice, ToldStep, trace_of
+from memrl_core.exchange.official_store import Stores, stores_of
+from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
+from memrl_core.settings import MemRLSettings
+
+SOURCE = "official MemRL code"
+UNKNOWN = "unknown"
+DIMENSION = 3072
+"""The size of every vector of the official code; taken where there are steps and no vectors."""
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
+ALIKE = 20
+"""Of one reason, this many places are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is to read at a path; `root` is the folder that nothing may lead out of."""
+
+    root: Path
+    checkpoint: Checkpoint | None
+    traces: tuple[Path, ...] = ()
+    phases: tuple[Path, ...] = ()
+    calls: tuple[Path, ...] = ()
+    tables: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> int:
+        return len(self.traces) + len(self.phases) + len(self.calls) + len(self.tables)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The steps of all run files in order, and what was left out on the way."""
+
+    told: list[ToldStep] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+
+def is_official(path: Path) -> bool:
+    """Whether the official code wrote what stands there: a checkpoint, a run with some, or one of its run files."""
+    try:
+        found = _found(path)
+    except (OSError, RuntimeError):
+        return False
+    return found.checkpoint is not None or found.files > 0
+
+
+def read_official(path: Path) -> Contents:
+    """A checkpoint and the run files beside it as one run; of a folder with several checkpoints, the newest.
+
+    `path` is the folder of a run, `snapshot/<n>` or `local_cache` in it, or one run file. Steps bring no reward into
+    the ledger: the imported q holds their rewards already (see `official_steps`), so `utilities` of the run are exactly
+    those of the checkpoint, whatever lies beside it. The same files give the same ids, so importing them again changes
+    nothing. Raises `InputError` when there is nothing of the kind, or a part is broken; nothing is imported then.
+    """
+    try:
+        found = _found(path)
+        if found.checkpoint is None and not found.files:
+            raise InputError(
+                f"{path.name} holds no checkpoint and no run file of the official MemRL code. Nothing was imported; "
+                "choose a folder with cube/textual_memory.json or local_cache."
+            )
+        stores, taken = Stores(), Taken(DIMENSION)
+        name = path.name if found.checkpoint is None else _name(path, found.checkpoint)
+        if found.checkpoint is not None:
+            stores = stores_of(found.checkpoint, found.root)
+            taken = taken_from(stores)
+        steps = _steps(found)
+        apart = _apart(found)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"{path.name} cannot be read ({why}). Nothing was imported; check the folder.") from error
+    if not taken.memories and not steps.told:
+        raise InputError(f"{path.name} holds nothing that can be used. Nothing was imported; take another copy.")
+    run = _run_id(name, taken, steps.told)
+    info = _run(run, stores, taken, steps.told)
+    memories = {i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()}
+    traces = tuple(
+        trace_of(told, number, run, UNKNOWN, _settings(told.choice), taken)
+        for number, told in enumerate(steps.told, start=1)
+    )
+    return Contents(
+        embedder=UNKNOWN,
+        dimension=taken.dimension,
+        memories=memories,
+        events=_events(info, taken),
+        traces=traces,
+        account=_account(found, taken, steps, apart, traces),
+    )
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+def _found(path: Path) -> _Found:
+    if path.is_file():
+        root = path.parent.resolve()
+        return _files(root, None, [root / path.name])
+    root = path.resolve()
+    if not root.is_dir():
+        return _Found(root, None)
+    checkpoint = checkpoint_in(root)
+    listed = sorted(child for place in (root, root / "local_cache", root / "hle") for child in place.glob("*.*"))
+    inside = root.parent if checkpoint is not None and checkpoint.folder == root.parent else root
+    return _files(inside, checkpoint, listed, phases_in(root))
+
+
+def _files(root: Path, checkpoint: Checkpoint | None, listed: list[Path], phases: list[Path] | None = None) -> _Found:
+    if phases is None:
+        phases = [root] if listed[0].name == "memory_retrieval.jsonl" else []
+    return _Found(
+        root,
+        checkpoint,
+        traces=tuple(p for p in listed if p.name != "llm_calls.jsonl" and is_trace(p)),
+        phases=tuple(phases),
+        calls=tuple(p for p in listed if p.name == "llm_calls.jsonl"),
+        tables=tuple(p for p in listed if p.suffix == ".csv" and re.match(r"hle_.+_results_", p.name)),
+    )
+
+
+def _steps(found: _Found) -> _Steps:
+    steps = _Steps()
+    readers = ((found.traces, steps_of), (found.phases, bcb_steps), (found.calls, hle_call_steps))
+    for places, reader in (*readers, (found.tables, hle_result_steps)):
+        for place in places:
+            before = len(steps.told)
+            steps.told += reader(place, found.root, steps.skipped)
+            name = place.relative_to(found.root).as_posix()
+            steps.read.append(f"{len(steps.told) - before:,} steps from {'this folder' if name == '.' else name}.")
+    return steps
+
+
+def _apart(found: _Found) -> list[Skipped]:
+    """What stands there and was deliberately not opened."""
+    if found.checkpoint is None:
+        return []
+    folder, skipped = found.checkpoint.folder, []
+    if (folder / "qdrant").exists():
+        skipped.append(
+            Skipped("qdrant", "it holds pickles, which can run code; its memories are in the JSON files too")
+        )
+    if (folder / "cube" / "config.json").exists():
+        skipped.append(Skipped("cube/config.json", "configurations may hold keys and are never read"))
+    for place in sorted(p for p in folder.rglob("*") if p.suffix in PICKLES and "qdrant" not in p.parts):
+        skipped.append(Skipped(place.relative_to(folder).as_posix(), "it is a pickle, which can run code"))
+    return skipped
+
+
+# --- what it becomes --------------------------------------------------------------------------------------------------
+
+
+def _name(path: Path, checkpoint: Checkpoint) -> str:
+    given = path.resolve()
+    return given.name if checkpoint.folder in (given, given.parent) else f"{given.name}-{checkpoint.name}"
+
+
+def _run_id(name: str, taken: Taken, told: list[ToldStep]) -> str:
+    """A name that the same contents always get, and others never."""
+    facts = hashlib.sha256()
+    for memory_id, utility in taken.utilities.items():
+        facts.update(f"{memory_id}\n{utility.q!r} {utility.visits}\n".encode())
+    for step in told:
+        facts.update(f"{step.place}\n{step.task.intent}\n".encode())
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40]
+    return f"official-{plain}-{facts.hexdigest()[:6]}" if plain else f"official-{facts.hexdigest()[:6]}"
+
+
+def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep]) -> RunInfo:
+    models = {item.metadata.get("model") for item in stores.cube.values()} | {step.model for step in told}
+    models = {model for model in models if isinstance(model, str) and model != UNKNOWN}
+    return RunInfo(
+        id=run,
+        environment=told[0].task.environment if told else "imported",
+        tasks="",
+        policy="memrl",
+        settings=_settings(None),
+        seed=0,
+        model=text_of(models.pop()) if len(models) == 1 else UNKNOWN,
+        simulated=False,
+        embedder=UNKNOWN,
+        base=None,
+        base_step=0,
+        created=moment(stores.meta.get("created_at")) or (told[0].started if told else ""),
+    )
+
+
+def _settings(choice: Choice | None) -> Mapping[str, Any]:
+    """This program's own settings, with k1 counting intents as the official code does, and what a step tells."""
+    told: dict[str, Any] = {"k1_counts": "intent"}
+    if choice is not None and choice.weight_similarity + choice.weight_q > 0:
+        weight = choice.weight_q / (choice.weight_similarity + choice.weight_q)
+        told |= {"k1": choice.k1, "k2": choice.k2, "delta": choice.delta, "weight": weight}
+    try:
+        return MemRLSettings.of(told).model_dump()
+    except SettingsError:
+        return MemRLSettings(k1_counts="intent").model_dump()
+
+
+def _events(info: RunInfo, taken: Taken) -> tuple[LedgerEvent, ...]:
+    """The start of the run, then what each memory came with, all known before the first step."""
+
+    def event(name: str, seq: int, kind: EventKind, **values: Any) -> LedgerEvent:
+        return LedgerEvent(
+            f"{info.id}:{name}", seq, info.id, 0, "", known_at=0, kind=kind, created=info.created, **values
+        )
+
+    start = event("start", 1, EventKind.RUN_STARTED, payload=codec.run_payload(info))
+    brought = (
+        event(
+            f"memory:{memory_id}",
+            seq,
+            EventKind.MEMORY_IMPORTED,
+            memory_ids=(memory_id,),
+            value=utility.q,
+            payload={"visits": utility.visits},
+        )
+        for seq, (memory_id, utility) in enumerate(taken.utilities.items(), start=2)
+    )
+    return (start, *brought)
+
+
+# --- what to say of it ------------------------------------------------------------------------------------------------
+
+
+def _account(
+    found: _Found, taken: Taken, steps: _Steps, apart: list[Skipped], traces: tuple[StepTrace, ...]
+) -> Account:
+    read = list(taken.read)
+    if found.checkpoint is not None and found.checkpoint.others:
+        older = ", ".join(found.checkpoint.others)
+        read.append(
+            f"The newest checkpoint, {found.checkpoint.name}, was read; the folder also holds {older}: name one of "
+            "them to read it."
+        )
+    lacks = ["which embedder made the vectors (without it no new intent can be recalled)"] if taken.memories else []
+    lacks.append("the settings of the run; this program's own stand in their place, with k1 counting intents")
+    lacks += taken.lacks
+    lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
+    return Account(
+        SOURCE,
+        read=(*read, *steps.read),
+        skipped=tuple(_few(taken.skipped + steps.skipped) + apart),
+        faults=tuple(taken.faults),
+        lacks=tuple(lacks),
+    )
+
+
+def _few(skipped: list[Skipped]) -> list[Skipped]:
+    """At most `ALIKE` of each reason, and how many more there are."""
+    counts = Counter(one.why for one in skipped)
+    met: Counter[str] = Counter()
+    kept = []
+    for one in skipped:
+        met[one.why] += 1
+        if met[one.why] <= ALIKE:
+            kept.append(one)
+        elif met[one.why] == ALIKE + 1:
+            kept.append(Skipped(f"{counts[one.why] - ALIKE:,} more", one.why))
+    return kept

@@ -1,0 +1,160 @@
+"""The run files of the official code's BigCodeBench and HLE runs.
+
+BigCodeBench, in `epoch<n>/{train,val}/`: `samples.jsonl` (task, prompt, raw answer, status) and
+`memory_retrieval.jsonl` (which memories were selected). HLE: `local_cache/llm_calls.jsonl` (every call of the model and
+of the judge) and `hle_<tag>_results_<time>.csv` (evaluations). Source: MemTensor/MemRL, `run/{bcb,hle}_runner.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memrl_core.errors import InputError
+from memrl_core.exchange.contents import Skipped
+from memrl_core.exchange.official_files import AGAIN, data_of, lines_of, numbered, text_of
+from memrl_core.exchange.official_memories import moment, task_of
+from memrl_core.exchange.official_steps import ToldStep, messages_of
+from memrl_core.records import Message, Reply, Task, Turn
+
+_LONGEST_CELL = 16 * 2**20
+_LONGEST_LIST = 10**5
+
+
+def phases_in(folder: Path) -> list[Path]:
+    """The folders of BigCodeBench phases in the order in which they ran."""
+    around = [folder, *numbered(folder, "epoch")]
+    places = [folder, *(place / phase for place in around for phase in ("train", "val"))]
+    return [place for place in places if (place / "memory_retrieval.jsonl").is_file()]
+
+
+def bcb_steps(phase: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+    """The tasks of one phase, as far as both files tell of them. Raises `InputError`."""
+    samples = {}
+    path = phase / "samples.jsonl"
+    if path.is_symlink() or path.exists():
+        for _, sample in lines_of(path, root, skipped):
+            if isinstance(sample, dict):
+                samples[_same(sample)] = sample
+    retrievals = phase / "memory_retrieval.jsonl"
+    name = retrievals.relative_to(root).as_posix()
+    for number, record in lines_of(retrievals, root, skipped):
+        place = f"{name}, line {number}"
+        sample = samples.get(_same(record)) if isinstance(record, dict) else None
+        prompt = text_of(sample.get("prompt")) if sample else ""
+        if sample is None or not prompt.strip():
+            skipped.append(Skipped(place, "samples.jsonl beside it has no prompt of this task"))
+            continue
+        epoch, kind = record.get("epoch"), text_of(record.get("phase"))
+        status, used = sample.get("status"), record.get("selected_ids")
+        yield ToldStep(
+            place=place,
+            epoch=epoch if isinstance(epoch, int) and 1 <= epoch < 2**31 else 1,
+            task=Task(task_of(record.get("task_id")) or place, prompt, "bigcodebench", kind),
+            success=status == "PASS" if isinstance(status, str) else None,
+            verdict=": ".join(text_of(part) for part in (status, sample.get("error")) if isinstance(part, str)),
+            used=tuple(dict.fromkeys(text_of(i) for i in used if isinstance(i, str))) if isinstance(used, list) else (),
+            model=text_of(sample.get("model")) or "unknown",
+            messages=(Message("user", prompt),),
+            turns=_answer(sample.get("raw_response")),
+            lacks=("the system prompt with the memories in it", "when it began"),
+        )
+
+
+def _same(record: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(record.get(name)) for name in ("task_id", "epoch", "phase"))
+
+
+def _answer(text: Any) -> tuple[Turn, ...]:
+    return (Turn(Reply(text_of(text)), "", 0.0, terminated=True, truncated=False),) if isinstance(text, str) else ()
+
+
+def hle_call_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+    """The questions of `llm_calls.jsonl`, each with its judgement. Raises `InputError`.
+
+    Many threads write the file, so a judgement belongs to the oldest answer to its question that has none yet.
+    """
+    name = path.relative_to(root).as_posix()
+    waiting: dict[str, deque[tuple[int, Mapping[str, Any]]]] = {}
+    met: dict[str, int] = {}
+    for number, call in lines_of(path, root, skipped):
+        meta = call.get("meta") if isinstance(call, dict) else None
+        if not isinstance(meta, dict):
+            skipped.append(Skipped(f"{name}, line {number}", "it is not a call that this program knows"))
+            continue
+        question = task_of(meta.get("question_id"))
+        if call.get("type") == "solution":
+            waiting.setdefault(question, deque()).append((number, call))
+        elif call.get("type") == "judge" and waiting.get(question):
+            line, solution = waiting[question].popleft()
+            met[question] = met.get(question, 0) + 1
+            yield _judged(
+                f"{name}, line {line}", question, met[question], solution, call, text_of(meta.get("question"))
+            )
+        else:
+            skipped.append(Skipped(f"{name}, line {number}", "it judges an answer that is not there"))
+    for number, _ in (call for calls in waiting.values() for call in calls):
+        skipped.append(Skipped(f"{name}, line {number}", "its answer was never judged"))
+
+
+def _judged(
+    place: str, question: str, epoch: int, solution: Mapping[str, Any], judge: Mapping[str, Any], intent: str
+) -> ToldStep:
+    parsed = judge.get("parsed")
+    correct = parsed.get("correct") if isinstance(parsed, dict) else None
+    return ToldStep(
+        place=place,
+        epoch=epoch,
+        task=Task(question or place, intent or "(no text)", "hle"),
+        started=moment(solution.get("ts")) or "",
+        success=correct == "yes" if isinstance(correct, str) else None,
+        verdict=text_of(parsed.get("reasoning")) if isinstance(parsed, dict) else "",
+        messages=tuple(messages_of(solution.get("messages"))),
+        turns=_answer(solution.get("response")),
+        lacks=(
+            "which memories were in its prompt",
+            "the epoch (counted here by how often the question came up)",
+            "pictures",
+        ),
+    )
+
+
+def hle_result_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+    """The questions of a table of results. Raises `InputError`."""
+    name = path.relative_to(root).as_posix()
+    csv.field_size_limit(_LONGEST_CELL)
+    try:
+        rows = csv.DictReader(io.StringIO(data_of(path, root).decode("utf-8-sig"), newline=""))
+        for number, row in enumerate(rows, start=1):
+            place, intent = f"{name}, row {number}", text_of(row.get("question"))
+            if not intent.strip():
+                skipped.append(Skipped(place, "it has no question"))
+                continue
+            yield ToldStep(
+                place=place,
+                epoch=1,
+                task=Task(task_of(row.get("id")) or place, intent, "hle", "valid"),
+                success={"True": True, "False": False}.get(row.get("correct") or ""),
+                used=_ids(row.get("retrieved_ids")),
+                messages=(Message("user", intent),),
+                turns=_answer(row.get("raw_output")),
+                lacks=("the system prompt with the memories in it", "the epoch", "when it began", "pictures"),
+            )
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name} cannot be read as a table. {AGAIN}") from error
+
+
+def _ids(cell: str | None) -> tuple[str, ...]:
+    """The ids in a cell that holds a Python list of texts."""
+    if not cell or len(cell) > _LONGEST_LIST:
+        return ()
+    try:
+        listed = ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return tuple(dict.fromkeys(text_of(i) for i in listed if isinstance(i, str))) if isinstance(listed, list) else ()

@@ -1,0 +1,109 @@
+"""Facts from elsewhere under the names that they get in a bank: every mention of a renamed thing follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from memrl_core.records import Decision, EventKind, LedgerEvent, Memory, RecallRecord, StepTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The new name of what is renamed, by its old one; what is not there keeps its name."""
+
+    memories: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, str] = field(default_factory=dict)
+
+
+def renamed_memory(memory: Memory, names: Names) -> Memory:
+    """A memory with its parents and run under their new names."""
+    return replace(
+        memory,
+        id=_new(names.memories, memory.id),
+        parents=_all(names.memories, memory.parents),
+        run=_new(names.runs, memory.run),
+    )
+
+
+def renamed_event(event: LedgerEvent, names: Names) -> LedgerEvent:
+    """An event with its run, attempt, memories, what it revokes and its payload under their new names."""
+    return replace(
+        event,
+        id=_new(names.events, event.id),
+        run=_new(names.runs, event.run),
+        step_id=_new(names.steps, event.step_id),
+        memory_ids=_all(names.memories, event.memory_ids),
+        revokes=_new(names.events, event.revokes),
+        payload=_payload(event, names),
+    )
+
+
+def _payload(event: LedgerEvent, names: Names) -> Mapping[str, Any]:
+    payload = event.payload
+    if event.kind is EventKind.RUN_STARTED:
+        base = payload.get("base")
+        return {**payload, "id": _new(names.runs, event.run), "base": base and _new(names.runs, base)}
+    if event.kind is EventKind.CREDIT_ASSIGNED:
+        return {**payload, "rewards": {_new(names.memories, i): r for i, r in payload["rewards"].items()}}
+    if event.kind is EventKind.NOTE_PINNED:
+        # What the person saw: the memories that were picked stand among other words and numbers.
+        return {key: _new(names.memories, seen) if isinstance(seen, str) else seen for key, seen in payload.items()}
+    return payload
+
+
+def renamed_trace(trace: StepTrace, names: Names) -> StepTrace:
+    """A step with its run and every memory that it mentions under their new names. Prompts stay as they were sent."""
+    known = names.memories
+    generate, reward, update, write = trace.generate, trace.reward, trace.update, trace.write
+    return replace(
+        trace,
+        id=_new(names.steps, trace.id),
+        run=_new(names.runs, trace.run),
+        recall=trace.recall and _recall(trace.recall, known),
+        decision=trace.decision and _decision(trace.decision, known),
+        generate=generate and replace(generate, spans=_each(known, generate.spans)),
+        reward=reward and replace(reward, credited=_all(known, reward.credited)),
+        update=update and replace(update, changes=_each(known, update.changes)),
+        write=write
+        and replace(
+            write,
+            operations=tuple(
+                replace(
+                    operation,
+                    parents=_all(known, operation.parents),
+                    duplicate_of=operation.duplicate_of and _new(known, operation.duplicate_of),
+                )
+                for operation in _each(known, write.operations)
+            ),
+        ),
+    )
+
+
+def _recall(recall: RecallRecord, known: Mapping[str, str]) -> RecallRecord:
+    return replace(recall, pool=_each(known, recall.pool), left_out=_each(known, recall.left_out))
+
+
+def _decision(decision: Decision, known: Mapping[str, str]) -> Decision:
+    return replace(
+        decision,
+        candidates=_each(known, decision.candidates),
+        selected=_all(known, decision.selected),
+        greedy=_all(known, decision.greedy),
+    )
+
+
+def _new(names: Mapping[str, str], name: str) -> str:
+    return names.get(name, name)
+
+
+def _all(names: Mapping[str, str], mentioned: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names.get(name, name) for name in mentioned)
+
+
+def _each(names: Mapping[str, str], records: Iterable[Any]) -> tuple[Any, ...]:
+    """Records about a memory each, under its new name."""
+    return tuple(replace(record, memory_id=_new(names, record.memory_id)) for record in records)

@@ -1,0 +1,64 @@
+"""Files that appear whole or not at all, and what to say when the disk refuses them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from memrl_core.errors import BankFull, BankReadOnly, InputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@contextmanager
+def drafted(target: Path, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """A new file beside `target` that takes its name at the end, or vanishes when anything fails.
+
+    Raises `InputError` when `target` exists and is not to be overwritten, `BankFull`, `BankReadOnly`.
+    """
+    if target.is_dir():
+        raise InputError(f"{target} is a folder. Nothing was written; name a file in it.")
+    if target.exists() and not overwrite:
+        raise InputError(f"{target} exists already. Nothing was written; choose another name.")
+    if not target.parent.is_dir():
+        raise InputError(f"There is no folder {target.parent}. Nothing was written; make it first.")
+    draft = target.parent / f".{secrets.token_hex(6)}.draft"
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except OSError as error:
+        raise _sentence(error, target) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _sentence(error: OSError, target: Path) -> Exception:
+    text = str(error).lower()
+    if error.errno in _FULL or any(f"errno {number}]" in text for number in _FULL):
+        return BankFull(f"The disk is full: {target} could not be written. Free some space and try again.")
+    if error.errno in _CLOSED:
+        return BankReadOnly(f"{target.parent} cannot be written to. Nothing was written; choose another folder.")
+    return InputError(f"{target} could not be written ({str(error)[:200]}). Nothing was kept of it; try another place.")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """An existing file to read. Raises `InputError` when it cannot be opened or read."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}. Nothing was imported; check the name.") from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"{path.name} cannot be read ({why}). Nothing was imported; check the file.") from error

@@ -1,0 +1,65 @@
+"""CSV for people: whatever the text, no cell is a formula, and nothing else about it changes."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from memrl_core.exchange.spreadsheet import csv_bytes, csv_of
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+nasty = st.text(alphabet=st.sampled_from("=+-@\t\r\n ,;\"'a1|\u00a0\u2003"), max_size=12) | st.text(max_size=12)
+
+
+def cells(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+@given(st.lists(st.tuples(nasty, nasty), max_size=6))
+@example([("=1+1", "  =1+1"), ("\t=1", "\r=1"), ('"=1', "a\r\n=1"), ("@SUM(A1)", "-2+3")])
+def test_no_text_read_back_begins_as_a_formula(rows: list[tuple[str, str]]) -> None:
+    found = cells(csv_of([{"a": one, "b": two} for one, two in rows], ["a", "b"]))
+    assert len(found) == len(rows) + 1
+    for given_row, read in zip(rows, found[1:], strict=True):
+        for text, cell in zip(given_row, read, strict=True):
+            assert not cell.startswith(FORMULA)
+            assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+            assert cell in (text, f"'{text}")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers())
+def test_numbers_stay_numbers(real: float, whole: int) -> None:
+    text = csv_of([{"real": real, "whole": whole}], ["real", "whole"])
+    assert '"' not in text.splitlines()[1]
+    assert [float(cells(text)[1][0]), int(cells(text)[1][1])] == [real, whole]
+
+
+@pytest.mark.parametrize("text", ["plain", "1-2", "a=b", "", "'quoted", 'say "hi"', "two\nlines", "ä, 中; 🙂", "5"])
+def test_harmless_text_is_left_as_it_is(text: str) -> None:
+    assert cells(csv_of([{"a": text}], ["a"]))[1:] == [[text]]
+
+
+def test_headings_are_neutralised_too() -> None:
+    assert cells(csv_of([], ["=a", "b"])) == [["'=a", "b"]]
+
+
+def test_what_a_row_lacks_is_empty_and_what_nobody_asked_for_is_left_out() -> None:
+    assert cells(csv_of([{"a": None, "c": "x"}], ["a", "b"])) == [["a", "b"], ["", ""]]
+
+
+def test_a_text_hidden_in_a_list_is_text() -> None:
+    class Sly:
+        def __str__(self) -> str:
+            return "=1+1"
+
+    assert cells(csv_of([{"a": Sly()}], ["a"]))[1] == ["'=1+1"]
+
+
+def test_the_bytes_begin_with_the_mark_that_spreadsheets_know() -> None:
+    data = csv_bytes([{"a": "ä"}], ["a"])
+    assert data.startswith(b"\xef\xbb\xbf")
+    assert cells(data.decode("utf-8-sig")) == [["a"], ["ä"]]
