@@ -17,9 +17,10 @@ from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import exchange
-from memrl_core.commands.console import BankOption, RunOption, console, progress
-from memrl_core.errors import BankMissing, InputError, MemRLError, SettingsError
+from memrl_core.commands import exchange, measure
+from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
+from memrl_core.commands.interrupt import CtrlC
+from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.records import StepTrace
 from memrl_core.settings import MemRLSettings
@@ -100,7 +101,7 @@ def run(
     chosen = MemRLSettings.of(_pairs(settings or []))
     sets = workspace.TASK_SETS.get(env, ())
     task_set = task_set or (sets[0] if sets else "")
-    with _opened(bank, embedder, preferences) as memory:
+    with open_or_create(bank, embedder) as memory:
         info = workspace.start_run(
             memory,
             environment=env,
@@ -116,7 +117,7 @@ def run(
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
         console.print(terminal.run_header(info, total))
-        stop = _CtrlC()
+        stop = CtrlC()
         done: list[StepTrace] = []
         with memory.batch(batch), progress() as bars, stop:
             bar = bars.add_task("steps", total=total)
@@ -171,37 +172,9 @@ app.command("merge")(exchange.merge_banks)
 app.command("report")(exchange.report_step)
 app.command("send")(exchange.send_traces)
 app.command("diff")(exchange.diff_checkpoints)
-
-
-class _CtrlC:
-    """Within it the first Ctrl-C is noted instead of raised; the second ends the program."""
-
-    def __init__(self) -> None:
-        self.pressed = False
-
-    def asked(self) -> bool:
-        return self.pressed
-
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGINT, self._note)
-
-    def __exit__(self, *failure: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.pressed:
-            raise KeyboardInterrupt
-        self.pressed = True
-
-
-def _opened(uri: str, embedder_name: str, preferences: workspace.Preferences) -> MemoryBank:
-    """The bank at `uri` with its own embedder; a new one with the named embedder when nothing is there."""
-    try:
-        memory = MemoryBank.open(uri)
-    except BankMissing:
-        embedder = workspace.make_embedder(embedder_name, preferences)
-        return MemoryBank.create(uri, embedder.name, embedder.dimension)
-    return memory
+app.command("bench")(measure.bench)
+app.command("modular-memory")(measure.modular_memory)
+app.command("cross-model")(measure.cross_model)
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:

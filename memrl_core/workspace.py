@@ -28,6 +28,7 @@ from memrl_core.models.base import LanguageModel
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.models.simulated_reader import NAME, SimulatedReader
 from memrl_core.policies import make_policy
 from memrl_core.records import RunInfo, StepTrace, Task
 from memrl_core.rerun import Rerunner
@@ -117,9 +118,11 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
 
 
 def make_model(name: str, preferences: Preferences) -> LanguageModel:
-    """The embedded simulated model, or the Ollama model `name`."""
+    """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), or an Ollama model."""
     if name == SIMULATED:
         return SimulatedModel()
+    if found := NAME.fullmatch(name):
+        return SimulatedReader(int(found[1]))
     return OllamaModel(name, address=preferences.ollama_address, timeout=preferences.timeout)
 
 
@@ -165,7 +168,7 @@ def start_run(
         settings=chosen,
         seed=seed,
         model=model,
-        simulated=model == SIMULATED,
+        simulated=model == SIMULATED or NAME.fullmatch(model) is not None,
         embedder=bank.embedder.name,
         base=base,
         base_step=bank.next_step(base) - 1 if base else 0,

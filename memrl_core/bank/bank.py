@@ -60,6 +60,7 @@ class MemoryBank:
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
         self._store = store
         self._lock = threading.RLock()
+        self._is_alone = False
         self._known = Knowledge(self.embedder.dimension)
         self._appends = Appends(store)
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
@@ -173,8 +174,8 @@ class MemoryBank:
         """The settings in force now, or at `step`."""
         with self._lock:
             settings = self.run(run).settings
-            for event in sorted(self._known.states[run].events, key=lambda e: (e.step, e.seq)):
-                if event.kind is EventKind.SETTINGS_CHANGED and (step is None or event.step <= step):
+            for event in sorted(self._known.states[run].settings, key=lambda e: (e.step, e.seq)):
+                if step is None or event.step <= step:
                     settings = event.payload["settings"]
             return settings
 
@@ -216,7 +217,7 @@ class MemoryBank:
         failure the same call can be repeated: nothing is doubled.
         """
         with self._lock:
-            if not self._appends.steps_held:
+            if not self._appends.steps_held and not self._is_alone:
                 self.refresh()
             taken = self._known.steps_of(trace.run).get(trace.step)
             if taken is not None:
@@ -392,6 +393,12 @@ class MemoryBank:
         return self._ledger.last_saved
 
     @property
+    def clock(self) -> int:
+        """The highest `seq` of the ledger: the next event has one more."""
+        with self._lock:
+            return self._known.seq
+
+    @property
     def facts(self) -> int:
         """How many facts this handle has taken in: grows with every append, whoever made it."""
         return self._known.facts
@@ -428,6 +435,17 @@ class MemoryBank:
         with self._lock:
             return dict(self._fold(run, as_of).utilities)
 
+    def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
+        """q and visits now of those of `memory_ids` that the run knows; does not look at the others."""
+        with self._lock:
+            known = self._known.live(run).utilities
+            return {memory_id: known[memory_id] for memory_id in memory_ids if memory_id in known}
+
+    def memory_count(self, run: str) -> int:
+        """How many memories the run knows now."""
+        with self._lock:
+            return len(self._known.live(run).utilities)
+
     def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:
         """How the memory's q came about, from its writing on."""
         with self._lock:
@@ -436,8 +454,8 @@ class MemoryBank:
     def active_rewards(self, run: str, step: int, step_id: str) -> list[LedgerEvent]:
         """The rewards that count for an attempt at a step, finished or not."""
         with self._lock:
-            events = self._known.states[run].events if run in self._known.states else []
-            return active_rewards(sorted((e for e in events if e.step_id == step_id and e.step == step), key=_by_seq))
+            events = self._known.states[run].at_step.get(step, ()) if run in self._known.states else ()
+            return active_rewards(sorted((e for e in events if e.step_id == step_id), key=_by_seq))
 
     def effective_reward(self, run: str, step: int) -> float | None:
         """The reward that moves q for a finished step now."""
@@ -533,10 +551,16 @@ class MemoryBank:
     def alone(self) -> Iterator[None]:
         """Within it, no other process of this machine that asks for the same writes to a bank on its disks.
 
-        Several processes can then number their steps without meeting; other addresses have no such lock.
+        Begins with what the others appended, so several processes can number their steps without meeting. Other
+        addresses have no such lock.
         """
         with self._lock, self._store.locked():
-            yield
+            self.refresh()
+            self._is_alone, before = True, self._is_alone
+            try:
+                yield
+            finally:
+                self._is_alone = before
 
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""

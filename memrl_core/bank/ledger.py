@@ -200,7 +200,7 @@ class Credits:
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
         with self._lock:
-            events = [e for e in self._known.states[self._known.run(run).id].events if e.step == step]
+            events = self._known.states[self._known.run(run).id].at_step.get(step, [])
             if not assigned_credit(events):
                 return None
             revoked = {e.revokes for e in events}

@@ -119,6 +119,7 @@ class RunState:
 
     events: list[LedgerEvent] = field(default_factory=list)
     at_step: dict[int, list[LedgerEvent]] = field(default_factory=dict)
+    settings: list[LedgerEvent] = field(default_factory=list)
     fold: Fold | None = None
     folded_to: int = 0
     begun: int = 0
@@ -128,6 +129,8 @@ class RunState:
         self.events.append(event)
         self.at_step.setdefault(event.step, []).append(event)
         self.begun = max(self.begun, event.known_at)
+        if event.kind is EventKind.SETTINGS_CHANGED:
+            self.settings.append(event)
         moves_q = event.kind not in (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED)
         if event.kind is EventKind.RUN_STARTED or (moves_q and event.step <= self.folded_to):
             self.fold = None

@@ -92,7 +92,6 @@ def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
             f"holds {here.dimension}-number vectors made by {here.name}. Nothing was imported; import it as a new bank."
         )
     with bank.alone():
-        bank.refresh()
         meeting = Meeting(contents, bank)
         names = meeting.names()
         arriving = {names.memories.get(i, i): (renamed_memory(m, names), v) for i, (m, v) in contents.memories.items()}

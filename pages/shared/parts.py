@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import streamlit as st
@@ -17,7 +17,7 @@ from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
 from memrl_core.prompting import conversation_so_far
-from memrl_core.records import GenerateRecord, Message, Phase, UtilityPoint
+from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint
 from pages.shared import place as places
 from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
 from pages.shared.picture import show
@@ -124,6 +124,10 @@ def _task(view: View) -> None:
     if trace.embed:
         facts.append(f"embedded by {trace.embed.embedder} into {trace.embed.dimension} numbers")
     st.caption(literal(" · ".join(facts)))
+    if trace.lacks:
+        with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks)})", key="lacks"):
+            for sentence in trace.lacks:
+                st.text(sentence)
 
 
 def _recall(view: View) -> None:
@@ -134,6 +138,9 @@ def _recall(view: View) -> None:
         st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
         return
     show(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
+    if trace.origin == "recorder":
+        st.caption("What another agent recalled, as it was told. See above what it did not tell.")
+        return
     gate = ">" if found.strict else "≥"
     unit = "intents" if found.k1_counts == "intent" else "memories"
     st.caption(
@@ -150,6 +157,9 @@ def _rerank(view: View) -> None:
     if not ranked:
         st.info("The pool is empty: there is nothing to rank, and the model gets no memory.")
         return
+    if not any(candidate.terms for candidate in ranked):
+        _chosen_without_scores(view, ranked)
+        return
     for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
         st.warning(literal(sentence), icon=":material/info:")
     slope, scores = st.columns([2, 3])
@@ -162,11 +172,21 @@ def _rerank(view: View) -> None:
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
     st.caption(f"Normaliser **{decision.normaliser}** — {literal(normaliser_line(decision))}")
     if view.moment.next_phase is None:
-        st.page_link(
-            "pages/decision.py",
-            label="Ask about this decision: what would change it, who earned the reward …",
-            icon=":material/contact_support:",
-        )
+        _ask_link()
+
+
+def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:
+    chosen = ", ".join(memory_label(c.memory_id, view.run.id) for c in ranked if c.selected) or "none"
+    st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. It did not tell by which scores.")
+    _ask_link()
+
+
+def _ask_link() -> None:
+    st.page_link(
+        "pages/decision.py",
+        label="Ask about this decision: what would change it, who earned the reward …",
+        icon=":material/contact_support:",
+    )
 
 
 def _answer(view: View) -> None:

@@ -1,0 +1,1 @@
+"""How long the work behind the screens takes on this machine, one module a benchmark."""

@@ -1,0 +1,94 @@
+"""Benchmarks and experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from memrl_core import workspace
+from memrl_core.benchmarks.suite import BENCHMARKS, run_benchmarks, this_machine
+from memrl_core.benchmarks.table import benchmark_table
+from memrl_core.commands.console import console, open_or_create, progress
+from memrl_core.commands.interrupt import CtrlC
+from memrl_core.experiments.cross_model import run_cross_model
+from memrl_core.experiments.modular_memory import run_modular_memory
+from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables
+
+StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
+Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
+Tasks = Annotated[int, typer.Option(help="How many tasks of each set; 0 takes all.", min=0)]
+Epochs = Annotated[int, typer.Option(help="How many times through the tasks to learn from.", min=1)]
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(BENCHMARKS)}; all when left out.")] = None,
+    memories: Annotated[int, typer.Option(help="Memories of the synthetic bank.", min=1)] = 10_000,
+    steps: Annotated[int, typer.Option(help="Steps of the synthetic run.", min=1)] = 10_000,
+    repeat: Annotated[int, typer.Option(help="Repetitions.", min=1)] = 5,
+) -> None:
+    """Measure what has to be fast, on a synthetic bank in a temporary folder."""
+    with console.status("Building a synthetic bank …") as status:
+        found = run_benchmarks(
+            names or (), memories, steps, repeat, lambda name: status.update(f"Measuring {escape(name)} …")
+        )
+    console.print(benchmark_table(found, this_machine()))
+
+
+def modular_memory(
+    bank: StudyBank,
+    first: Annotated[str, typer.Option(help="Set A, such as household-train:heat,cool.")] = "household-train:heat,cool",
+    second: Annotated[str, typer.Option(help="Set B.")] = "household-train:clean,examine",
+    first_use: Annotated[
+        str, typer.Option(help="What A is used on; empty: on A itself.")
+    ] = "household-heldout:heat,cool",
+    second_use: Annotated[
+        str, typer.Option(help="What B is used on; empty: on B itself.")
+    ] = "household-heldout:clean,examine",
+    tasks: Tasks = 0,
+    seeds: Seeds = 5,
+    epochs: Epochs = 3,
+    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
+) -> None:
+    """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
+    with open_or_create(bank) as memory, progress() as bars, CtrlC() as stop:
+        bar = bars.add_task("episodes", total=None)
+        found = run_modular_memory(
+            memory, first, second, first_use=first_use, second_use=second_use, tasks=tasks, seeds=range(seeds),
+            epochs=epochs, model=model, on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
+            cancelled=stop.asked,
+        )  # fmt: skip
+    _print(modular_memory_tables(found), found.stopped, bank)
+
+
+def cross_model(
+    bank: StudyBank,
+    model: Annotated[
+        list[str],
+        typer.Option("--model", help="simulated, simulated-50, … or the name of an Ollama model; repeatable."),
+    ],
+    learn_on: Annotated[str, typer.Option(help="The set to learn from.")] = "household-train",
+    use_on: Annotated[str, typer.Option(help="The set to use them on; empty: the same.")] = "household-heldout",
+    tasks: Tasks = 0,
+    seeds: Seeds = 5,
+    epochs: Epochs = 3,
+) -> None:
+    """Let every model use, frozen, the memory that every other one has learned."""
+    with open_or_create(bank) as memory, progress() as bars, CtrlC() as stop:
+        bar = bars.add_task("episodes", total=None)
+        found = run_cross_model(
+            memory, model, learn_on, use_on, tasks=tasks, seeds=range(seeds), epochs=epochs,
+            on_progress=lambda done, total: bars.update(bar, completed=done, total=total), cancelled=stop.asked,
+        )  # fmt: skip
+    _print(cross_model_tables(found), found.stopped, bank)
+
+
+def _print(tables: list[Table], stopped: bool, bank: str) -> None:
+    for table in tables:
+        console.print(table)
+    if stopped:
+        console.print("Cancelled: only the seeds that were finished are counted.")
+        raise typer.Exit(130)
+    console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")

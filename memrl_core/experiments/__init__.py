@@ -1,0 +1,1 @@
+"""Many runs for one question, stored as ordinary runs of a bank."""

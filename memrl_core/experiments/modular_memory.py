@@ -1,0 +1,117 @@
+"""Modular memory: are two memories that were learned apart worth as much when they are merged?
+
+Source: arXiv 2601.03192 v2, table 6, where the merged memories of two benchmarks were used on each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.exchange.merging import merge_runs
+from memrl_core.experiments.measures import Arm, Difference, difference
+from memrl_core.experiments.study import Progress, Stopped, Study, arm, checked_seeds
+from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.models.base import Cancelled
+from memrl_core.records import Task
+from memrl_core.settings import MemRLSettings
+
+NO_MEMORY = "no memory"
+FIRST, SECOND, MERGED, TOGETHER = "A alone", "B alone", "A and B merged", "A and B learned together"
+MEMORIES = (NO_MEMORY, FIRST, SECOND, MERGED, TOGETHER)
+_PARTS = {NO_MEMORY: "none", FIRST: "a", SECOND: "b", MERGED: "merged", TOGETHER: "together"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModularMemory:
+    """Five memories, each used frozen on the sets A and B.
+
+    `learned` and `used` map A and B to the names of the sets of tasks. `arms` has one for each memory and set;
+    `differences` compare the merged memory with every other. `learning` are the runs in which the memories came about.
+    `stopped` is True when a person ended it: only seeds that were over by then count.
+    """
+
+    model: str
+    learned: Mapping[str, str]
+    used: Mapping[str, str]
+    epochs: int
+    arms: tuple[Arm, ...]
+    differences: tuple[Difference, ...]
+    learning: tuple[str, ...]
+    stopped: bool
+
+
+def run_modular_memory(
+    bank: MemoryBank,
+    first: str,
+    second: str,
+    *,
+    first_use: str = "",
+    second_use: str = "",
+    tasks: int = 0,
+    seeds: Sequence[int] = range(5),
+    epochs: int = 3,
+    model: str = workspace.SIMULATED,
+    settings: MemRLSettings | None = None,
+    preferences: workspace.Preferences | None = None,
+    on_progress: Progress | None = None,
+    cancelled: Cancelled | None = None,
+) -> ModularMemory:
+    """Learn on the sets `first` and `second` apart and together, merge, and use each memory frozen on both.
+
+    Sets are named as in `named_tasks`, of which the first `tasks` count (0: all). The memories are used on `first_use`
+    and `second_use`; left empty, on the tasks that they were learned on. Every run is kept in `bank`. Raises
+    `InputError` for sets and seeds that cannot be used, before anything is stored, and what a run raises.
+    """
+    chosen = checked_seeds(seeds, epochs)
+    learned, used = {"A": first, "B": second}, {"A": first_use or first, "B": second_use or second}
+    lessons = {side: named_tasks(name, tasks) for side, name in learned.items()}
+    trials = {side: named_tasks(name, tasks) for side, name in used.items()}
+    study = Study(bank, "modular", [model], settings, preferences, on_progress, cancelled)
+    a_seed = 2 * epochs * sum(map(len, lessons.values())) + len(MEMORIES) * sum(map(len, trials.values()))
+    study.total = len(chosen) * a_seed
+    uses: dict[tuple[str, str], list[tuple[str, Sequence[bool]]]] = defaultdict(list)
+    learning: list[str] = []
+    stopped = False
+    for seed in chosen:
+        try:
+            memories = _learned(study, lessons, epochs, seed, model)
+            found = {
+                (memory, side): study.use(f"s{seed}-{_PARTS[memory]}-on-{side.lower()}", trial, seed, model, base)
+                for memory, base in memories.items()
+                for side, trial in trials.items()
+            }
+        except Stopped:
+            stopped = True
+            break
+        learning += [run for run in memories.values() if run is not None]
+        for key, use in found.items():
+            uses[key].append(use)
+    arms = {(m, side): arm(m, side, uses[m, side], len(trials[side])) for side in trials for m in MEMORIES}
+    differences = [
+        difference(arms[MERGED, side], arms[other, side])
+        for side in trials
+        for other in MEMORIES
+        if other != MERGED and arms[MERGED, side].n
+    ]
+    return ModularMemory(
+        model, learned, used, epochs, tuple(arms.values()), tuple(differences), tuple(learning), stopped
+    )
+
+
+def _learned(
+    study: Study, lessons: Mapping[str, Sequence[Task]], epochs: int, seed: int, model: str
+) -> dict[str, str | None]:
+    """The run that knows each memory, None for no memory. All met the same tasks equally often."""
+    both = [*lessons["A"], *lessons["B"]]
+    mixed = [both[position] for position in np.random.default_rng(seed).permutation(len(both))]
+    first = study.learn(f"s{seed}-a", lessons["A"], epochs, seed, model)
+    second = study.learn(f"s{seed}-b", lessons["B"], epochs, seed, model)
+    merged = merge_runs(study.bank, first, second, f"{study.name}-s{seed}-merged").run
+    together = study.learn(f"s{seed}-together", mixed, epochs, seed, model)
+    return {NO_MEMORY: None, FIRST: first, SECOND: second, MERGED: merged, TOGETHER: together}

@@ -1,0 +1,129 @@
+"""The runs of an experiment: memories are learned in ordinary runs, then used frozen in others that start from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from memrl_core import workspace
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.environments import make_environment
+from memrl_core.environments.base import Environment
+from memrl_core.errors import InputError
+from memrl_core.experiments.measures import Arm
+from memrl_core.models.base import Cancelled
+from memrl_core.records import Phase, StepTrace, Task
+from memrl_core.settings import MemRLSettings
+
+STEPS_A_WRITE = 20
+USE_SEED = 1_000_000
+"""Added to the seed of a use: under its own seed again, each task would meet the very luck that it was learned with."""
+
+Progress = Callable[[int, int], None]
+
+
+class Stopped(Exception):
+    """The person stopped the experiment; what was stored stays."""
+
+
+class Study:
+    """What all runs of one experiment share; counts their steps.
+
+    `name` is what the names of its runs begin with. `done` of `total` steps are over; `on_progress` hears both after
+    each.
+    """
+
+    def __init__(
+        self,
+        bank: MemoryBank,
+        kind: str,
+        models: Sequence[str],
+        settings: MemRLSettings | None,
+        preferences: workspace.Preferences | None,
+        on_progress: Progress | None,
+        cancelled: Cancelled | None,
+    ) -> None:
+        self.bank = bank
+        self.name = bank.new_run_id(kind)
+        self.done = self.total = 0
+        self._settings = settings or MemRLSettings()
+        self._preferences = preferences or workspace.load_preferences()
+        self._models = {model: workspace.make_model(model, self._preferences) for model in models}
+        self._on_progress = on_progress
+        self._cancelled = cancelled or (lambda: False)
+
+    def learn(self, part: str, tasks: Sequence[Task], epochs: int, seed: int, model: str) -> str:
+        """Go through `tasks` `epochs` times with an empty memory; the run's name. Raises `Stopped`."""
+        agent, worlds = self._agent(part, tasks, seed, model, None), _worlds(tasks)
+        with self.bank.batch(STEPS_A_WRITE):
+            for epoch in range(1, epochs + 1):
+                for task in tasks:
+                    agent.environment = worlds[task.environment]
+                    self._advance(agent, task, epoch, until=None)
+        return agent.run_id
+
+    def use(self, part: str, tasks: Sequence[Task], seed: int, model: str, base: str | None) -> tuple[str, list[bool]]:
+        """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
+        updated or written. The run's name, and which tasks ended well. Raises `Stopped`.
+        """
+        agent, worlds = self._agent(part, tasks, seed + USE_SEED, model, base), _worlds(tasks)
+        won = []
+        with self.bank.batch(STEPS_A_WRITE):
+            for task in tasks:
+                agent.environment = worlds[task.environment]
+                trace = self._advance(agent, task, 1, until=Phase.UPDATE)
+                assert trace.reward is not None
+                # A reward moves the memories that it credits; UPDATE and WRITE never run.
+                self.bank.commit_step(replace(trace, reward=replace(trace.reward, credited=())), {})
+                won.append(trace.reward.outcome == "success")
+        return agent.run_id, won
+
+    def _agent(self, part: str, tasks: Sequence[Task], seed: int, model: str, base: str | None) -> Agent:
+        info = workspace.start_run(
+            self.bank,
+            environment=tasks[0].environment,
+            tasks="",
+            settings=self._settings,
+            seed=seed,
+            model=model,
+            base=base,
+            run=f"{self.name}-{part}",
+        )
+        agent = workspace.live_run(self.bank, info.id, self._preferences).agent
+        agent.model = self._models[model]
+        return agent
+
+    def _advance(self, agent: Agent, task: Task, epoch: int, until: Phase | None) -> StepTrace:
+        episode = agent.begin(task, epoch)
+        while episode.phase is not until:
+            if self._cancelled():
+                raise Stopped
+            episode.advance(cancelled=self._cancelled)
+        if self._cancelled() and until is not None:
+            raise Stopped
+        self.done += 1
+        if self._on_progress is not None:
+            self._on_progress(self.done, self.total)
+        return episode.trace
+
+
+def _worlds(tasks: Sequence[Task]) -> Mapping[str, Environment]:
+    return {name: make_environment(name) for name in {task.environment for task in tasks}}
+
+
+def checked_seeds(seeds: Sequence[int], epochs: int) -> list[int]:
+    """`seeds` if they can be used. Raises `InputError` for none, doubles or negative ones, and for no epoch."""
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < USE_SEED for seed in seeds):
+        raise InputError(f"An experiment needs seeds from 0 to {USE_SEED - 1:,}, each once. Nothing was started.")
+    if epochs < 1:
+        raise InputError("A memory is learned in at least one epoch. Nothing was started.")
+    return list(seeds)
+
+
+def arm(memory: str, on: str, uses: Sequence[tuple[str, Sequence[bool]]], tasks: int) -> Arm:
+    """The uses of one memory, one a seed, as an arm over `tasks` tasks."""
+    success = np.array([won for _, won in uses], dtype=np.float64).reshape(len(uses), tasks)
+    return Arm(memory, on, tuple(run for run, _ in uses), success)

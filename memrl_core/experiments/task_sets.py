@@ -1,0 +1,28 @@
+"""Sets of tasks by name, whole or some of their families."""
+
+from __future__ import annotations
+
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.records import Task
+
+
+def named_tasks(name: str, count: int = 0) -> list[Task]:
+    """The first `count` tasks (0: all) of a set such as "household-train" or "household-train:heat,cool".
+
+    What stands behind the colon are families. Raises `InputError` for a set or family that does not exist, and for an
+    environment in which only a person gives rewards: nothing could be measured there.
+    """
+    set_name, _, listed = name.partition(":")
+    tasks = sample_tasks(set_name.strip())
+    families = [family.strip() for family in listed.split(",") if family.strip()]
+    there = list(dict.fromkeys(task.family for task in tasks))
+    for family in families:
+        if family not in there:
+            raise InputError(f"The set {set_name} has no family “{family[:80]}”. Known: {', '.join(there)}.")
+    for environment in {task.environment for task in tasks}:
+        if make_environment(environment).reward_source != "environment":
+            raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
+    chosen = [task for task in tasks if not families or task.family in families]
+    return chosen[: count or len(chosen)]

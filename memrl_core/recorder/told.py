@@ -1,0 +1,253 @@
+"""What an agent told of one step, and the trace it becomes. Nothing is filled in that was not told or measured here.
+
+Where a record has to hold a number that nobody told, the trace's `lacks` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memrl_core.bank import MemoryBank
+from memrl_core.policies import make_policy
+from memrl_core.policies.memrl import intent_key
+from memrl_core.recorder.incoming import Vector
+from memrl_core.records import (
+    Candidate,
+    Decision,
+    EmbedRecord,
+    GenerateRecord,
+    MemoryOperation,
+    MemorySpan,
+    Message,
+    Outcome,
+    Reason,
+    Recalled,
+    RecallRecord,
+    RewardRecord,
+    StepTrace,
+    Task,
+    Term,
+    Turn,
+    UpdateRecord,
+    Utility,
+    WriteRecord,
+)
+
+
+@dataclass(slots=True)
+class Told:
+    """One step as an agent reports it; None and empty stand for what it did not say.
+
+    `recalled` maps the pool to similarities; `values` is what the run believed of it then, `memories` of how many.
+    `failure` names the exception that ended the step.
+    """
+
+    id: str
+    intent: str
+    task: str
+    epoch: int
+    embedding: Vector | None
+    model: str
+    started: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    recalled: dict[str, float | None] | None = None
+    values: Mapping[str, Utility] = field(default_factory=dict)
+    memories: int = 0
+    k1: int | None = None
+    delta: float | None = None
+    selected: tuple[str, ...] | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    q: dict[str, float] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    turns: list[Turn] = field(default_factory=list)
+    reward: float | None = None
+    why: str = ""
+    experience: str | None = None
+    memory_id: str = ""
+    failure: str = ""
+
+
+def trace_of(told: Told, bank: MemoryBank, run: str) -> StepTrace:
+    """The step as the next one of the run. To be called where nobody else can append."""
+    number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
+    policy = make_policy(info.policy, settings)
+    lacks = _not_told(told)
+    reward = None if told.failure else told.reward
+    outcome = policy.outcome_of(reward)
+    credited = told.selected or ()
+    recall = _recall(told, bank, lacks)
+    decision = None if recall is None or told.selected is None else _decision(told, recall, lacks)
+    return StepTrace(
+        id=told.id,
+        run=run,
+        step=number,
+        epoch=told.epoch,
+        task=Task(told.task or f"{run}-{number}", told.intent, info.environment),
+        policy=info.policy,
+        settings=settings,
+        started=told.started,
+        seconds=told.seconds,
+        embed=_embed(told, bank),
+        recall=recall,
+        decision=decision,
+        generate=_generate(told, bank, credited, lacks),
+        reward=RewardRecord(
+            reward=reward,
+            source=None if reward is None else "environment",
+            outcome=outcome,
+            verdict="" if reward is None else told.why,
+            rater="",
+            reason="",
+            credited=credited,
+        ),
+        update=UpdateRecord(
+            () if reward is None else policy.update(credited, reward, bank.utilities_of(run, credited))
+        ),
+        write=_write(told, bank, run, settings, outcome, lacks),
+        origin="recorder",
+        lacks=tuple(lacks),
+    )
+
+
+def _not_told(told: Told) -> list[str]:
+    parts = {
+        "the embedding of its intent": told.embedding is not None,
+        "which memories it recalled": told.recalled is not None,
+        "which memories it selected": told.selected is not None,
+        "what it sent to the model": bool(told.messages),
+        "what the model answered": bool(told.turns),
+        "how well it went": told.reward is not None and not told.failure,
+        "what it wrote into its memory": told.experience is not None,
+    }
+    lacks = [what for what, was_told in parts.items() if not was_told]
+    return [*lacks, f"what would have come after {told.failure} ended it"] if told.failure else lacks
+
+
+def _embed(told: Told, bank: MemoryBank) -> EmbedRecord | None:
+    if told.embedding is None:
+        return None
+    return EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(told.embedding.tolist()))
+
+
+def _recall(told: Told, bank: MemoryBank, lacks: list[str]) -> RecallRecord | None:
+    """The pool, most similar first; None where a similarity was neither told nor can be measured."""
+    if told.recalled is None:
+        return None
+    similarities = {one: told_one for one, told_one in told.recalled.items() if told_one is not None}
+    if missing := [one for one in told.recalled if one not in similarities]:
+        if told.embedding is None:
+            lacks.append(f"how similar the memories are that it recalled ({', '.join(told.recalled)})")
+            return None
+        lacks.append(f"the similarities it saw of {', '.join(missing)}: those here are cosines that the bank measured")
+        similarities |= {one: float(bank.embedding(one) @ told.embedding) for one in missing}
+    if told.k1 is None or told.delta is None:
+        lacks.append("how large its pool may be and from which similarity on it recalls (k1, δ)")
+    ranked = sorted(told.recalled, key=lambda one: -similarities[one])
+    return RecallRecord(
+        k1=len(ranked) if told.k1 is None else told.k1,
+        k1_counts="record",
+        delta=-1.0 if told.delta is None else told.delta,
+        strict=False,
+        memories=told.memories,
+        pool=tuple(Recalled(one, similarities[one], rank, None) for rank, one in enumerate(ranked, start=1)),
+        left_out=(),
+    )
+
+
+def _decision(told: Told, recall: RecallRecord, lacks: list[str]) -> Decision:
+    """What was chosen from the pool. Without a score for each memory only the order of the prompt is a ranking."""
+    chosen = told.selected or ()
+    unscored = [seen.memory_id for seen in recall.pool if seen.memory_id not in told.scores]
+    if unscored:
+        lacks.append(f"the scores of {', '.join(unscored)}")
+        ranking: Sequence[str] = chosen
+    else:
+        ranking = sorted((seen.memory_id for seen in recall.pool), key=lambda one: -told.scores[one])
+    if believed := [seen.memory_id for seen in recall.pool if seen.memory_id not in told.q]:
+        lacks.append(f"the q it saw of {', '.join(believed)}: those here are the bank's")
+    lacks.append("how it ranks: λ, ε, the seed and the probability of this choice are not known, though 0 stands here")
+    ranks = {one: rank for rank, one in enumerate(ranking, start=1)}
+    candidates = [
+        Candidate(
+            memory_id=seen.memory_id,
+            similarity=seen.similarity,
+            q=told.q.get(seen.memory_id, told.values[seen.memory_id].q),
+            visits=told.values[seen.memory_id].visits,
+            terms=() if unscored else _one_term(told.scores[seen.memory_id]),
+            score=told.scores.get(seen.memory_id),
+            rank_recall=seen.rank_recall,
+            rank_select=ranks.get(seen.memory_id),
+            selected=seen.memory_id in chosen,
+            reason=Reason.TOP_K2 if seen.memory_id in chosen else Reason.BEYOND_K2,
+        )
+        for seen in recall.pool
+    ]
+    candidates.sort(key=lambda one: one.rank_select or len(candidates) + one.rank_recall)
+    return Decision(
+        k2=len(chosen),
+        weight=0.0,
+        normaliser="not told",
+        normaliser_lines=(),
+        candidates=tuple(candidates),
+        selected=chosen,
+        greedy=tuple(ranking[: len(chosen)]),
+        mode="greedy" if recall.pool else "fallback",
+        epsilon=0.0,
+        draw=None,
+        seed=0,
+        propensity=0.0,
+    )
+
+
+def _one_term(score: float) -> tuple[Term, ...]:
+    return (Term("score", score, score, 1.0, score),)
+
+
+def _generate(told: Told, bank: MemoryBank, selected: Sequence[str], lacks: list[str]) -> GenerateRecord | None:
+    if not told.messages and not told.turns:
+        return None
+    spans: list[MemorySpan] = []
+    for one in selected if told.messages else ():
+        span = _place(one, bank.memory(one).experience.strip(), told.messages, spans)
+        if span is None:
+            lacks.append(f"where the memory {one} stands in the prompt")
+        else:
+            spans.append(span)
+    spans.sort(key=lambda span: (span.message, span.start))
+    return GenerateRecord(told.model, False, told.options, told.messages, tuple(spans), tuple(told.turns))
+
+
+def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:
+    """Where a memory stands in the prompt word for word, in a place that no other memory has."""
+    for number, message in enumerate(messages):
+        start = message.content.find(words) if words else -1
+        while start >= 0:
+            end = start + len(words)
+            if not any(span.message == number and start < span.end and span.start < end for span in taken):
+                return MemorySpan(memory_id, number, start, end)
+            start = message.content.find(words, start + 1)
+    return None
+
+
+def _write(
+    told: Told, bank: MemoryBank, run: str, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]
+) -> WriteRecord | None:
+    if told.experience is None:
+        return None
+    taken = bool(told.memory_id) and told.memory_id in bank.memory_ids()
+    if taken:
+        lacks.append(f"a free name for the memory it wrote: {told.memory_id} is another's, so the bank chose one")
+    operation = MemoryOperation(
+        op="ADD",
+        memory_id=bank.next_memory_id(run) if taken or not told.memory_id else told.memory_id,
+        intent=told.intent,
+        experience=told.experience,
+        outcome=outcome,
+        intent_key=intent_key(told.intent),
+        q0=float(settings["q0_failure" if outcome == "failure" else "q0_success"]),
+        parents=told.selected or (),
+    )
+    return WriteRecord((operation,))

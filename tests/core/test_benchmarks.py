@@ -1,0 +1,121 @@
+"""Benchmarks measure the real thing; how fast it is belongs to no test."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from memrl_core.analysis.uses import uses
+from memrl_core.bank.integrity import check
+from memrl_core.benchmarks import whole_run
+from memrl_core.benchmarks.measuring import Measurement, repeated
+from memrl_core.benchmarks.suite import BENCHMARKS, Machine, run_benchmarks, this_machine
+from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
+from memrl_core.benchmarks.table import benchmark_table
+from memrl_core.errors import InputError
+
+MEMORIES, STEPS = 40, 30
+
+
+def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        assert len(bank.memories(RUN)) == MEMORIES
+        assert [row.step for row in bank.step_rows(RUN)] == list(range(1, STEPS + 1))
+        assert len(uses(bank, RUN)) == STEPS * SETTINGS.k1
+        bank.flush()
+        assert all(finding.ok for finding in check(bank.uri))
+
+
+def test_the_rewards_of_a_synthetic_bank_move_its_q() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        visits = sum(known.visits for known in bank.utilities(RUN).values())
+        assert visits == STEPS * SETTINGS.k2
+        assert bank.utilities(RUN) != bank.utilities(RUN, as_of=0)
+
+
+def test_the_same_seed_makes_the_same_bank_and_another_another() -> None:
+    with (
+        synthetic_bank(MEMORIES, 5) as one,
+        synthetic_bank(MEMORIES, 5) as two,
+        synthetic_bank(MEMORIES, 5, 1) as other,
+    ):
+        assert one.traces(RUN) == two.traces(RUN)
+        assert one.utilities(RUN) == two.utilities(RUN)
+        assert np.array_equal(one.view(RUN).embeddings, two.view(RUN).embeddings)
+        assert not np.array_equal(one.view(RUN).embeddings, other.view(RUN).embeddings)
+
+
+def test_a_synthetic_bank_vanishes() -> None:
+    with synthetic_bank(2) as bank:
+        folder = Path(bank.uri).parent
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_gives_a_value_for_each_repetition(name: str) -> None:
+    found = run_benchmarks([name], MEMORIES, STEPS, repeat=2)
+    assert found
+    assert {m.benchmark for m in found} == {name}
+    assert all(len(m.values) == 2 and np.isfinite(m.values).all() for m in found)
+    assert sum(bool(m.budget) for m in found) >= 1
+
+
+def test_the_whole_run_questions_are_asked_of_every_step() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        before, after = whole_run.calibrations(bank)
+        assert before == after == STEPS * SETTINGS.k2
+        assert sum(whole_run.roles(bank).values()) > 0
+
+
+def test_what_the_recorder_adds_is_a_part_of_the_reported_step() -> None:
+    found = {m.what: m.values for m in run_benchmarks(["recorder"], MEMORIES, 1, 2)}
+    added, whole = found["added to the commit of a step"], found["a reported step"]
+    assert len(added) == len(whole) == 2
+    assert all(0 < part < total for part, total in zip(added, whole, strict=True))
+
+
+def test_a_call_that_warms_up_is_not_counted() -> None:
+    calls: list[int] = []
+    assert len(repeated(lambda: calls.append(1), 3)) == 3
+    assert len(calls) == 4
+
+
+def test_each_benchmark_is_announced_before_it_begins() -> None:
+    heard: list[str] = []
+    run_benchmarks(["diagram"], 20, 1, 1, heard.append)
+    assert heard == ["diagram"]
+
+
+@pytest.mark.parametrize("wrong", [{"names": ["speed"]}, {"memories": 0}, {"steps": 0}, {"repeat": 0}])
+def test_what_cannot_be_measured_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        run_benchmarks(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_table_names_the_machine_the_median_the_spread_and_the_budget() -> None:
+    machine = Machine("2026-01-02 03:04 UTC", "Linux x86_64", 2, 23.5, "0.1.0", "3.12.1")
+    console = Console(width=160, file=StringIO(), record=True)
+    console.print(benchmark_table([Measurement("b", "this", "ten", "s", (0.5, 3.0, 1.25), "under 1 s")], machine))
+    text = " ".join(console.export_text().split())
+    for part in (
+        "2026-01-02",
+        "2 cores",
+        "23.5 GiB",
+        "memrl 0.1.0",
+        "Python 3.12.1",
+        "1.25 s",
+        "0.500 – 3.00",
+        "under 1",
+    ):
+        assert part in text
+
+
+def test_this_machine_says_how_large_it_is() -> None:
+    machine = this_machine()
+    assert machine.cores >= 1
+    assert machine.memory is None or machine.memory > 0.1

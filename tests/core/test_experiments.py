@@ -1,0 +1,329 @@
+"""Memories that are merged, and memories of other models: learned in ordinary runs, used frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import InputError
+from memrl_core.experiments.cross_model import CrossModel, run_cross_model
+from memrl_core.experiments.measures import Arm, difference
+from memrl_core.experiments.modular_memory import (
+    MEMORIES,
+    MERGED,
+    NO_MEMORY,
+    ModularMemory,
+    run_modular_memory,
+)
+from memrl_core.models.simulated_reader import SimulatedReader
+from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables
+from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.prompting import first_messages
+from memrl_core.records import Memory
+
+A, B = "household-train:place", "household-train:heat,cool"
+PREFERENCES = workspace.Preferences()
+
+
+def empty_bank(path: Path) -> MemoryBank:
+    embedder = HashingEmbedder()
+    return MemoryBank.create(str(path), embedder.name, embedder.dimension)
+
+
+@pytest.fixture(scope="module")
+def modular(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryBank, ModularMemory]]:
+    with empty_bank(tmp_path_factory.mktemp("modular") / "bank") as bank:
+        yield bank, run_modular_memory(bank, A, B, tasks=6, seeds=[3, 8], epochs=2, preferences=PREFERENCES)
+
+
+@pytest.fixture(scope="module")
+def cross(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryBank, CrossModel]]:
+    with empty_bank(tmp_path_factory.mktemp("cross") / "bank") as bank:
+        models = ["simulated", "simulated-0"]
+        yield bank, run_cross_model(bank, models, A, tasks=6, seeds=[1, 2], epochs=2, preferences=PREFERENCES)
+
+
+# --- frozen use -------------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_that_is_used_frozen_stays_bit_for_bit_as_it_was(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    uses = [run for arm in result.arms for run in arm.runs]
+    assert uses
+    for run in uses:
+        info = bank.run(run)
+        before = {} if info.base is None else bank.utilities(info.base, as_of=info.base_step)
+        assert bank.utilities(run) == before
+        assert not [memory for memory in bank.memories() if memory.run == run]
+
+
+def test_a_frozen_step_is_an_ordinary_step_without_update_and_write(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    arm = next(arm for arm in result.arms if arm.memory == MERGED and arm.on == "A")
+    traces = bank.traces(arm.runs[0])
+    assert [trace.step for trace in traces] == list(range(1, 7))
+    for trace in traces:
+        assert trace.decision and trace.generate and trace.reward
+        assert (trace.update, trace.write, trace.reward.credited) == (None, None, ())
+    assert any(trace.decision and trace.decision.selected for trace in traces)
+
+
+def test_a_person_who_rates_a_frozen_step_moves_nothing(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    run = next(arm for arm in result.arms if arm.memory == MERGED).runs[1]
+    trace, before = bank.trace(run, 1), bank.utilities(run)
+    assert trace.reward is not None
+    bank.give_reward(run, 1, trace.id, trace.reward.credited, 1.0, "ann")
+    assert bank.utilities(run) == before
+
+
+# --- modular memory ---------------------------------------------------------------------------------------------------
+
+
+def test_every_memory_is_used_on_both_sets_with_every_seed(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    assert [(arm.memory, arm.on) for arm in result.arms] == [(m, side) for side in "AB" for m in MEMORIES]
+    for arm in result.arms:
+        assert arm.success.shape == (2, 6)
+        stored = [[t.reward.outcome == "success" for t in bank.traces(run) if t.reward] for run in arm.runs]
+        assert np.array_equal(arm.success, np.array(stored, dtype=float))
+
+
+def test_all_memories_meet_the_same_tasks_with_the_same_luck(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    for side in "AB":
+        arms = [arm for arm in result.arms if arm.on == side]
+        for position in range(2):
+            runs = [arm.runs[position] for arm in arms]
+            assert len({bank.run(run).seed for run in runs}) == 1
+            assert len({tuple(t.task.id for t in bank.traces(run)) for run in runs}) == 1
+    learning = {bank.run(run).seed for run in result.learning}
+    assert learning.isdisjoint(bank.run(run).seed for arm in result.arms for run in arm.runs)
+
+
+def test_the_merged_memory_is_what_was_learned_apart(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    first, second, merged, together = result.learning[:4]
+    assert bank.utilities(merged) == {**bank.utilities(first), **bank.utilities(second)}
+    assert not bank.step_rows(merged)
+    assert len(bank.step_rows(together)) == len(bank.step_rows(first)) + len(bank.step_rows(second))
+    assert {t.task.family for t in bank.traces(first)} == {"place"}
+    assert {t.task.family for t in bank.traces(second)} <= {"heat", "cool"}
+
+
+def test_without_a_memory_nothing_is_given_to_the_model(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    for run in next(arm for arm in result.arms if arm.memory == NO_MEMORY).runs:
+        assert all(t.decision is not None and t.decision.mode == "fallback" for t in bank.traces(run))
+
+
+def test_the_merged_memory_is_compared_with_every_other(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    _, result = modular
+    arms = {(arm.memory, arm.on): arm for arm in result.arms}
+    assert len(result.differences) == 2 * (len(MEMORIES) - 1)
+    for found in result.differences:
+        means = arms[found.memory, found.on].mean, arms[found.other, found.on].mean
+        assert None not in means
+        assert found.mean == pytest.approx(means[0] - means[1])  # type: ignore[operator]
+        assert found.low <= found.high
+
+
+def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path: Path) -> None:
+    one_seed = 2 * 2 * 2 + 5 * 2 * 2
+    told: list[tuple[int, int]] = []
+    with empty_bank(tmp_path / "bank") as bank:
+        result = run_modular_memory(
+            bank,
+            A,
+            B,
+            tasks=2,
+            seeds=[0, 1],
+            epochs=1,
+            preferences=PREFERENCES,
+            on_progress=lambda done, total: told.append((done, total)),
+            cancelled=lambda: len(told) >= one_seed + 3,
+        )
+        assert result.stopped
+        assert {arm.n for arm in result.arms} == {1}
+        assert {arm.sd for arm in result.arms} == {None}
+        assert told[-1][0] < told[-1][1] == 2 * one_seed
+        assert sum(len(bank.step_rows(info.id)) for info in bank.runs()) == told[-1][0]
+
+
+def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_path: Path) -> None:
+    with empty_bank(tmp_path / "bank") as bank:
+        result = run_modular_memory(bank, A, B, tasks=1, seeds=[0], preferences=PREFERENCES, cancelled=lambda: True)
+    assert result.differences == ()
+    assert "n 0" in printed(modular_memory_tables(result))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"first": "household-train:fly"},
+        {"second": "nowhere"},
+        {"first": "conversation"},
+        {"seeds": []},
+        {"seeds": [1, 1]},
+        {"seeds": [-1]},
+        {"epochs": 0},
+        {"model": "simulated-101"},
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_stored(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with empty_bank(tmp_path / "bank") as bank:
+        asked: dict[str, object] = {"first": A, "second": B, "preferences": PREFERENCES, **wrong}
+        with pytest.raises(InputError):
+            run_modular_memory(bank, **asked)  # type: ignore[arg-type]
+        assert bank.runs() == []
+
+
+def test_a_set_is_the_families_behind_its_colon() -> None:
+    whole, some = named_tasks("household-train"), named_tasks("household-train:heat, cool")
+    assert some == [task for task in whole if task.family in ("heat", "cool")]
+    assert named_tasks("household-train:heat", 3) == [task for task in whole if task.family == "heat"][:3]
+
+
+# --- other models -----------------------------------------------------------------------------------------------------
+
+
+def test_every_model_uses_every_memory_and_none(cross: tuple[MemoryBank, CrossModel]) -> None:
+    bank, result = cross
+    names = ("simulated", "simulated-0")
+    assert [(arm.memory, arm.on) for arm in result.arms] == [(m, by) for m in (NO_MEMORY, *names) for by in names]
+    for arm in result.arms:
+        for run in arm.runs:
+            said_by = {(t.generate.model, t.generate.simulated) for t in bank.traces(run) if t.generate}
+            assert said_by == {(arm.on, True)}
+            assert bank.run(run).simulated
+
+
+def test_a_memory_is_learned_by_the_model_it_is_named_after(cross: tuple[MemoryBank, CrossModel]) -> None:
+    bank, result = cross
+    for arm in result.arms:
+        for run in arm.runs:
+            base = bank.run(run).base
+            if arm.memory == NO_MEMORY:
+                assert base is None
+            else:
+                assert base is not None
+                assert {t.generate.model for t in bank.traces(base) if t.generate} == {arm.memory}
+
+
+def test_to_a_model_that_reads_nothing_every_memory_is_worth_nothing(cross: tuple[MemoryBank, CrossModel]) -> None:
+    _, result = cross
+    unread = [arm.success for arm in result.arms if arm.on == "simulated-0"]
+    assert all(np.array_equal(success, unread[0]) for success in unread)
+    zero = [d for d in result.differences if d.on == "simulated-0"]
+    assert zero
+    assert all((d.mean, d.low, d.high) == (0, 0, 0) for d in zero)
+
+
+@pytest.mark.parametrize("models", [["simulated"], ["simulated", "simulated"], ["simulated", "simulated-101"]])
+def test_models_that_cannot_be_compared_are_refused(tmp_path: Path, models: list[str]) -> None:
+    with empty_bank(tmp_path / "bank") as bank:
+        with pytest.raises(InputError):
+            run_cross_model(bank, models, A, tasks=1, seeds=[0], preferences=PREFERENCES)
+        assert bank.runs() == []
+
+
+def test_a_reader_reads_the_memories_in_its_share_of_the_steps() -> None:
+    experience = "Task: heat the egg\nSteps that worked:\n> heat egg with stove"
+    memory = Memory("m", "heat the egg", experience, "success", "k", (), "r", 1, "t", "")
+    offered = "You can:\n- heat egg with stove\n- heat egg with microwave\n- put egg on shelf"
+    with_memory, _ = first_messages("", [memory], "heat the egg", offered)
+    without, _ = first_messages("", [], "heat the egg", offered)
+    plain = SimulatedModel()
+    for share in (0, 30, 100):
+        reader, read = SimulatedReader(share), 0
+        for seed in range(200):
+            answer = reader.chat(with_memory, ModelOptions(seed=seed)).text
+            as_read, as_unread = (plain.chat(m, ModelOptions(seed=seed)).text for m in (with_memory, without))
+            assert answer in (as_read, as_unread)
+            read += answer == as_read if as_read != as_unread else 0
+        different = sum(
+            plain.chat(with_memory, ModelOptions(seed=s)).text != plain.chat(without, ModelOptions(seed=s)).text
+            for s in range(200)
+        )
+        assert different > 50
+        assert read / different == pytest.approx(share / 100, abs=0.12)
+
+
+def test_a_model_has_the_name_that_it_was_asked_for_by() -> None:
+    names = ["simulated", "simulated-40", "qwen3:4b"]
+    assert [workspace.make_model(name, PREFERENCES).name for name in names] == names
+
+
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def an_arm(success: object, memory: str = "m") -> Arm:
+    return Arm(memory, "A", (), np.array(success, dtype=float))
+
+
+def test_mean_and_sd_are_over_seeds() -> None:
+    arm = an_arm([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
+    assert (arm.mean, arm.sd, arm.n) == (0.75, pytest.approx(0.25), 3)
+
+
+def test_a_difference_that_never_varies_has_an_interval_without_width() -> None:
+    found = difference(an_arm(np.ones((3, 5)), "one"), an_arm(np.zeros((3, 5)), "other"))
+    assert (found.mean, found.low, found.high) == (1, pytest.approx(1), pytest.approx(1))
+
+
+def test_the_interval_of_one_seed_is_that_of_a_mean_over_tasks() -> None:
+    rng = np.random.default_rng(4)
+    one, other = rng.random((1, 400)) < 0.7, rng.random((1, 400)) < 0.5
+    paired = one.astype(float) - other
+    found = difference(an_arm(one), an_arm(other))
+    half = 1.96 * paired.std(ddof=1) / 20
+    assert found.low == pytest.approx(paired.mean() - half, abs=0.012)
+    assert found.high == pytest.approx(paired.mean() + half, abs=0.012)
+
+
+def test_seeds_that_disagree_widen_the_interval() -> None:
+    agree = np.tile([0.0, 1.0], (4, 50))
+    disagree = np.repeat([[0.0], [1.0], [0.0], [1.0]], 100, axis=1)
+    zero = an_arm(np.zeros((4, 100)))
+    narrow, wide = difference(an_arm(agree), zero), difference(an_arm(disagree), zero)
+    assert narrow.mean == wide.mean == 0.5
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def printed(tables: object) -> str:
+    console = Console(width=200, file=StringIO(), record=True)
+    for table in tables:  # type: ignore[attr-defined]
+        console.print(table)
+    return str(console.export_text())
+
+
+def test_the_tables_say_what_was_compared_and_how_sure_it_is(
+    modular: tuple[MemoryBank, ModularMemory], cross: tuple[MemoryBank, CrossModel]
+) -> None:
+    text = printed(modular_memory_tables(modular[1]))
+    for part in (*MEMORIES, A, B, "simulated model", "n 2", "very tasks", "frozen", "95 % interval", "pp"):
+        assert part in text
+    text = printed(cross_model_tables(cross[1]))
+    for part in ("simulated-0", "used by", NO_MEMORY, "n 2", "95 % interval"):
+        assert part in text
+
+
+def test_every_run_of_an_experiment_begins_with_its_name(modular: tuple[MemoryBank, ModularMemory]) -> None:
+    bank, result = modular
+    runs = [info.id for info in bank.runs()]
+    assert len(runs) == 2 * (4 + 10)
+    assert len({run.split("-s")[0] for run in runs}) == 1
+    assert set(result.learning) < set(runs)

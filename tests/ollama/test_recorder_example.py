@@ -1,0 +1,81 @@
+"""docs/recorder_example.py: a plain Ollama loop, against the loopback server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from tests.ollama.server import OllamaServer
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "recorder_example.py"
+
+
+def run_example(server: OllamaServer, bank: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE), str(bank)],
+        env={**os.environ, "OLLAMA_HOST": server.address, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaServer, tmp_path: Path) -> None:
+    server.faults.answer = "It is Jupiter."
+    done = run_example(server, tmp_path / "bank")
+    assert done.returncode == 0, done.stderr
+    bank = MemoryBank.open(str(tmp_path / "bank"))
+    traces = bank.traces("ollama-loop")
+    assert [trace.step for trace in traces] == [1, 2, 3, 4]
+    chats = server.asked("/api/chat")
+    for trace, sent in zip(traces, chats, strict=True):
+        assert trace.origin == "recorder"
+        assert trace.generate is not None and trace.generate.model == sent["model"] == "llama3.2"
+        assert [{"role": m.role, "content": m.content} for m in trace.generate.messages] == sent["messages"]
+        (turn,) = trace.generate.turns
+        assert (turn.reply.text, turn.reply.prompt_tokens) == ("It is Jupiter.", 26)
+    assert [trace.reward.reward for trace in traces if trace.reward] == [1.0, -1.0, 1.0, -1.0]
+    assert [len(trace.decision.selected) for trace in traces if trace.decision] == [0, 1, 2, 2]
+
+    third = traces[2]
+    assert third.embed is not None and third.recall is not None and third.generate is not None
+    query = np.asarray(third.embed.embedding)
+    oracle = {m: float(bank.embedding(m) @ query) for m in bank.memory_ids()[:2]}
+    assert {m.memory_id: m.similarity for m in third.recall.pool} == pytest.approx(oracle, abs=1e-6)
+    assert third.recall.pool[0].similarity == pytest.approx(1.0, abs=1e-6)
+    for span in third.generate.spans:
+        text = third.generate.messages[span.message].content[span.start : span.end]
+        assert text == bank.memory(span.memory_id).experience
+    assert len(third.generate.spans) == 2
+
+
+def test_the_example_goes_on_where_it_stopped_and_the_bank_is_whole(server: OllamaServer, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = run_example(server, tmp_path / "bank")
+        assert done.returncode == 0, done.stderr
+    bank = MemoryBank.open(str(tmp_path / "bank"))
+    assert [row.step for row in bank.step_rows("ollama-loop")] == list(range(1, 9))
+    assert [finding.sentence for finding in check(bank.uri) if not finding.ok] == []
+
+
+def test_a_model_that_fails_leaves_a_step_without_reward(server: OllamaServer, tmp_path: Path) -> None:
+    server.faults.instead["/api/chat"] = 500
+    done = run_example(server, tmp_path / "bank")
+    assert done.returncode == 1 and "ResponseError" in done.stderr
+    (trace,) = MemoryBank.open(str(tmp_path / "bank")).traces("ollama-loop")
+    assert trace.generate is not None and trace.generate.messages and trace.generate.turns == ()
+    assert trace.reward is not None and trace.reward.reward is None
+    assert "what would have come after ResponseError ended it" in trace.lacks
+
+
+def test_the_example_stays_short() -> None:
+    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) < 60
