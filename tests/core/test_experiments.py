@@ -23,11 +23,11 @@ from memrl_core.experiments.modular_memory import (
     ModularMemory,
     run_modular_memory,
 )
-from memrl_core.models.simulated_reader import SimulatedReader
 from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.models.simulated_reader import SimulatedReader
 from memrl_core.prompting import first_messages
 from memrl_core.records import Memory
 
