@@ -1,0 +1,99 @@
+"""Bank, Import and export: what arrives, what is told of it, and what a wrong file leads to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.exchange.archive import write_bank
+from tests.core.official_writer import CheckpointWriter, Written
+from tests.pages.test_decision_page import plain
+from tests.pages.test_pages import a_bank, said
+
+Visit = Callable[..., AppTest]
+
+
+def exchange(visit: Visit, **link: str) -> AppTest:
+    app = visit("bank", **link)
+    app.segmented_control(key="bank_view").set_value("Import and export").run()
+    assert not app.exception
+    return app
+
+
+def import_path(app: AppTest, path: Path, target: str) -> AppTest:
+    app.text_input(key="import_path").set_value(str(path))
+    app.text_input(key="import_target").set_value(target).run()
+    return app.button(key="import").click().run()
+
+
+def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, visit: Visit) -> None:
+    memories = [Written(f"m{n}", f"task <b>{n}</b>", q=n / 10, visits=1) for n in range(5)]
+    folder = CheckpointWriter(memories).write(demo.parent.parent / "snapshot" / "5")
+    app = import_path(exchange(visit, bank="demo"), folder, "from-paper")
+    assert not app.exception and not app.error
+    assert "5 memories, 0 steps and 6 events are new" in plain(app)
+    assert "Skipped" in plain(app) and "What it does not tell" in plain(app)
+    with MemoryBank.open(str(workspace.banks_folder() / "from-paper")) as bank:
+        (run,) = bank.runs()
+        assert bank.utilities(run.id)["m3"].q == pytest.approx(0.3)
+    for page in ("step", "decision", "compare", "bank"):
+        assert not visit(page, bank="from-paper").exception
+    assert "brought in from elsewhere" in said(visit("step", bank="from-paper"))
+
+
+def test_importing_the_same_again_changes_nothing(demo: Path, visit: Visit) -> None:
+    target = demo.parent.parent / "demo.zip"
+    with MemoryBank.open(str(demo)) as bank:
+        write_bank(bank, target)
+        events = len(bank.events())
+    app = import_path(exchange(visit, bank="demo"), target, "demo")
+    assert "0 memories, 0 steps and 0 events are new" in plain(app)
+    with MemoryBank.open(str(demo)) as bank:
+        assert len(bank.events()) == events
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", json.dumps({"a": 1}).encode(), b"\x80\x04pickle"])
+def test_a_foreign_file_gets_a_sentence_and_makes_no_bank(demo: Path, visit: Visit, content: bytes) -> None:
+    path = demo.parent.parent / "odd.zip"
+    path.write_bytes(content)
+    app = import_path(exchange(visit, bank="demo"), path, "odd")
+    assert not app.exception
+    assert any("Nothing was imported" in error.value for error in app.error)
+    assert not (workspace.banks_folder() / "odd").exists()
+
+
+def test_a_bank_of_another_embedder_is_not_mixed_in(demo: Path, visit: Visit) -> None:
+    folder = CheckpointWriter([Written("m", "task", q=0.1, visits=1)]).write(demo.parent.parent / "5")
+    app = import_path(exchange(visit, bank="demo"), folder, "demo")
+    assert any("16-number vectors" in error.value.replace("\\", "") for error in app.error)
+
+
+def test_two_banks_are_merged_into_a_third(demo: Path, visit: Visit) -> None:
+    name = a_bank("mine")
+    app = exchange(visit, bank="demo")
+    app.selectbox(key="merge_first").set_value("demo")
+    app.selectbox(key="merge_second").set_value(name)
+    app.text_input(key="merge_name").set_value("both").run()
+    app.button(key="merge").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "both")) as bank:
+        assert {"household", "r"} <= {info.id for info in bank.runs()}
+
+
+def test_two_checkpoints_are_compared(demo: Path, visit: Visit) -> None:
+    base = demo.parent.parent
+    earlier = CheckpointWriter([Written("m", "task", q=0.0, visits=1)]).write(base / "1")
+    later = CheckpointWriter([Written("m", "task", q=0.3, visits=2), Written("n", "more")]).write(base / "2")
+    app = exchange(visit, bank="demo")
+    app.text_input(key="diff_earlier").set_value(str(earlier))
+    app.text_input(key="diff_later").set_value(str(later)).run()
+    app.button(key="diff").click().run()
+    assert "1 added, 0 gone, 1 moved" in plain(app)
+    (table,) = [frame.value for frame in app.dataframe if "recovered reward" in frame.value]
+    assert table["recovered reward"].tolist() == pytest.approx([1.0])
