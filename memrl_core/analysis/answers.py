@@ -21,12 +21,14 @@ def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> s
     return (shown + more) or "none"
 
 
-def pair(one: Candidate, other: Candidate, run: str) -> str:
-    """Why one candidate was selected and another not, or what they have in common."""
+def pair(one: Candidate, other: Candidate, run: str, supposed: bool = False) -> str:
+    """Why one candidate was selected and another not, or what they have in common; `supposed` of a what-if."""
     a, b = memory_label(one.memory_id, run), memory_label(other.memory_id, run)
-    fates = {True: "was given to the model", False: "was not"}
+    given, passed = ("would be given to the model", "would not") if supposed else ("was given to the model", "was not")
+    fates = {True: given, False: passed}
     if one.selected == other.selected:
-        both = "Both were given to the model" if one.selected else "Neither was given to the model"
+        plural = given if supposed else "were given to the model"
+        both = f"Both {plural}" if one.selected else f"Neither {given}"
         start = f"{both}: {a} stands at rank {one.rank_select or '–'}, {b} at {other.rank_select or '–'}."
     else:
         start = f"{a} {fates[one.selected]}, {b} {fates[other.selected]}."

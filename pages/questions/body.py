@@ -34,6 +34,7 @@ def body(place: Place) -> None:
         if case.at is not None:
             whatif.fork_form(case)
             whatif.notes(case)
+            whatif.report_button(case)
     with answer:
         _about(case)
         question, a, b = _asked(case)

@@ -30,7 +30,7 @@ def pair(case: Case, a: str, b: str) -> None:
             f"{literal(missing)} was too far from this intent to be looked at: ask what kept it out of the pool."
         )
         return
-    st.markdown(literal(answers.pair(one, other, case.run)))
+    st.markdown(literal(answers.pair(one, other, case.run, supposed=case.changed)))
     if one.terms and other.terms:
         verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
         show(difference_picture(one, other, case.run), "waterfall")

@@ -8,6 +8,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.errors import MemRLError
+from memrl_core.report.step import step_report
 from memrl_core.settings import MemRLSettings
 from pages.questions import state
 from pages.questions.case import Case
@@ -92,6 +93,21 @@ def fork_form(case: Case) -> None:
             st.error(literal(str(error)))
             return
         places.go_to_steps(run=forked.id)
+
+
+def report_button(case: Case) -> None:
+    """The step as one HTML file."""
+    st.download_button(
+        "Report of this step",
+        lambda: step_report(case.bank, case.run, case.trace.step),
+        file_name=f"{case.run}-step-{case.trace.step}.html",
+        mime="text/html",
+        icon=":material/summarize:",
+        on_click="ignore",
+        key="step_report",
+        width="stretch",
+        help="One HTML file with every number, figure and text of the step; it opens without a network.",
+    )
 
 
 def notes(case: Case) -> None:

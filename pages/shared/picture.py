@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
+from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.figures.picture import Picture
+from memrl_core.report.document import picture_report
 from pages.shared.text import literal
 
-EXPORT = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": "memrl"}}
+FORMATS = ("svg", "png")
+_NOT_IN_NAMES = re.compile(r"[^\w-]+")
 
 
 def show(picture: Picture, key: str) -> None:
-    """Draw a picture; its table opens below it."""
+    """Draw a picture; its table opens below it, and both can be saved."""
     st.markdown(f"**{literal(picture.title)}**")
-    st.plotly_chart(picture.figure, key=key, alt=picture.alt, config=EXPORT)
+    st.plotly_chart(picture.figure, key=key, alt=picture.alt, config=_config(key))
     table_twin(picture, key)
 
 
 def table_twin(picture: Picture, key: str) -> None:
-    """The same data as a table, drawn only once it is asked for."""
-    if st.toggle("Show as table", key=f"{key}_table"):
+    """The same data as a table, drawn only once it is asked for, and the menu that saves chart and table."""
+    with st.container(horizontal=True, vertical_alignment="center", key=f"{key}_below"):
+        as_table = st.toggle("Show as table", key=f"{key}_table")
+        _save_menu(picture, key)
+    if as_table:
         st.dataframe(picture.table, key=f"{key}_rows", hide_index=True, alt=picture.alt)
+
+
+def _save_menu(picture: Picture, key: str) -> None:
+    name = _NOT_IN_NAMES.sub("-", picture.title)[:60].strip("-").lower() or key
+    with st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save"):
+        st.segmented_control(
+            "The camera above the chart saves it as",
+            FORMATS,
+            default=FORMATS[0],
+            required=True,
+            key=f"{key}_format",
+            format_func=str.upper,
+        )
+        st.download_button(
+            "Chart as HTML",
+            lambda: picture_report(picture),
+            file_name=f"{name}.html",
+            mime="text/html",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"{key}_html",
+            help="One file that opens without a network and can still be zoomed.",
+        )
+        st.download_button(
+            "Table as CSV",
+            lambda: csv_bytes(picture.table.to_dict("records"), [str(column) for column in picture.table.columns]),
+            file_name=f"{name}.csv",
+            mime="text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"{key}_csv",
+        )
+
+
+def _config(key: str) -> dict[str, object]:
+    chosen = st.session_state.get(f"{key}_format") or FORMATS[0]
+    return {"displaylogo": False, "toImageButtonOptions": {"format": chosen, "filename": f"memrl-{key}", "scale": 2}}

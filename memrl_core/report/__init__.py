@@ -1,0 +1,1 @@
+"""What a person takes away: one HTML file of a step, a comparison or a picture that opens anywhere, offline."""

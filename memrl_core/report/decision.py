@@ -1,0 +1,145 @@
+"""The part of a step's report that tells how its memories were chosen: pool, scores, and what would change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, warnings
+from memrl_core.analysis.outline import line
+from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.analysis.spectrum import Overtaking, Spectrum, spectrum
+from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.recall import recall_picture
+from memrl_core.figures.rerank import score_picture, slope_picture
+from memrl_core.records import Candidate, Phase
+from memrl_core.report.document import Document
+from memrl_core.report.told import ToldStep
+
+OVERTAKINGS_LISTED = 40
+FORMULA = "score = (1 − λ) · z_sim + λ · z_q"
+
+
+def tell_recall(document: Document, told: ToldStep) -> None:
+    """Phase A: who was recalled, and who was not."""
+    document.section("Phase A: recall by similarity")
+    found = told.trace.recall
+    if found is None:
+        document.paragraph("This step has no record of what was recalled.")
+        return
+    document.paragraph(_sentence(line(told.trace, Phase.RECALL)))
+    gate = "above" if found.strict else "of at least"
+    unit = "intents" if found.k1_counts == "intent" else "memories"
+    document.paragraph(
+        f"Phase A keeps the k1 = {found.k1} most similar {unit} with a cosine {gate} δ = {found.delta:g}."
+    )
+    if found.pool or found.left_out:
+        document.picture(recall_picture(found, told.trace.decision, told.memories, told.info.id))
+
+
+def tell_selection(document: Document, told: ToldStep) -> None:
+    """Phase B: every number of the pool, and the decision in sentences."""
+    document.section("Phase B: selection by score")
+    decision, found, run = told.trace.decision, told.trace.recall, told.info.id
+    if decision is None:
+        document.paragraph("This step has no record of a selection.")
+        return
+    document.paragraph(_sentence(line(told.trace, Phase.SELECT)))
+    ranked = [c for c in decision.candidates if c.rank_select is not None]
+    if found and not all(c.terms == () for c in ranked):
+        for sentence in (*warnings(found, decision, run), *setting_notes(told.settings)):
+            document.warning(sentence)
+    if any(c.terms for c in ranked):
+        document.picture(slope_picture(decision, run))
+        document.picture(score_picture(decision, told.memories, run))
+    elif ranked:
+        document.paragraph("The agent did not tell by which scores it chose.")
+    if decision.candidates:
+        document.table(_pool_rows(told), "Every memory considered, with every number that decided about it")
+    if decision.normaliser_lines:
+        document.paragraph(
+            f"{FORMULA}, λ = {decision.weight:g}. Normaliser {decision.normaliser}: {normaliser_line(decision)}."
+        )
+    if formulas := [score_formula(c, run) for c in ranked if len(c.terms) > 1]:
+        document.verbatim("\n".join(formulas), "The scores with their numbers")
+    chance = f"ε = {decision.epsilon:g}" + ("" if decision.draw is None else f", drawn {decision.draw:.6f}")
+    document.paragraph(
+        f"Mode {decision.mode} ({chance}, seed {decision.seed}); this policy selects these memories from this pool "
+        f"with probability {decision.propensity:.6g}."
+    )
+    _tell_weights(document, told)
+
+
+def _tell_weights(document: Document, told: ToldStep) -> None:
+    """What other weights would have chosen."""
+    assert told.trace.decision is not None
+    decision = told.trace.decision
+    lines = spectrum(decision)
+    if not lines.ids:
+        return
+    document.subsection("Other weights")
+    if lines.flips:
+        points = "1 point" if len(lines.flips) == 1 else f"{len(lines.flips)} points"
+        document.paragraph(f"Greedy selection changes at {points} between λ = 0 and λ = 1; λ was {decision.weight:g}.")
+    else:
+        document.paragraph("Greedy selection takes the same memories whatever λ is.")
+    document.picture(decision_diagram(lines, decision.weight, decision.weight, told.info.id))
+    document.table(_interval_rows(lines, told), "What greedy selection takes at each λ")
+    if crossings := lines.overtakings():
+        document.table(
+            _overtaking_rows(crossings, decision.weight, told),
+            f"Overtakings: all {len(crossings)}"
+            if len(crossings) <= OVERTAKINGS_LISTED
+            else f"Overtakings: the {OVERTAKINGS_LISTED} of {len(crossings)} nearest to λ = {decision.weight:g}",
+        )
+
+
+def _pool_rows(told: ToldStep) -> Iterator[dict[str, object]]:
+    assert told.trace.decision is not None
+    return (_pool_row(candidate, told) for candidate in told.trace.decision.candidates)
+
+
+def _pool_row(candidate: Candidate, told: ToldStep) -> dict[str, object]:
+    decision, found = told.trace.decision, told.trace.recall
+    assert decision is not None
+    memory = told.memories.get(candidate.memory_id)
+    parts: dict[str, object] = {}
+    for term in candidate.terms:
+        parts |= {f"z {term.name}": term.normalised, f"part of {term.name}": term.contribution}
+    return {
+        "memory": told.label(candidate.memory_id),
+        "given": candidate.selected,
+        "rank A": candidate.rank_recall,
+        "rank B": candidate.rank_select,
+        "similarity": candidate.similarity,
+        "q": candidate.q,
+        "uses": candidate.visits,
+        **parts,
+        "score": candidate.score,
+        "why": reason_sentence(candidate, found, decision) if found else None,
+        "outcome": memory.outcome if memory else None,
+        "intent": memory.intent if memory else None,
+    }
+
+
+def _interval_rows(lines: Spectrum, told: ToldStep) -> Iterator[dict[str, object]]:
+    for number, interval in enumerate(lines.intervals):
+        flip = lines.flips[number - 1] if number else None
+        yield {
+            "λ from": interval.low,
+            "λ to": interval.high,
+            "enters": told.labels(flip.enters) if flip else None,
+            "leaves": told.labels(flip.leaves) if flip else None,
+            "given to the model": told.labels(i for i in lines.ids if i in interval.selected),
+        }
+
+
+def _overtaking_rows(crossings: list[Overtaking], weight: float, told: ToldStep) -> list[dict[str, object]]:
+    nearest = sorted(crossings, key=lambda crossing: abs(crossing.weight - weight))[:OVERTAKINGS_LISTED]
+    return [
+        {"λ": c.weight, "overtakes": told.label(c.overtaking), "is overtaken": told.label(c.overtaken)}
+        for c in sorted(nearest, key=lambda crossing: crossing.weight)
+    ]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,0 +1,207 @@
+"""One finished step as a document: from the task to the memory it left, with every number in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memrl_core.analysis.explain import signed, update_formula
+from memrl_core.analysis.moment import later_rewards
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.utility import moves_picture
+from memrl_core.records import GenerateRecord, Reply
+from memrl_core.report.decision import tell_recall, tell_selection
+from memrl_core.report.document import Document, Passage
+from memrl_core.report.told import ToldStep, bank_name, model_name, told_step
+from memrl_core.settings import MemRLSettings
+
+TOLD_BY = {
+    "agent": "this program's agent",
+    "recorder": "another agent, which reported it",
+    "import": "a file, from which it was imported",
+}
+
+
+def step_report(bank: MemoryBank, run: str, step: int) -> str:
+    """A finished step as one HTML document. Raises `UnknownRun`, or `InputError` when the run has no such step."""
+    told = told_step(bank, run, step)
+    document = Document(
+        f"Step {step} of run {run}", f"How one task was answered with the memories of {bank_name(bank)}."
+    )
+    _tell_origin(document, told)
+    _tell_settings(document, told)
+    document.section("The task")
+    document.verbatim(told.trace.task.intent, "What was asked")
+    tell_recall(document, told)
+    tell_selection(document, told)
+    _tell_answer(document, told)
+    _tell_reward(document, told)
+    _tell_update(document, told)
+    _tell_written(document, told)
+    _tell_notes(document, told)
+    return document.html()
+
+
+def _tell_origin(document: Document, told: ToldStep) -> None:
+    info, trace = told.info, told.trace
+    if info.simulated:
+        document.warning(
+            "The model is SIMULATED. No language model was at work: answers are carried over by analogy from the "
+            "memories in the prompt."
+        )
+    if trace.lacks:
+        document.warning(f"This step comes from {TOLD_BY[trace.origin]}. It does not tell: {'; '.join(trace.lacks)}.")
+    facts = {
+        "bank": bank_name(told.bank),
+        "run": info.id,
+        "step": str(trace.step),
+        "epoch": str(trace.epoch),
+        "task": trace.task.id,
+        "environment": trace.task.environment,
+        "policy": trace.policy,
+        "model": model_name(info),
+        "embedder": f"{told.bank.embedder.name}, {told.bank.embedder.dimension} numbers",
+        "seed of the run": str(info.seed),
+        "started": trace.started,
+        "told by": TOLD_BY[trace.origin],
+    }
+    document.table(({"what": name, "value": value} for name, value in facts.items()), "Where this step stands")
+
+
+def _tell_settings(document: Document, told: ToldStep) -> None:
+    fields = MemRLSettings.model_fields
+    document.table(
+        (
+            {"setting": fields[name].title if name in fields else name, "value": str(value)}
+            for name, value in told.settings.items()
+        ),
+        "Settings in force",
+    )
+
+
+def _tell_answer(document: Document, told: ToldStep) -> None:
+    document.section("Prompt and answer")
+    record = told.trace.generate
+    if record is None:
+        document.paragraph("This step has no record of a prompt or an answer.")
+        return
+    who = "simulated model" if record.simulated else record.model
+    if record.messages:
+        document.subsection("What was sent, letter for letter")
+    for number, message in enumerate(record.messages):
+        document.verbatim(list(_marked(record, number, told)), f"{message.role} message")
+    document.subsection("What came back")
+    for number, turn in enumerate(record.turns, start=1):
+        reply = turn.reply
+        document.verbatim(reply.text or "(nothing had arrived)", f"Answer {number} of {who}{_about(reply)}")
+        if turn.observation:
+            document.verbatim(turn.observation, "What the environment said to it")
+    if record.options:
+        document.table(
+            ({"option": name, "value": str(value)} for name, value in record.options.items()), "Options of the model"
+        )
+
+
+def _marked(record: GenerateRecord, number: int, told: ToldStep) -> Iterator[Passage]:
+    """A message with the memories in it marked."""
+    content, at = record.messages[number].content, 0
+    q = {c.memory_id: c.q for c in told.trace.decision.candidates} if told.trace.decision else {}
+    for span in sorted((s for s in record.spans if s.message == number), key=lambda s: s.start):
+        if span.start < at:
+            continue
+        worth = f" · q {signed(q[span.memory_id])}" if span.memory_id in q else ""
+        yield Passage(content[at : span.start])
+        yield Passage(content[span.start : span.end], f"memory {told.label(span.memory_id)}{worth}")
+        at = span.end
+    yield Passage(content[at:])
+
+
+def _about(reply: Reply) -> str:
+    parts = [f"{reply.seconds:.2f} s"]
+    parts += [] if reply.prompt_tokens is None else [f"{reply.prompt_tokens} tokens read"]
+    parts += [] if reply.answer_tokens is None else [f"{reply.answer_tokens} tokens written"]
+    parts += ["stopped: kept as it was"] if reply.stopped else []
+    return f" ({', '.join(parts)})"
+
+
+def _tell_reward(document: Document, told: ToldStep) -> None:
+    document.section("Reward")
+    trace, bank = told.trace, told.bank
+    if trace.reward is None:
+        document.paragraph("This step has no record of a reward.")
+    else:
+        record = trace.reward
+        who = {"environment": "the environment", "person": record.rater or "a person", None: "nobody"}[record.source]
+        value = (
+            "No reward was given" if record.reward is None else f"The reward was {signed(record.reward)}, from {who}"
+        )
+        document.paragraph(f"{value}; outcome: {record.outcome}. It goes to: {told.labels(record.credited)}.")
+        if record.verdict:
+            document.verbatim(record.verdict, "The verdict")
+    for event in later_rewards(bank, trace):
+        by = event.rater or "the environment"
+        document.note(f"Since this step ended its reward counts as {signed(event.value or 0.0)}, given by {by}.")
+    given = bank.active_rewards(trace.run, trace.step, trace.id)
+    if given:
+        document.table(
+            (
+                {"reward": e.value, "from": e.rater or e.source, "reason": e.reason, "given": e.created[:19]}
+                for e in given
+            ),
+            "The rewards that count now",
+        )
+    credit = bank.credits.standing(trace.run, trace.step)
+    if credit is not None:
+        rewards = ({"memory": told.label(i), "reward": r} for i, r in credit.payload["rewards"].items())
+        document.table(rewards, f"Each memory's own reward, by {credit.rater}: {credit.reason}")
+
+
+def _tell_update(document: Document, told: ToldStep) -> None:
+    document.section("What was learned")
+    changes = told.trace.update.changes if told.trace.update else ()
+    if not changes:
+        document.paragraph("No q moved in this step.")
+        return
+    document.picture(moves_picture(changes, told.settings, told.info.id))
+    now_known = told.bank.utilities(told.info.id)
+    document.table(
+        (
+            {
+                "memory": told.label(c.memory_id),
+                "q before": c.before,
+                "q after": c.after,
+                "Δ": c.after - c.before,
+                "uses": c.visits,
+                "q now": now_known[c.memory_id].q if c.memory_id in now_known else None,
+            }
+            for c in changes
+        ),
+        "The utilities that moved",
+    )
+    document.verbatim("\n".join(update_formula(c, told.info.id) for c in changes), "The moves with their numbers")
+
+
+def _tell_written(document: Document, told: ToldStep) -> None:
+    document.section("What was written")
+    operations = told.trace.write.operations if told.trace.write else ()
+    if not operations:
+        document.paragraph("No memory was written.")
+    for operation in operations:
+        if operation.op == "NOOP":
+            same = told.label(operation.duplicate_of or "")
+            document.paragraph(f"Nothing was written: the same experience stands in {same} already.")
+            continue
+        document.paragraph(
+            f"{told.label(operation.memory_id)}: {operation.outcome}, starts at q {signed(operation.q0)}; memories in "
+            f"its prompt: {told.labels(operation.parents)}."
+        )
+        document.verbatim(operation.experience, f"The experience of {told.label(operation.memory_id)}")
+
+
+def _tell_notes(document: Document, told: ToldStep) -> None:
+    notes = told.bank.notes.standing(told.info.id, told.trace.step)
+    if not notes:
+        return
+    document.section("Notes")
+    for note in notes:
+        about = f", on {told.labels(note.memory_ids)}" if note.memory_ids else ""
+        document.verbatim(note.reason, f"{note.rater}, {note.created[:10]}{about}")
