@@ -116,7 +116,9 @@ def _export(place: Place | None) -> None:
     if place is None:
         st.caption("There is no bank to export.")
         return
-    kind = st.radio(f"Write the bank “{literal(place.bank_name)}” as", list(KINDS), format_func=KINDS.get, key="export_kind")
+    kind = st.radio(
+        f"Write the bank “{literal(place.bank_name)}” as", list(KINDS), format_func=KINDS.get, key="export_kind"
+    )
     st.download_button(
         "Download",
         lambda: bank_bytes(place.bank, kind),

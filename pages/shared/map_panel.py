@@ -11,7 +11,7 @@ from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, map_pictur
 from memrl_core.figures.picture import Picture
 from memrl_core.records import Phase
 from pages.shared import place as places
-from pages.shared.picture import table_twin
+from pages.shared.picture import image_options, table_twin
 from pages.shared.plotly_map import plotly_map
 from pages.shared.text import literal
 from pages.shared.view import View
@@ -36,7 +36,7 @@ def map_panel(view: View) -> None:
     st.markdown(f"**{literal(picture.title)}**")
     if not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
-    clicked = plotly_map(picture, f"map_{shape}")
+    clicked = plotly_map(picture, f"map_{shape}", image_options("map"))
     if clicked and clicked != view.place.memory:
         places.go(memory=clicked)
         st.rerun()

@@ -18,7 +18,12 @@ _NOT_IN_NAMES = re.compile(r"[^\w-]+")
 def show(picture: Picture, key: str) -> None:
     """Draw a picture; its table opens below it, and both can be saved."""
     st.markdown(f"**{literal(picture.title)}**")
-    st.plotly_chart(picture.figure, key=key, alt=picture.alt, config=_config(key))
+    st.plotly_chart(
+        picture.figure,
+        key=key,
+        alt=picture.alt,
+        config={"displaylogo": False, "toImageButtonOptions": image_options(key)},
+    )
     table_twin(picture, key)
 
 
@@ -63,6 +68,7 @@ def _save_menu(picture: Picture, key: str) -> None:
         )
 
 
-def _config(key: str) -> dict[str, object]:
+def image_options(key: str) -> dict[str, object]:
+    """What the camera of the chart `key` saves."""
     chosen = st.session_state.get(f"{key}_format") or FORMATS[0]
-    return {"displaylogo": False, "toImageButtonOptions": {"format": chosen, "filename": f"memrl-{key}", "scale": 2}}
+    return {"format": chosen, "filename": f"memrl-{key}", "scale": 2}

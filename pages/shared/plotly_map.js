@@ -25,7 +25,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   plotly().then((Plotly) => {
     if (gone) return;
     const layout = { ...inTheme(figure.layout, host), height: data.height, autosize: true };
-    Plotly.react(host, figure.data, layout, CONFIG).then(() => {
+    Plotly.react(host, figure.data, layout, { ...CONFIG, toImageButtonOptions: data.image }).then(() => {
       host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1);
       host.removeAllListeners("plotly_click");
       host.on("plotly_click", (event) => {

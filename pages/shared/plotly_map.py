@@ -5,6 +5,7 @@ The JavaScript is the one that the Python package of Plotly carries; nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -31,9 +32,9 @@ export default function ({ setStateValue }) { setStateValue("loaded", true); }
 )
 
 
-def plotly_map(picture: Picture, key: str, height: int = 470) -> str | None:
-    """Draw the picture; returns the id of the point that was just clicked."""
-    data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height}
+def plotly_map(picture: Picture, key: str, image: Mapping[str, object], height: int = 470) -> str | None:
+    """Draw the picture, which the chart's camera saves as `image` says; returns the id of the point just clicked."""
+    data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height, "image": dict(image)}
     clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
     if not st.session_state.get("plotly_sent"):
         loaded = _library(key="plotly_library", on_loaded_change=lambda: None, height=1).loaded
