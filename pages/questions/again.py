@@ -14,8 +14,8 @@ from memrl_core.errors import MemRLError
 from memrl_core.records import GenerateRecord
 from memrl_core.rerun import Rerun, Rerunner
 from pages.questions.case import Case
-from pages.questions.work import working
 from pages.shared.text import literal, verbatim
+from pages.shared.work import working
 
 HEIGHT = 340
 

@@ -21,10 +21,10 @@ from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
 from memrl_core.figures.use_curve import use_picture
 from pages.questions.case import Case, uses_of
-from pages.questions.work import working
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.text import literal
+from pages.shared.work import working
 
 SHOWN = 200
 

@@ -1,0 +1,113 @@
+"""A comparison as tables and sentences, for the screen and for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from memrl_core.analysis.alignment import Alignment
+from memrl_core.analysis.comparison import Comparison, Delta, Metric
+from memrl_core.analysis.divergence import Difference, Divergence
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+
+SAYS = {
+    Difference.MEMORIES: "Other memories",
+    Difference.ORDER: "Same memories, other order",
+    Difference.ANSWER: "Another answer",
+    Difference.REWARD: "Another reward",
+}
+
+
+def left_alone(alignment: Alignment) -> str:
+    """Which steps have no like in the others; "" when all have."""
+    counts = zip((line.name for line in alignment.lines), alignment.alone, strict=True)
+    parts = [f"{count} of {name}" for name, count in counts if count]
+    return f"Steps left out, because not every run met that task as often: {', '.join(parts)}." if parts else ""
+
+
+def shared_past(alignment: Alignment) -> str:
+    """How many steps the runs have in common because one goes on from the other; "" for none."""
+    if not alignment.past:
+        return ""
+    steps = "step is" if alignment.past == 1 else f"{alignment.past} steps are"
+    return f"The first {steps} the very same: these runs share them. The comparison begins where they part."
+
+
+def frequency(entry: Divergence) -> str:
+    """How often pairs differ in one respect."""
+    if not entry.differing:
+        return f"never in {entry.known} steps"
+    within = f", 95 % {entry.interval[0]:.3f} to {entry.interval[1]:.3f}" if entry.interval else ""
+    return f"in {entry.differing} of {entry.known} steps ({entry.differing / entry.known:.3f}{within})"
+
+
+def pair_rows(comparison: Comparison, line: int) -> pd.DataFrame:
+    """One row a pair; memories by their labels, of the first run where it knows them."""
+    first, other = comparison.alignment.lines[0], comparison.alignment.lines[line]
+    known_as = {mine: theirs for theirs, mine in comparison.likes[line - 1].items()}
+
+    def labels(ids: Sequence[str], run: str) -> str:
+        return ", ".join(memory_label(memory_id, run) for memory_id in ids)
+
+    rows = []
+    for pair in comparison.pairs[line - 1]:
+        rewards = {f"reward {first.name}": pair.one.reward, f"reward {other.name}": pair.other.reward}
+        rows.append(
+            {
+                "step": pair.one.step,
+                f"step of {other.name}": pair.other.step,
+                "task": pair.one.task,
+                "time": pair.occurrence,
+                "differs in": ", ".join(d for d in Difference if d in pair.differences),
+                "shared": labels(pair.shared, first.info.id),
+                "added": labels([known_as.get(i, i) for i in pair.added], other.info.id),
+                "removed": labels(pair.removed, first.info.id),
+                **(rewards if any(reward is not None for reward in rewards.values()) else {}),
+                "intent": pair.one.intent,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def metric_table(comparison: Comparison) -> pd.DataFrame:
+    """One row a metric: its value in every run, each delta with its interval, and n."""
+    first, *others = comparison.names
+    rows = []
+    for metric in comparison.metrics:
+        row = {"metric": metric.name, first: _number(metric.values[0])}
+        for name, value, delta in zip(others, metric.values[1:], metric.deltas, strict=True):
+            row |= {name: _number(value), f"Δ {name}": _delta(delta)}
+        rows.append({**row, "n": str(metric.tasks)})
+    return pd.DataFrame(rows)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3f}".replace("-", "−")
+
+
+def _delta(delta: Delta | None) -> str:
+    if delta is None:
+        return "–"
+    interval = "no interval" if delta.interval is None else " to ".join(signed(end) for end in delta.interval)
+    return f"{signed(delta.value)} [{interval}]"
+
+
+def finding(comparison: Comparison) -> str:
+    """Who achieved more, and whether it may be chance."""
+    metric = next((m for m in comparison.metrics if m.name in ("success rate", "mean reward")), None)
+    if metric is None:
+        return "Nobody judged the answers, so only how it was decided can be compared"
+    return "; ".join(
+        _said(metric, name, delta) for name, delta in zip(comparison.names[1:], metric.deltas, strict=True) if delta
+    )
+
+
+def _said(metric: Metric, name: str, delta: Delta) -> str:
+    if delta.interval is None:
+        return f"{name}: {metric.name} {signed(delta.value)}, on one task only"
+    low, high = delta.interval
+    if low <= 0 <= high:
+        return f"{name}: {metric.name} {signed(delta.value)}, which may be chance on {metric.tasks} tasks"
+    return f"{name}: {metric.name} {signed(delta.value)}, more than chance on {metric.tasks} tasks explains"

@@ -1,0 +1,126 @@
+"""Two or more runs in one figure: their rewards added up, and q of one memory in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from memrl_core.analysis.comparison import CumulativeReward
+from memrl_core.analysis.explain import signed
+from memrl_core.figures.palette import CUT, bare_layout
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+from memrl_core.records import UtilityPoint
+
+# Okabe and Ito's colours that stand out on white and on black; the dash tells the lines apart without colour.
+LINES = (("#4c8fd6", "solid"), ("#e08214", "dash"), ("#1b9e77", "dot"), ("#c35f9b", "dashdot"), ("#8a8f98", "longdash"))
+
+
+def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
+    """Above, the rewards of every run added up; below, each run minus the first with the band of its interval."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
+    positions = rewards.positions
+    for (colour, dash), name, total in zip(LINES, names, rewards.totals, strict=False):
+        figure.add_scatter(
+            x=positions, y=total, mode="lines", name=plain(name), line={"color": colour, "dash": dash, "width": 2.5},
+            hovertemplate="%{x} tasks: %{y:+.3f}", row=1, col=1,
+        )  # fmt: skip
+    for place, difference in enumerate(rewards.differences):
+        colour, dash = LINES[place + 1]
+        if not np.isnan(rewards.low[place]).any():
+            figure.add_scatter(
+                x=[*positions, *positions[::-1]], y=[*rewards.high[place], *rewards.low[place][::-1]], mode="lines",
+                fill="toself", fillcolor=_pale(colour), line={"width": 0}, hoverinfo="skip", showlegend=False,
+                row=2, col=1,
+            )  # fmt: skip
+        figure.add_scatter(
+            x=positions, y=difference, mode="lines", showlegend=False, name=plain(names[place + 1]),
+            line={"color": colour, "dash": dash, "width": 2.5}, hovertemplate="%{x} tasks: Δ %{y:+.3f}", row=2, col=1,
+        )  # fmt: skip
+    figure.add_hline(y=0, line={"color": CUT, "width": 1, "dash": "dot"}, row=2, col=1)
+    figure.update_layout(bare_layout(height=400, showlegend=True))
+    figure.update_xaxes(title_text="tasks met by all, in lockstep", row=2, col=1)
+    figure.update_yaxes(title_text="reward so far", zeroline=False, row=1, col=1)
+    figure.update_yaxes(title_text=f"Δ to {plain(names[0], 16)}", zeroline=False, row=2, col=1)
+    title = _reward_title(rewards, names)
+    alt = f"Lines of the reward added up over the tasks, and below them the difference with its 95 % band. {title}"
+    return Picture(figure, _reward_table(rewards, names), title, alt)
+
+
+def trajectories_picture(
+    histories: Sequence[tuple[str, Sequence[UtilityPoint]]], label: str, parted_after: int = 0
+) -> Picture:
+    """q of one memory in every run that knows it, step by step; a line where the runs part, when they share a past."""
+    figure = go.Figure()
+    for (colour, dash), (name, points) in zip(LINES, histories, strict=False):
+        figure.add_scatter(
+            x=[point.step for point in points],
+            y=[point.after for point in points],
+            mode="lines+markers",
+            name=plain(name),
+            line={"color": colour, "dash": dash, "shape": "hv", "width": 2.5},
+            marker={"size": 8, "symbol": ["diamond" if p.reward is None else "circle" for p in points]},
+            customdata=[["" if p.reward is None else f" · reward {signed(p.reward)}"] for p in points],
+            hovertemplate="step %{x}: q %{y:+.3f}%{customdata[0]}",
+        )
+    if parted_after:
+        figure.add_vline(x=parted_after + 0.5, line={"color": CUT, "dash": "dash", "width": 1.5})
+        figure.add_annotation(x=parted_after + 0.5, y=1, yref="paper", text="fork", showarrow=False, xanchor="left")
+    figure.update_layout(bare_layout(height=320, showlegend=True))
+    figure.update_xaxes(title_text="step", rangemode="tozero")
+    figure.update_yaxes(title_text="q", zeroline=False)
+    ends = ", ".join(f"{signed(points[-1].after)} in {name} ({_uses(points)})" for name, points in histories)
+    title = f"{label}: q ends at {ends}"
+    table = pd.DataFrame(
+        [
+            {
+                "run": name,
+                "step": p.step,
+                "q before": p.before,
+                "q after": p.after,
+                "reward": p.reward,
+                "uses": p.visits,
+            }
+            for name, points in histories
+            for p in points
+        ]
+    )
+    return Picture(figure, table, title, f"One line of q a run, with a mark for each reward. {title}.")
+
+
+def _uses(points: Sequence[UtilityPoint]) -> str:
+    rewarded = sum(point.reward is not None for point in points)
+    return "1 reward" if rewarded == 1 else f"{rewarded} rewards"
+
+
+def _pale(colour: str) -> str:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.22)"
+
+
+def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
+    parts = []
+    for place, name in enumerate(names[1:]):
+        said = f"{name} has {signed(float(rewards.differences[place][-1]))} reward against {names[0]}"
+        low, high = float(rewards.low[place][-1]), float(rewards.high[place][-1])
+        if np.isnan(low):
+            parts.append(f"{said} on one task: no interval")
+            continue
+        chance = "" if low > 0 or high < 0 else ", so it may be chance"
+        parts.append(f"{said} (95 %: {signed(low)} to {signed(high)}{chance})")
+    return "; ".join(parts)
+
+
+def _reward_table(rewards: CumulativeReward, names: Sequence[str]) -> pd.DataFrame:
+    columns = {"tasks": rewards.positions, **dict(zip(names, rewards.totals, strict=True))}
+    for place, name in enumerate(names[1:]):
+        columns |= {
+            f"Δ {name}": rewards.differences[place],
+            f"Δ {name}, from": rewards.low[place],
+            f"Δ {name}, to": rewards.high[place],
+        }
+    return pd.DataFrame(columns)

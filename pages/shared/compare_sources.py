@@ -1,0 +1,68 @@
+"""Where a comparison comes from: recorded runs, or one run decided again; computed once for each state of the bank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from memrl_core.analysis.alignment import line_of, supposed_line
+from memrl_core.analysis.comparison import Comparison, compare
+from memrl_core.analysis.counterfactual import Supposed, counterfactual
+from memrl_core.background import Work
+from memrl_core.bank import MemoryBank
+from memrl_core.settings import MemRLSettings
+from pages.shared.place import Place
+from pages.shared.work import working
+
+LAST = "compare_supposed"
+
+
+@st.cache_resource(max_entries=4, show_spinner="Laying the runs side by side …")
+def _recorded(uri: str, facts: int, runs: tuple[str, ...], _bank: MemoryBank) -> Comparison:
+    return compare(_bank, [line_of(_bank, run) for run in runs])
+
+
+def recorded(place: Place, against: tuple[str, ...]) -> Comparison:
+    """The place's run beside other runs of its bank."""
+    assert place.run is not None
+    return _recorded(place.bank.uri, place.bank.facts, (place.run.id, *against), place.bank)
+
+
+def supposed(
+    place: Place, settings: Mapping[str, Any]
+) -> tuple[Comparison | None, Mapping[str, Mapping[str, Any]] | None]:
+    """The place's run beside itself under other settings, with these settings by the line's name; None until done."""
+    assert place.run is not None
+    bank, run = place.bank, place.run.id
+    total = len(bank.step_rows(run))
+
+    def decide(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[Supposed]:
+        return counterfactual(bank, run, settings, lambda done: report(done, total), cancelled)
+
+    what = f"{bank.uri}·{run}·{json.dumps(dict(settings))}·{bank.facts}"
+    decided = working("compare", what, lambda: Work(decide), "steps decided again")
+    if decided is None:
+        return None, None
+    if len(decided) < total:
+        st.caption(f"{total - len(decided)} steps were recorded without an embedding or a decision and are left out.")
+    name = f"{place.run.id} supposed ({_changed(place, settings)})"
+    known = st.session_state.get(LAST)
+    if known is None or known[0] is not decided:
+        line = line_of(place.bank, place.run.id).own
+        known = (decided, compare(place.bank, [line, supposed_line(line, decided, name)]))
+        st.session_state[LAST] = known
+    return known[1], {name: settings}
+
+
+def _changed(place: Place, settings: Mapping[str, Any]) -> str:
+    assert place.run is not None
+    current = MemRLSettings.of(place.bank.settings(place.run.id)).model_dump()
+    symbols = {"weight": "λ", "delta": "δ", "epsilon": "ε"}
+    return ", ".join(
+        f"{symbols.get(name, name)} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in settings.items()
+        if value != current[name]
+    )
