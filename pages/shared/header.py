@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from memrl_core import workspace
@@ -48,6 +50,12 @@ def _memories(place: Place) -> str:
     return "1 memory" if count == 1 else f"{count} memories"
 
 
+def _picked(key: str, shown: str, take: Callable[[str], None]) -> None:
+    # Streamlit reports a change too when a run of the page was cut short; what is shown already was not picked.
+    if st.session_state[key] != shown:
+        take(st.session_state[key])
+
+
 def _bank_picker(place: Place) -> None:
     st.session_state["header_bank"] = place.bank_name
     st.selectbox(
@@ -55,7 +63,8 @@ def _bank_picker(place: Place) -> None:
         sorted(places.known_banks()),
         key="header_bank",
         width=180,
-        on_change=lambda: places.go(bank=st.session_state["header_bank"]),
+        on_change=_picked,
+        args=("header_bank", place.bank_name, lambda name: places.go(bank=name)),
     )
 
 
@@ -66,7 +75,8 @@ def _run_picker(place: Place, run: RunInfo) -> None:
         [info.id for info in reversed(place.bank.runs())],
         key="header_run",
         width=220,
-        on_change=lambda: places.go(run=st.session_state["header_run"]),
+        on_change=_picked,
+        args=("header_run", run.id, lambda name: places.go(run=name)),
     )
 
 
@@ -103,14 +113,16 @@ def _where(place: Place, at: int) -> str:
 
 
 def _mode(place: Place) -> None:
-    st.session_state["header_mode"] = "Live" if place.step is None else "Replay"
+    shown = "Live" if place.step is None else "Replay"
+    st.session_state["header_mode"] = shown
     st.segmented_control(
         "Mode",
         ["Live", "Replay"],
         key="header_mode",
         required=True,
         disabled=place.last_step == 0,
-        on_change=lambda: places.go(step=None if st.session_state["header_mode"] == "Live" else place.last_step),
+        on_change=_picked,
+        args=("header_mode", shown, lambda mode: places.go(step=None if mode == "Live" else place.last_step)),
         help="Live: the run goes on from its end. Replay: everything as it was after the chosen step.",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 START_TIMEOUT = 60.0
 EXPECT_TIMEOUT = 20_000
+PROBED = re.compile(r"/(step|decision|compare|bank)/_stcore/(health|host-config)$")
 
 
 @dataclass
@@ -99,8 +101,7 @@ def watched_page(browser: Browser, app: RunningApp) -> Iterator[Page]:
 
     def note(message: ConsoleMessage) -> None:
         # On a deep link Streamlit's client finds its server by asking below the page's path first.
-        probing = message.location["url"].endswith(("/step/_stcore/health", "/step/_stcore/host-config"))
-        probing = probing or message.location["url"].endswith(("/bank/_stcore/health", "/bank/_stcore/host-config"))
+        probing = PROBED.search(message.location["url"])
         if message.type == "error" and not probing:
             complaints.append(f"{message.text} {message.location['url']}")
 

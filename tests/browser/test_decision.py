@@ -1,0 +1,90 @@
+"""A researcher's way from a step to the answer of a question, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from pages.questions.catalogue import QUESTIONS
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import drawn_map, settled
+
+FIFTEEN = (
+    "pair", "flips", "required", "gate", "origin", "draw", "prompt", "served", "misleading", "contrary", "calibrated",
+    "changed", "supposed", "unused", "probe",
+)  # fmt: skip
+
+
+@pytest.fixture
+def decision(page: Page, app: RunningApp) -> Page:
+    """The page Decision of a step of the demo, come from the page Step by one click."""
+    page.goto(f"{app.url}/step?bank=demo&run=household&step=29")
+    drawn_map(page)
+    settled(page)
+    page.get_by_text("Ask about this decision").click()
+    page.wait_for_url(re.compile(r"/decision\?.*step=29"))
+    settled(page)
+    return page
+
+
+def ask(page: Page, key: str) -> None:
+    question = next(q for q in QUESTIONS if q.key == key)
+    box = page.locator(".st-key-question input")
+    box.fill(question.text)
+    page.get_by_role("option", name=f"{question.group} · {question.text}", exact=True).click()
+    settled(page)
+
+
+def test_each_question_is_answered_within_three_interactions_of_the_step(decision: Page) -> None:
+    for key in FIFTEEN:
+        ask(decision, key)
+        question = next(q for q in QUESTIONS if q.key == key)
+        expect(decision.locator(".st-key-answer_box")).to_contain_text(question.text)
+        expect(decision.locator("[data-testid=stException]")).to_have_count(0)
+        expect(decision.locator(".st-key-answer_box [data-testid=stAlertContentError]")).to_have_count(0)
+
+
+def test_a_slider_moves_the_decision_and_the_link_remembers_it(decision: Page, app: RunningApp) -> None:
+    slider = decision.get_by_role("slider", name=re.compile("λ"))
+    slider.press("End")
+    settled(decision)
+    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
+    decision.wait_for_url(re.compile(r"weight=1\.0"))
+    link = decision.url
+    decision.goto("about:blank")
+    decision.goto(link)
+    settled(decision)
+    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
+    expect(decision.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
+
+
+def test_a_report_is_downloaded_and_opens_without_a_network(decision: Page, tmp_path: Path) -> None:
+    with decision.expect_download() as arriving:
+        decision.get_by_role("button", name="Report of this step").click()
+    saved = tmp_path / "report.html"
+    arriving.value.save_as(saved)
+    context = decision.context.browser.new_context(offline=True)
+    opened = context.new_page()
+    asked: list[str] = []
+    complaints: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened.goto(saved.as_uri())
+    expect(opened.locator("h1")).to_have_text("Step 29 of run household")
+    expect(opened.locator(".chart .main-svg").first).to_be_visible()
+    assert asked == [saved.as_uri()]
+    assert complaints == []
+    context.close()
+
+
+def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/compare?bank=demo&run=household&under=k2=1")
+    settled(page)
+    expect(page.get_by_text("Where they part")).to_be_visible()
+    page.get_by_role("button", name=re.compile("First: step")).first.click()
+    settled(page)
+    expect(page.get_by_text("Memories gained and lost")).to_be_visible()
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
