@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.contents import Account, Contents, Places
 from memrl_core.exchange.meeting import Meeting
 from memrl_core.exchange.renaming import renamed_event, renamed_memory, renamed_trace
+from memrl_core.exchange.whole_files import drafted_folder
 
 UNCHANGED = "All of it was there already: nothing was changed."
 
@@ -53,20 +52,11 @@ def bring_in(contents: Contents, uri: str) -> Arrival:
 
 
 def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
-    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    try:
-        with MemoryBank.create(str(draft), contents.embedder, contents.dimension) as bank:
-            arrival = _into(bank, contents, uri)
-        if path.is_dir():
-            path.rmdir()
-        draft.rename(path)
-    except OSError as error:
-        raise InputError(
-            f"The bank could not be put at {path} ({error.strerror}). Nothing was imported; choose another place."
-        ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return arrival
+    with (
+        drafted_folder(path, "Nothing was imported.") as draft,
+        MemoryBank.create(str(draft), contents.embedder, contents.dimension) as bank,
+    ):
+        return _into(bank, contents, uri)
 
 
 def _into_address(contents: Contents, uri: str) -> Arrival:

@@ -5,8 +5,6 @@ Source of the question: arXiv 2601.03192 v2, table 6 (memories learned apart, me
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -18,6 +16,7 @@ from memrl_core.bank.store import is_local
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, Utility
 
 MERGED = "merged"
@@ -58,23 +57,12 @@ def merge(first: MemoryBank, second: MemoryBank, uri: str, first_run: str = "", 
     one_bank = first.uri == second.uri
     last = _run_of(second, second_run)
     other = _run_of(first, first_run, besides=last if one_bank else "")
-    draft = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
-    try:
+    with drafted_folder(target, "Both banks are as they were.") as draft:
         bring_in(contents_of(first), str(draft))
         arrival = None if one_bank else bring_in(contents_of(second), str(draft))
         renamed_runs = arrival.renamed_runs if arrival else {}
         with MemoryBank.open(str(draft)) as bank:
             done = merge_runs(bank, other, renamed_runs.get(last, last))
-        if target.is_dir():
-            target.rmdir()
-        draft.rename(target)
-    except OSError as error:
-        raise InputError(
-            f"The merged bank could not be put at {target} ({error.strerror}). Both banks are as they were; choose "
-            "another place."
-        ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return replace(
         done,
         uri=uri,

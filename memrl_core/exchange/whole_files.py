@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,26 @@ def _sentence(error: OSError, target: Path) -> Exception:
     if error.errno in _CLOSED:
         return BankReadOnly(f"{target.parent} cannot be written to. Nothing was written; choose another folder.")
     return InputError(f"{target} could not be written ({str(error)[:200]}). Nothing was kept of it; try another place.")
+
+
+@contextmanager
+def drafted_folder(target: Path, kept: str) -> Iterator[Path]:
+    """A name for a new folder beside `target` that takes its name at the end, or vanishes when anything fails.
+
+    `target` may be an empty folder. Raises `InputError` when the draft cannot take its place; `kept` says what of that.
+    """
+    draft = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    try:
+        yield draft
+        if target.is_dir():
+            target.rmdir()
+        draft.rename(target)
+    except OSError as error:
+        raise InputError(
+            f"The bank could not be put at {target} ({error.strerror}). {kept} Choose another place."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextmanager

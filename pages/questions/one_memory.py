@@ -12,7 +12,10 @@ from memrl_core.figures.utility import history_picture
 from pages.questions.case import Case, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show
+from pages.shared.step_rows import chosen_step
 from pages.shared.text import literal
+
+WITHOUT = "q now without it"
 
 
 def origin(case: Case, a: str) -> None:
@@ -24,7 +27,8 @@ def origin(case: Case, a: str) -> None:
     st.markdown(literal(answers.origin(found, a, case.run)))
     if not found.contributions:
         return
-    chosen = st.dataframe(
+    signs = {n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("reward", "q before", "q after", WITHOUT)}
+    step = chosen_step(
         [
             {
                 "step": c.step,
@@ -33,28 +37,17 @@ def origin(case: Case, a: str) -> None:
                 "q before": c.before,
                 "q after": c.after,
                 "share of q now": c.share,
-                "q now without it": c.without,
+                WITHOUT: c.without,
             }
             for c in found.contributions
         ],
-        key=f"origin_{a}",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        column_config={
-            **{n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("reward", "q before", "q after")},
-            "q now without it": st.column_config.NumberColumn("q now without it", format="%+.3f"),
-            "share of q now": st.column_config.NumberColumn("share of q now", format="percent"),
-        },
-        alt="Every reward that moved this q",
-    )["selection"]["rows"]
-    steps = [c.step for c in found.contributions]
-    if chosen and chosen[0] < len(steps):
-        step = steps[chosen[0]]
-        if st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
-            places.go_to_steps(step=step)
-    else:
-        st.caption("Choose a row to open its step.")
+        [c.step for c in found.contributions],
+        f"origin_{a}",
+        "Every reward that moved this q",
+        {**signs, "share of q now": st.column_config.NumberColumn("share of q now", format="percent")},
+    )
+    if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
+        places.go_to_steps(step=step)
     show(
         history_picture(case.bank.history(case.run, a, as_of=case.place.step), case.recorded.model_dump(), a, case.run),
         "origin_history",

@@ -14,6 +14,7 @@ from memrl_core.bank.integrity import check
 from pages.questions.case import Case, uses_of
 from pages.questions.relations import said
 from pages.shared import place as places
+from pages.shared.step_rows import chosen_step
 from pages.shared.text import literal
 
 SHOWN = 200
@@ -74,7 +75,7 @@ def forgot(case: Case) -> None:
     )
     if not lost:
         return
-    chosen = st.dataframe(
+    step = chosen_step(
         [
             {
                 "task": one.task,
@@ -85,18 +86,12 @@ def forgot(case: Case) -> None:
             }
             for one in lost[:SHOWN]
         ],
-        key="losses",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        alt="Tasks that were solved and failed later, with the memories that were swapped",
-    )["selection"]["rows"]
-    if chosen and chosen[0] < len(lost):
-        step = lost[chosen[0]].failed_step
-        if st.button(f"Open step {step}", icon=":material/history:", key="loss_step"):
-            places.go_to_steps(step=step)
-    else:
-        st.caption("Choose a row to open the step that failed.")
+        [one.failed_step for one in lost[:SHOWN]],
+        "losses",
+        "Tasks that were solved and failed later, with the memories that were swapped",
+    )
+    if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="loss_step"):
+        places.go_to_steps(step=step)
 
 
 def without_memory(case: Case) -> None:

@@ -23,6 +23,7 @@ from memrl_core.figures.use_curve import use_picture
 from pages.questions.case import Case, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show
+from pages.shared.step_rows import chosen_step
 from pages.shared.text import literal
 from pages.shared.work import working
 
@@ -185,7 +186,7 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
         f"In **{len(differing)} of {len(found)} steps** other memories would have been selected, first in step "
         f"{differing[0].step}. What the model would have answered is not known: fork the run to find out."
     )
-    rows = st.dataframe(
+    step = chosen_step(
         [
             {
                 "step": one.step,
@@ -195,19 +196,15 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
             }
             for one in differing[:SHOWN]
         ],
-        key="supposed_rows",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        alt="The steps in which other memories would have been selected",
-    )["selection"]["rows"]
-    if rows and rows[0] < len(differing):
-        step = differing[rows[0]].step
-        if st.button(f"Look at step {step} under these settings", icon=":material/arrow_forward:", key="supposed_go"):
-            places.go(step=step)
-            st.rerun()
-    else:
-        st.caption("Choose a row to look at its decision. Each step is decided in the state in which it really was.")
+        [one.step for one in differing[:SHOWN]],
+        "supposed_rows",
+        "The steps in which other memories would have been selected",
+    )
+    st.caption("Each step is decided in the state in which it really was.")
+    label = f"Look at step {step} under these settings"
+    if step is not None and st.button(label, icon=":material/arrow_forward:", key="supposed_go"):
+        places.go(step=step)
+        st.rerun()
 
 
 def unused(case: Case) -> None:
