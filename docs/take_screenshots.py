@@ -14,11 +14,17 @@ from playwright.sync_api import sync_playwright
 
 PORT = 8765
 HERE = Path(__file__).parent
-PICTURES = (("step-light.png", "light"), ("step-dark.png", "dark"))
+STEP = "step?bank=demo&step=11"
+DECISION = "decision?bank=demo&step=29&ask=pair&weight=0.7"
+PICTURES = (
+    ("step-light.png", "light", STEP, ".memory-map .plot-container"),
+    ("step-dark.png", "dark", STEP, ".memory-map .plot-container"),
+    ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container"),
+)
 
 
 def main() -> None:
-    """Serve the demo from an empty home folder and photograph the step of its first reversal."""
+    """Serve the demo from an empty home folder; photograph the step of its first reversal, and a question about one."""
     with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
         server = subprocess.Popen(
             [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(PORT), "--headless"],
@@ -26,11 +32,12 @@ def main() -> None:
         )
         time.sleep(5)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, scheme in PICTURES:
+        for name, scheme, where, drawn in PICTURES:
             page = browser.new_page(viewport={"width": 1440, "height": 1130}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(f"http://127.0.0.1:{PORT}/step?bank=demo&step=11")
-            page.wait_for_selector(".memory-map .plot-container", timeout=60_000)
-            page.locator(".st-key-part_RECALL summary").click()
+            page.goto(f"http://127.0.0.1:{PORT}/{where}")
+            page.wait_for_selector(drawn, timeout=60_000)
+            if where == STEP:
+                page.locator(".st-key-part_RECALL summary").click()
             page.wait_for_timeout(3000)
             page.screenshot(path=str(HERE / name))
         browser.close()

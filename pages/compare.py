@@ -48,11 +48,11 @@ line = 1
 if len(comparison.names) > 2:
     chosen = st.segmented_control(
         f"{literal(comparison.names[0])} step by step with", comparison.names[1:], default=comparison.names[1],
-        required=True, key="compare_line",
+        required=True, key="compare_line", format_func=literal,
     )  # fmt: skip
     line = comparison.names.index(chosen)
 st.subheader("Where they part")
-where_they_part(comparison.pairs[line - 1])
+where_they_part(place, comparison.pairs[line - 1])
 side_by_side(place, comparison, line)
 st.subheader("All pairs")
 task_table(place, comparison, line)

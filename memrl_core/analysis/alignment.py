@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memrl_core.analysis.counterfactual import Supposed
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, SettingsError
 from memrl_core.learning import active_rewards, effective_reward
 from memrl_core.policies import make_policy
 from memrl_core.records import EventKind, LedgerEvent, Outcome, RunInfo, StepTrace
@@ -20,8 +20,8 @@ Meeting = tuple[str, str, int]
 class ComparedStep:
     """What a comparison reads of one finished step; None is what nobody knows.
 
-    `reward` and `outcome` are those that count now, with what people said since. `answer` joins the replies of all
-    turns; `pool` and `selected` are what phases A and B gave.
+    `task` is "" where nobody named it. `reward` and `outcome` are those that count now, with what people said since.
+    `answer` joins the replies of all turns; `pool` and `selected` are what phases A and B gave.
     """
 
     run: str
@@ -92,6 +92,13 @@ def line_of(bank: MemoryBank, run: str) -> Line:
     return Line(run, info, past + own)
 
 
+def parted_after(one: Line, other: Line) -> int:
+    """The last step that two runs share because one goes on from the other; 0 when they share none."""
+    taken = {(step.run, step.step) for step in other.steps}
+    shared = (step.step for step in one.steps if (step.run, step.step) in taken)
+    return max(shared, default=0) if one.info.id != other.info.id else 0
+
+
 def supposed_line(line: Line, supposed: Sequence[Supposed], name: str) -> Line:
     """The steps of `line` as they would have been selected; what would have followed is not known."""
     by_step = {s.step: s for s in supposed}
@@ -114,7 +121,7 @@ def supposed_line(line: Line, supposed: Sequence[Supposed], name: str) -> Line:
 
 
 def align(lines: Sequence[Line]) -> Alignment:
-    """Pair the steps of two or more lines by task and occurrence; tasks are one when id and intent are.
+    """Pair the steps of two or more lines by task and occurrence; tasks are one when their name and intent are.
 
     Raises `InputError` for fewer than two lines, and for a line that is there twice.
     """
@@ -137,8 +144,8 @@ def counterparts(bank: MemoryBank, alignment: Alignment, line: int) -> dict[str,
     """
     one, other = alignment.lines[0].info.id, alignment.lines[line].info.id
     known, theirs = bank.utilities(one).keys(), bank.utilities(other).keys()
-    mine = _written(bank, known - theirs)
-    foreign = _written(bank, theirs - known)
+    mine = _written(bank, alignment.lines[0], known - theirs)
+    foreign = _written(bank, alignment.lines[line], theirs - known)
     like: dict[str, str] = {}
     for row in alignment.rows:
         first, second = row.steps[0], row.steps[line]
@@ -147,10 +154,13 @@ def counterparts(bank: MemoryBank, alignment: Alignment, line: int) -> dict[str,
     return like
 
 
-def _written(bank: MemoryBank, ids: set[str]) -> Mapping[tuple[str, int], list[str]]:
+def _written(bank: MemoryBank, line: Line, ids: set[str]) -> Mapping[tuple[str, int], list[str]]:
+    """Which of the memories each step wrote, by run and step; what a run was told between two steps is left out."""
     written: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for memory in (bank.memory(memory_id) for memory_id in sorted(ids)):
-        written[memory.run, memory.step].append(memory.id)
+    for run in dict.fromkeys([*(step.run for step in line.steps), line.info.id]):
+        for event in bank.events(run):
+            if event.kind is EventKind.MEMORY_WRITTEN:
+                written[run, event.step] += [memory_id for memory_id in event.memory_ids if memory_id in ids]
     return written
 
 
@@ -175,9 +185,17 @@ def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
         ended, outcome = (trace.reward.reward, trace.reward.outcome) if trace.reward else (None, "unrated")
         reward = rewards.get(trace.id, ended)
         if reward != ended:
-            outcome = make_policy(trace.policy, trace.settings).outcome_of(reward)
+            outcome = _outcome_now(trace, reward)
         steps.append(_step_of(trace, reward, outcome))
     return tuple(steps)
+
+
+def _outcome_now(trace: StepTrace, reward: float | None) -> Outcome:
+    try:
+        return make_policy(trace.policy, trace.settings).outcome_of(reward)
+    except SettingsError:
+        # A step from elsewhere may have been judged by rules that are not here.
+        return "unrated"
 
 
 def _rewards_now(bank: MemoryBank, run: str) -> dict[str, float | None]:
@@ -193,7 +211,7 @@ def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> Compar
     return ComparedStep(
         run=trace.run,
         step=trace.step,
-        task=trace.task.id,
+        task=_name_of(trace),
         intent=trace.task.intent,
         pool=len(trace.recall.pool) if trace.recall else None,
         selected=trace.decision.selected if trace.decision else None,
@@ -204,6 +222,12 @@ def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> Compar
         tokens_read=_total([turn.reply.prompt_tokens for turn in turns or ()]),
         tokens_written=_total([turn.reply.answer_tokens for turn in turns or ()]),
     )
+
+
+def _name_of(trace: StepTrace) -> str:
+    """The task's id, or "" for one that was only made from the step's number: the same task has another elsewhere."""
+    made_up = {"recorder": f"{trace.run}-{trace.step}", "agent": f"typed-{trace.step}"}.get(trace.origin)
+    return "" if trace.task.id == made_up else trace.task.id
 
 
 def _total(counts: Sequence[int | None]) -> int | None:

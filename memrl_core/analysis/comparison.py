@@ -148,12 +148,15 @@ def _table(rows: Sequence[Row], values: Sequence[Sequence[float | None]]) -> Flo
 
 
 def _mean(name: str, meaning: str, values: Floats) -> _Ratio:
+    """The mean over all known values; tasks without one are not drawn either."""
+    values = values[:, ~np.isnan(values).all(axis=(0, 2))]
     known = ~np.isnan(values)
     above = np.nansum(values, axis=2, keepdims=True)
     return _Ratio(name, meaning, above, known.sum(axis=2, keepdims=True).astype(float))
 
 
 def _cumulative(won: Floats) -> _Ratio:
+    won = won[:, ~np.isnan(won).all(axis=(0, 2))]
     known = ~np.isnan(won)
     ever = (known & (np.nan_to_num(won) > 0)).any(axis=2, keepdims=True).astype(float)
     met = known.any(axis=2, keepdims=True).astype(float)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.analysis.alignment import Alignment, Line
+from memrl_core.analysis.alignment import Alignment, Line, parted_after
 from memrl_core.bank import MemoryBank
-from memrl_core.records import EventKind, RunInfo
+from memrl_core.records import RunInfo
 from memrl_core.settings import MemRLSettings
 
 
@@ -56,23 +56,33 @@ def setup_warnings(alignment: Alignment) -> list[str]:
         if len(set(values)) > 1:
             said = ", ".join(f"{line.name}: {value}" for line, value in zip(lines, values, strict=True))
             found.append(f"The runs differ in {what} ({said}): {consequence}.")
-    if len({_start(line) for line in lines}) > 1 and not alignment.past:
-        said = ", ".join(f"{line.name}: {_start(line)}" for line in lines)
+    starts = [_start(line.info, {other.info.id: other.info for other in lines}) for line in lines]
+    if len(set(starts)) > 1 and not alignment.past:
+        said = ", ".join(f"{line.name}: {start}" for line, start in zip(lines, starts, strict=True))
         found.append(f"They did not start from the same memory ({said}).")
     return found
 
 
-def _start(line: Line) -> str:
-    info = line.info
-    return "empty" if info.base is None else f"what {info.base} knew after step {info.base_step}"
+def _start(info: RunInfo, known: Mapping[str, RunInfo]) -> str:
+    if info.base is None:
+        return "empty"
+    base = known.get(info.base)
+    if base is not None and info.base_step < base.first_step:
+        return _start(base, known)
+    return f"what {info.base} knew after step {info.base_step}"
 
 
 def setting_differences(
     bank: MemoryBank, lines: Sequence[Line], supposed: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[SettingDifference]:
-    """The settings in which the lines differ; `supposed` gives those of lines that were only supposed, by name."""
+    """The settings in which the lines differ, over the steps that they do not share.
+
+    `supposed` gives those of lines that were only supposed, by name.
+    """
+    begin = min((parted_after(lines[0], line) for line in lines[1:]), default=0)
     courses = [
-        [(1, supposed[line.name])] if supposed and line.name in supposed else _course(bank, line) for line in lines
+        [(1, supposed[line.name])] if supposed and line.name in supposed else _course(bank, line, begin)
+        for line in lines
     ]
     titles = {name: field.title or name for name, field in MemRLSettings.model_fields.items()}
     names = dict.fromkeys([*titles, *(name for course in courses for _, settings in course for name in settings)])
@@ -84,10 +94,10 @@ def setting_differences(
     return found
 
 
-def _course(bank: MemoryBank, line: Line) -> list[tuple[int, Mapping[str, Any]]]:
-    """The settings of a run with the step from which each held."""
-    changes = [event for event in bank.events(line.info.id) if event.kind is EventKind.SETTINGS_CHANGED]
-    return [(1, line.info.settings), *((event.step, event.payload["settings"]) for event in changes)]
+def _course(bank: MemoryBank, line: Line, after: int) -> list[tuple[int, Mapping[str, Any]]]:
+    """The settings of every step of a line that comes after step `after`; without such a step, those of its run now."""
+    course = [(step.step, bank.settings(step.run, step.step)) for step in line.steps if step.step > after]
+    return course or [(1, bank.settings(line.info.id))]
 
 
 def _told(course: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> str:
@@ -104,4 +114,4 @@ def _told(course: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "not set" if value is None else f"{value:.15g}" if isinstance(value, float) else str(value)

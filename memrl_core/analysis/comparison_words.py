@@ -44,31 +44,35 @@ def frequency(entry: Divergence) -> str:
 
 
 def pair_rows(comparison: Comparison, line: int) -> pd.DataFrame:
-    """One row a pair; memories by their labels, of the first run where it knows them."""
+    """One row a pair; memories by their labels in the first run, by their whole ids where it does not know them.
+
+    Rewards are left out where the second line was only supposed.
+    """
     first, other = comparison.alignment.lines[0], comparison.alignment.lines[line]
-    known_as = {mine: theirs for theirs, mine in comparison.likes[line - 1].items()}
+    pairs = comparison.pairs[line - 1]
+    known = any(reward is not None for pair in pairs for reward in (pair.one.reward, pair.other.reward))
+    rewarded = [f"reward {line.name}" for line in (first, other)] if known and first.info.id != other.info.id else []
+    before = ("step", f"step of {other.name}", "task", "time", "differs in", "shared", "added", "removed")
 
-    def labels(ids: Sequence[str], run: str) -> str:
-        return ", ".join(memory_label(memory_id, run) for memory_id in ids)
+    def labels(ids: Sequence[str]) -> str:
+        return ", ".join(memory_label(memory_id, first.info.id) for memory_id in ids)
 
-    rows = []
-    for pair in comparison.pairs[line - 1]:
-        rewards = {f"reward {first.name}": pair.one.reward, f"reward {other.name}": pair.other.reward}
-        rows.append(
-            {
-                "step": pair.one.step,
-                f"step of {other.name}": pair.other.step,
-                "task": pair.one.task,
-                "time": pair.occurrence,
-                "differs in": ", ".join(d for d in Difference if d in pair.differences),
-                "shared": labels(pair.shared, first.info.id),
-                "added": labels([known_as.get(i, i) for i in pair.added], other.info.id),
-                "removed": labels(pair.removed, first.info.id),
-                **(rewards if any(reward is not None for reward in rewards.values()) else {}),
-                "intent": pair.one.intent,
-            }
+    rows = [
+        (
+            pair.one.step,
+            pair.other.step,
+            pair.one.task,
+            pair.occurrence,
+            ", ".join(d for d in Difference if d in pair.differences),
+            labels(pair.shared),
+            labels(pair.added),
+            labels(pair.removed),
+            *((pair.one.reward, pair.other.reward) if rewarded else ()),
+            pair.one.intent,
         )
-    return pd.DataFrame(rows)
+        for pair in pairs
+    ]
+    return pd.DataFrame(rows, columns=[*before, *rewarded, "intent"])
 
 
 def metric_table(comparison: Comparison) -> pd.DataFrame:
@@ -76,10 +80,11 @@ def metric_table(comparison: Comparison) -> pd.DataFrame:
     first, *others = comparison.names
     rows = []
     for metric in comparison.metrics:
-        row = {"metric": metric.name, first: _number(metric.values[0])}
+        # Heads that have a blank cannot be the name of a run.
+        row = {"what is measured": metric.name, first: _number(metric.values[0])}
         for name, value, delta in zip(others, metric.values[1:], metric.deltas, strict=True):
             row |= {name: _number(value), f"Δ {name}": _delta(delta)}
-        rows.append({**row, "n": str(metric.tasks)})
+        rows.append({**row, "n (tasks)": str(metric.tasks)})
     return pd.DataFrame(rows)
 
 

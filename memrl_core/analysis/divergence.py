@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from memrl_core.analysis.alignment import Alignment, ComparedStep
+from memrl_core.analysis.alignment import Alignment, ComparedStep, parted_after
 from memrl_core.analysis.bootstrap import Floats, percentiles, resampled
 
 
@@ -27,7 +27,7 @@ class Pair:
     """A step of the first run beside the same of another.
 
     `shared` and `removed` are memories of the first run, `added` those that only the other selected; a shared memory
-    goes by its id in the first run. `differences` leaves out what is not known in both.
+    goes by its id in the first run. What is not known in both is left out of all four.
     """
 
     occurrence: int
@@ -54,8 +54,17 @@ class Divergence:
 
 
 def pairs_of(alignment: Alignment, line: int, like: Mapping[str, str]) -> list[Pair]:
-    """The rows as pairs of the first line with another; `like` maps memories of the other to their counterparts."""
-    return [_pair(row.occurrence, row.steps[0], row.steps[line], like) for row in alignment.rows]
+    """The rows as pairs of the first line with another, without those that are one step that both runs share.
+
+    `like` maps memories of the other to their counterparts.
+    """
+    begin = parted_after(alignment.lines[0], alignment.lines[line])
+    pairs = ((row.occurrence, row.steps[0], row.steps[line]) for row in alignment.rows)
+    return [
+        _pair(occurrence, one, other, like)
+        for occurrence, one, other in pairs
+        if not begin or (one.run, one.step) != (other.run, other.step)
+    ]
 
 
 def divergences(pairs: Sequence[Pair]) -> list[Divergence]:
@@ -81,18 +90,22 @@ class UseChange:
 
 
 def changed_uses(pairs: Sequence[Pair], like: Mapping[str, str]) -> list[UseChange]:
-    """Memories selected more or less often in the other run, the largest change first."""
-    one = Counter(memory_id for pair in pairs for memory_id in pair.one.selected or ())
-    other = Counter(like.get(memory_id, memory_id) for pair in pairs for memory_id in pair.other.selected or ())
+    """Memories selected more or less often in the other run where both selections are known, largest change first."""
+    known = [(pair.one.selected, pair.other.selected) for pair in pairs]
+    both = [(mine, theirs) for mine, theirs in known if mine is not None and theirs is not None]
+    one = Counter(memory_id for mine, _ in both for memory_id in mine)
+    other = Counter(like.get(memory_id, memory_id) for _, theirs in both for memory_id in theirs)
     changes = [UseChange(i, one[i], other[i]) for i in sorted(one.keys() | other.keys()) if one[i] != other[i]]
     return sorted(changes, key=lambda change: -abs(change.other - change.one))
 
 
 def _pair(occurrence: int, one: ComparedStep, other: ComparedStep, like: Mapping[str, str]) -> Pair:
-    mine = one.selected or ()
-    theirs = tuple(like.get(memory_id, memory_id) for memory_id in other.selected or ())
+    mine: tuple[str, ...] = ()
+    theirs: tuple[str, ...] = ()
+    if one.selected is not None and other.selected is not None:
+        mine, theirs = one.selected, tuple(like.get(memory_id, memory_id) for memory_id in other.selected)
     differences = set()
-    if one.selected is not None and other.selected is not None and mine != theirs:
+    if mine != theirs:
         differences.add(Difference.ORDER if set(mine) == set(theirs) else Difference.MEMORIES)
     if one.answer is not None and other.answer is not None and one.answer != other.answer:
         differences.add(Difference.ANSWER)

@@ -53,10 +53,14 @@ class EmbedderIdentity:
 
 
 class MemoryBank:
-    """Memories, traces and the ledger of any number of runs. Threads may share one handle."""
+    """Memories, traces and the ledger of any number of runs. Threads may share one handle.
+
+    `handle` is a name for this opened bank that no other has, not even one at the same place later.
+    """
 
     def __init__(self, store: Store, meta: Mapping[str, Any]) -> None:
         self.uri = store.uri
+        self.handle = secrets.token_hex(8)
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
         self._store = store
         self._lock = threading.RLock()
@@ -391,6 +395,11 @@ class MemoryBank:
     def last_saved(self) -> datetime | None:
         """When this handle last appended something; None when it has not."""
         return self._ledger.last_saved
+
+    @property
+    def state(self) -> str:
+        """A name for what this handle knows now: another one after every fact, and in every other handle."""
+        return f"{self.handle}·{self.facts}"
 
     @property
     def clock(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -24,13 +25,13 @@ def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
     """Above, the rewards of every run added up; below, each run minus the first with the band of its interval."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
     positions = rewards.positions
-    for (colour, dash), name, total in zip(LINES, names, rewards.totals, strict=False):
+    for (colour, dash), name, total in zip(cycle(LINES), names, rewards.totals, strict=False):
         figure.add_scatter(
             x=positions, y=total, mode="lines", name=plain(name), line={"color": colour, "dash": dash, "width": 2.5},
             hovertemplate="%{x} tasks: %{y:+.3f}", row=1, col=1,
         )  # fmt: skip
     for place, difference in enumerate(rewards.differences):
-        colour, dash = LINES[place + 1]
+        colour, dash = LINES[(place + 1) % len(LINES)]
         if not np.isnan(rewards.low[place]).any():
             figure.add_scatter(
                 x=[*positions, *positions[::-1]], y=[*rewards.high[place], *rewards.low[place][::-1]], mode="lines",
@@ -56,7 +57,7 @@ def trajectories_picture(
 ) -> Picture:
     """q of one memory in every run that knows it, step by step; a line where the runs part, when they share a past."""
     figure = go.Figure()
-    for (colour, dash), (name, points) in zip(LINES, histories, strict=False):
+    for (colour, dash), (name, points) in zip(cycle(LINES), histories, strict=False):
         figure.add_scatter(
             x=[point.step for point in points],
             y=[point.after for point in points],
@@ -116,7 +117,7 @@ def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
 
 
 def _reward_table(rewards: CumulativeReward, names: Sequence[str]) -> pd.DataFrame:
-    columns = {"tasks": rewards.positions, **dict(zip(names, rewards.totals, strict=True))}
+    columns = {"tasks met": rewards.positions, **dict(zip(names, rewards.totals, strict=True))}
     for place, name in enumerate(names[1:]):
         columns |= {
             f"Δ {name}": rewards.differences[place],

@@ -52,7 +52,7 @@ def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Sequen
             "Ways to differ",
         )
         rows = pair_rows(comparison, line)
-        differing = rows[rows["differs in"] != ""] if len(rows) else rows
+        differing = rows[rows["differs in"] != ""]
         document.table(differing, f"The {len(differing)} of {len(rows)} pairs of steps that differ")
     return document.html()
 
@@ -82,7 +82,7 @@ def _tell_setup(document: Document, comparison: Comparison, settings: Sequence[S
     )
     if settings:
         document.table(
-            ({"setting": s.title, **dict(zip(comparison.names, s.values, strict=True))} for s in settings),
+            ({"setting that differs": s.title, **dict(zip(comparison.names, s.values, strict=True))} for s in settings),
             "Settings that differ",
         )
     else:

@@ -89,7 +89,7 @@ def case_at(place: Place) -> Case:
     settings = state.tried(recorded)
     if trace is None:
         return Case(place, None, recorded, settings, None, "", None, None)
-    found = situation(bank, str(bank.uri), run, step, trace.id)
+    found = situation(bank, bank.handle, run, step)
     if isinstance(found, str):
         return Case(place, trace, recorded, recorded, None, found, trace.recall, trace.decision)
     if settings == recorded:
@@ -99,7 +99,7 @@ def case_at(place: Place) -> Case:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def situation(_bank: MemoryBank, uri: str, run: str, step: int, step_id: str) -> Situation | str:
+def situation(_bank: MemoryBank, handle: str, run: str, step: int) -> Situation | str:
     """The situation of a step, or the sentence that says why there is none; kept, so that a slider answers at once."""
     try:
         return situation_of(_bank, _bank.trace(run, step))
@@ -108,11 +108,11 @@ def situation(_bank: MemoryBank, uri: str, run: str, step: int, step_id: str) ->
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading every step of the run …")
-def all_uses(_bank: MemoryBank, uri: str, run: str, facts: int) -> pd.DataFrame:
+def all_uses(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
     """Every candidate of every step, kept until something is appended to the bank."""
     return uses(_bank, run)
 
 
 def uses_of(case: Case) -> pd.DataFrame:
     """Every candidate of every step of the run."""
-    return all_uses(case.bank, str(case.bank.uri), case.run, case.bank.facts)
+    return all_uses(case.bank, case.bank.state, case.run)

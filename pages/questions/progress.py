@@ -48,7 +48,7 @@ def transferred(case: Case) -> None:
 
 def forgot(case: Case) -> None:
     """What was forgotten, and which change of memories went with it?"""
-    table = _attempts(case.bank, str(case.bank.uri), case.run, case.bank.facts)
+    table = _attempts(case.bank, case.bank.state, case.run)
     lost = losses(table)
     by_epoch = forgetting(table)
     if len(by_epoch) < 2:
@@ -96,7 +96,7 @@ def forgot(case: Case) -> None:
 
 def without_memory(case: Case) -> None:
     """How often was the pool empty, and did the model do better then?"""
-    found = fallback(_attempts(case.bank, str(case.bank.uri), case.run, case.bank.facts))
+    found = fallback(_attempts(case.bank, case.bank.state, case.run))
     st.markdown(
         f"The pool was empty in **{found.empty_steps} of {found.steps} steps**. Successes with an empty pool: "
         f"{literal(said(found.empty))}; with memories: {literal(said(found.filled))}."
@@ -128,5 +128,5 @@ def sound(case: Case) -> None:
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading every step of the run …")
-def _attempts(_bank, uri: str, run: str, facts: int) -> pd.DataFrame:
+def _attempts(_bank, state: str, run: str) -> pd.DataFrame:
     return attempts(_bank, run)

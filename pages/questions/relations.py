@@ -93,7 +93,7 @@ def family(case: Case, a: str) -> None:
 def duplicates(case: Case) -> None:
     """Which memories are near-duplicates, and do they split the uses?"""
     threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, 0.95, 0.01, key="copies_threshold")
-    found = _copies(case.bank, str(case.bank.uri), case.run, threshold, uses_of(case), case.bank.facts)
+    found = _copies(case.bank, case.bank.state, case.run, threshold, uses_of(case))
     if not found:
         st.markdown(f"No two intents are at least {threshold:g} alike.")
         return
@@ -126,5 +126,5 @@ def duplicates(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _copies(_bank, uri: str, run: str, threshold: float, _uses: pd.DataFrame, facts: int) -> list[CopyGroup]:
+def _copies(_bank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> list[CopyGroup]:
     return copies(_bank.view(run), _uses, threshold)

@@ -108,7 +108,7 @@ def changed(case: Case) -> None:
     if earlier == later:
         st.info("Choose two different steps.")
         return
-    found = _changes(case.bank, str(case.bank.uri), case.run, earlier, later, case.bank.facts)
+    found = _changes(case.bank, case.bank.state, case.run, earlier, later)
     with st.container(horizontal=True):
         st.metric("Memories added", len(found.added), width="content")
         st.metric("q moved", len(found.moved), width="content")
@@ -151,7 +151,7 @@ def changed(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Deciding the earlier steps again …")
-def _changes(_bank, uri: str, run: str, earlier: int, later: int, facts: int):
+def _changes(_bank, state: str, run: str, earlier: int, later: int):
     return changes(_bank, run, earlier, later)
 
 
@@ -167,7 +167,7 @@ def supposed(case: Case) -> None:
             case.bank, case.run, case.settings.model_dump(), lambda done: report(done, total), cancelled
         )
 
-    what = f"{case.bank.uri}·{case.run}·{case.settings.model_dump_json()}·{case.bank.facts}"
+    what = f"{case.bank.state}·{case.run}·{case.settings.model_dump_json()}"
     found = working("supposed", what, lambda: Work(decide), "steps decided again")
     if found is None:
         return
@@ -209,7 +209,7 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
 
 def unused(case: Case) -> None:
     """What is never recalled, and how concentrated is use?"""
-    found = _starvation(case.bank, str(case.bank.uri), case.run, case.recorded.delta, uses_of(case), case.bank.facts)
+    found = _starvation(case.bank, case.bank.state, case.run, case.recorded.delta, uses_of(case))
     with st.container(horizontal=True):
         st.metric("Never in a pool", len(found.never_recalled), width="content")
         st.metric("In pools, never given", len(found.never_selected), width="content")
@@ -233,14 +233,14 @@ def unused(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _starvation(_bank, uri: str, run: str, delta: float, _uses: pd.DataFrame, facts: int) -> Starvation:
+def _starvation(_bank, state: str, run: str, delta: float, _uses: pd.DataFrame) -> Starvation:
     return starvation(_bank.view(run), _uses, threshold=1.0, delta=delta)
 
 
 def fitting_gate(case: Case) -> None:
     """Which δ fits this bank?"""
     try:
-        found = _suggestion(case.bank, str(case.bank.uri), case.run, case.bank.facts)
+        found = _suggestion(case.bank, case.bank.state, case.run)
     except InputError as error:
         st.info(literal(str(error)))
         return
@@ -254,5 +254,5 @@ def fitting_gate(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
-def _suggestion(_bank, uri: str, run: str, facts: int):
+def _suggestion(_bank, state: str, run: str):
     return suggest_delta(_bank.view(run))

@@ -55,7 +55,7 @@ def choose(place: Place, wanted: Mapping[str, str]) -> Choice:
         "Compare with", ways, key="compare_way", required=True, on_change=_take_way, args=(place, others)
     )
     choice = _runs(place, wanted, others) if way == OTHER_RUNS else _settings(place, wanted)
-    _write_url()
+    _write_url(choice)
     return choice
 
 
@@ -63,13 +63,17 @@ def _runs(place: Place, wanted: Mapping[str, str], others: list[str]) -> Choice:
     assert place.run is not None
     named = [name for name in wanted[AGAINST].split(",") if name] if AGAINST in wanted else [_nearest(place, others)]
     if place.run.id in named:
+        named = [name for name in named if name != place.run.id] or [_nearest(place, others)]
         st.info(
-            f"{literal(place.run.id)} does not differ from itself, so it was left out. Choose another run, or "
-            f"“{OTHER_SETTINGS}”."
+            f"{literal(place.run.id)} does not differ from itself, so it is compared with {literal(', '.join(named))}. "
+            f"Choose another run, or “{OTHER_SETTINGS}”."
         )
-    if missing := [name for name in named if name != place.run.id and name not in others]:
+    if missing := [name for name in named if name not in others]:
         st.warning(literal(f"This bank has no run {', '.join(missing)[:200]}. The comparison goes on without."))
-    st.session_state["compare_runs"] = [name for name in dict.fromkeys(named) if name in others][:MOST]
+    asked = [name for name in dict.fromkeys(named) if name in others]
+    if len(asked) > MOST:
+        st.warning(f"At most {MOST} runs are compared with one: the first {MOST} are shown.")
+    st.session_state["compare_runs"] = asked[:MOST]
     chosen = st.multiselect(
         f"{literal(place.run.id)} with",
         others,
@@ -91,7 +95,11 @@ def _nearest(place: Place, others: list[str]) -> str:
 
 def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
     assert place.run is not None
-    current = MemRLSettings.of(place.bank.settings(place.run.id))
+    try:
+        current = MemRLSettings.of(place.bank.settings(place.run.id))
+    except SettingsError:
+        st.info("This run was made under settings that this program does not have, so it cannot be decided again here.")
+        return Choice()
     supposed = current
     if wanted.get(UNDER):
         try:
@@ -143,6 +151,8 @@ def _keep(name: str, value: str) -> None:
     st.session_state["compare_moved"] = True
 
 
-def _write_url() -> None:
+def _write_url(choice: Choice) -> None:
     for name, value in st.session_state.get("compare", {}).items():
         st.query_params[name] = value
+    if choice.against:
+        st.query_params[AGAINST] = ",".join(choice.against)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from memrl_core.analysis.alignment import parted_after
 from memrl_core.analysis.comparison import Comparison
 from memrl_core.analysis.divergence import changed_uses
 from memrl_core.analysis.explain import signed
@@ -44,8 +45,8 @@ def trajectories(place: Place, comparison: Comparison, line: int) -> None:
         (first.name, place.bank.history(first.info.id, chosen)),
         (other.name, place.bank.history(other.info.id, theirs[chosen])),
     ]
-    parted = comparison.alignment.past and comparison.alignment.rows[0].steps[0].step - 1
-    show(trajectories_picture(histories, memory_label(chosen, first.info.id), parted), "compare_q")
+    label = memory_label(chosen, first.info.id)
+    show(trajectories_picture(histories, label, parted_after(first, other)), "compare_q")
     if theirs[chosen] != chosen:
         same = place.bank.memory(chosen).experience == place.bank.memory(theirs[chosen]).experience
         st.caption(

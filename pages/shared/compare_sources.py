@@ -21,14 +21,14 @@ LAST = "compare_supposed"
 
 
 @st.cache_resource(max_entries=4, show_spinner="Laying the runs side by side …")
-def _recorded(uri: str, facts: int, runs: tuple[str, ...], _bank: MemoryBank) -> Comparison:
+def _recorded(state: str, runs: tuple[str, ...], _bank: MemoryBank) -> Comparison:
     return compare(_bank, [line_of(_bank, run) for run in runs])
 
 
 def recorded(place: Place, against: tuple[str, ...]) -> Comparison:
     """The place's run beside other runs of its bank."""
     assert place.run is not None
-    return _recorded(place.bank.uri, place.bank.facts, (place.run.id, *against), place.bank)
+    return _recorded(place.bank.state, (place.run.id, *against), place.bank)
 
 
 def supposed(
@@ -42,7 +42,7 @@ def supposed(
     def decide(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[Supposed]:
         return counterfactual(bank, run, settings, lambda done: report(done, total), cancelled)
 
-    what = f"{bank.uri}·{run}·{json.dumps(dict(settings))}·{bank.facts}"
+    what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
     decided = working("compare", what, lambda: Work(decide), "steps decided again")
     if decided is None:
         return None, None

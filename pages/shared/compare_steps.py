@@ -18,10 +18,11 @@ from pages.shared import place as places
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 
+EARLIER = "compare_earlier"
 ORDINALS = {1: "first time", 2: "second time", 3: "third time"}
 
 
-def where_they_part(pairs: Sequence[Pair]) -> None:
+def where_they_part(place: Place, pairs: Sequence[Pair]) -> None:
     """For each way to differ: how often, with its interval, and the first time, with a jump."""
     for entry in divergences(pairs):
         with st.container(horizontal=True, vertical_alignment="center", key=f"part_{entry.difference}"):
@@ -31,27 +32,31 @@ def where_they_part(pairs: Sequence[Pair]) -> None:
                     f"First: step {entry.first.one.step}",
                     icon=":material/call_split:",
                     key=f"first_{entry.difference}",
-                    on_click=places.go,
-                    kwargs={"step": entry.first.one.step},
+                    on_click=_go,
+                    args=(place, entry.first),
                 )
 
 
 def side_by_side(place: Place, comparison: Comparison, line: int) -> None:
     """The pair at the place's step (without one, the first that differs), with steps to the nearest that differ."""
     pairs = comparison.pairs[line - 1]
+    if not pairs:
+        st.info(f"All steps that can be laid side by side are shared with {literal(comparison.names[line])}.")
+        return
     at = _position(place, pairs)
     if at is None:
         st.info(
             f"Step {place.step} of {literal(comparison.names[0])} is not compared: it has no like in "
             f"{literal(comparison.names[line])}, or both share it."
         )
-        st.button("Go to the first that differs", key="compare_first", on_click=places.go, kwargs={"step": None})
+        st.button("Go to the first that differs", key="compare_first", on_click=_go_to_first)
         return
     pair = pairs[at]
-    _stepper(pairs, at)
-    st.markdown(f"Task **{literal(pair.one.task)}**, {ORDINALS.get(pair.occurrence, f'{pair.occurrence}th time')}")
+    _stepper(place, pairs, at)
+    task = f"Task **{literal(pair.one.task)}**" if pair.one.task else "A task without a name"
+    st.markdown(f"{task}, {ORDINALS.get(pair.occurrence, f'{pair.occurrence}th time')}")
     verbatim(pair.one.intent)
-    like = comparison.likes[line - 1]
+    like, lines = comparison.likes[line - 1], comparison.alignment.lines
     left, right = st.columns(2, border=True)
     with left:
         _step(
@@ -59,7 +64,8 @@ def side_by_side(place: Place, comparison: Comparison, line: int) -> None:
         )
     with right:
         marks = {i: ("added" if like.get(i, i) in pair.added else "") for i in _ids(pair.other)}
-        _step(place, pair.other, comparison.names[line], marks, like)
+        supposed = lines[line].info.id == lines[0].info.id
+        _step(place, pair.other, comparison.names[line], marks, like, supposed)
 
 
 def _ids(step: ComparedStep) -> tuple[str, ...]:
@@ -68,11 +74,27 @@ def _ids(step: ComparedStep) -> tuple[str, ...]:
 
 def _position(place: Place, pairs: Sequence[Pair]) -> int | None:
     if place.step is None:
-        return next((at for at, pair in enumerate(pairs) if pair.differences), len(pairs) - 1)
+        earlier = st.session_state.get(EARLIER)
+        found = (at for at, pair in enumerate(pairs) if (pair.one.run, pair.one.step) == earlier)
+        first = (at for at, pair in enumerate(pairs) if pair.differences)
+        return next(found, next(first, len(pairs) - 1))
     return next((at for at, pair in enumerate(pairs) if pair.one.step == place.step), None)
 
 
-def _stepper(pairs: Sequence[Pair], at: int) -> None:
+def _go(place: Place, pair: Pair) -> None:
+    """Show a pair. The place is a step of its own run; one of the run that it goes on from is remembered apart."""
+    assert place.run is not None
+    own = pair.one.run == place.run.id
+    st.session_state[EARLIER] = None if own else (pair.one.run, pair.one.step)
+    places.go(step=pair.one.step if own else None)
+
+
+def _go_to_first() -> None:
+    st.session_state[EARLIER] = None
+    places.go(step=None)
+
+
+def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="compare_stepper"):
         kinds = st.segmented_control(
             "Stop at differences in",
@@ -92,8 +114,8 @@ def _stepper(pairs: Sequence[Pair], at: int) -> None:
                 icon=icon,
                 key=f"compare_{label}",
                 disabled=pair is None,
-                on_click=places.go,
-                kwargs={"step": pair.one.step if pair else None},
+                on_click=_go,
+                args=(place, pair),
             )
         found = sorted(pairs[at].differences, key=list(Difference).index)
         said = " · ".join(SAYS[d].lower() for d in found) or "no difference"
@@ -101,20 +123,30 @@ def _stepper(pairs: Sequence[Pair], at: int) -> None:
 
 
 def _step(
-    place: Place, step: ComparedStep, name: str, marks: dict[str, str], like: Mapping[str, str] | None = None
+    place: Place,
+    step: ComparedStep,
+    name: str,
+    marks: dict[str, str],
+    like: Mapping[str, str] | None = None,
+    supposed: bool = False,
 ) -> None:
     st.markdown(f"**{literal(name)}** · step {step.step}" + _reward(step))
-    if not marks:
+    if step.selected is None:
+        st.caption("Nobody told which memories were given to the model.")
+    elif not step.selected:
         st.caption("No memory was given to the model.")
     for memory_id, mark in marks.items():
         _memory(place, memory_id, mark, step, like or {}, name)
-    if step.answer is None:
+    if supposed:
         st.caption("Nobody knows what the model would have answered.")
+        return
+    if step.answer is None:
+        st.caption("Nobody told what the model answered.")
     else:
         with st.container(height=170, border=False):
             verbatim(step.answer)
-        if st.button(f"Open step {step.step} of {step.run}", icon=":material/arrow_forward:", key=f"open_{name}"):
-            places.go_to_steps(run=step.run, step=step.step)
+    if st.button(f"Open step {step.step} of {step.run}", icon=":material/arrow_forward:", key=f"open_{name}"):
+        places.go_to_steps(run=step.run, step=step.step)
 
 
 def _reward(step: ComparedStep) -> str:
@@ -148,19 +180,21 @@ def _memory(place: Place, memory_id: str, mark: str, step: ComparedStep, like: M
 def task_table(place: Place, comparison: Comparison, line: int) -> None:
     """Every pair as a row: memories shared, added, removed, and rewards; choosing a row shows the pair."""
     rows = pair_rows(comparison, line)
+    if rows.empty:
+        return
     with st.container(horizontal=True, vertical_alignment="center"):
         only = st.toggle("Only what differs", value=True, key="compare_only")
         shown = rows[rows["differs in"] != ""] if only else rows
         st.markdown(f"{len(shown)} of {len(rows)} pairs")
     if shown.empty:
-        st.success("These runs do not differ in any step.")
+        st.success("No step differs in what is known of both.")
         return
-    steps = list(shown["step"])
+    pairs = [comparison.pairs[line - 1][at] for at in shown.index]
 
     def chosen() -> None:
         picked = st.session_state["compare_rows"]["selection"]["rows"]
-        if picked and picked[0] < len(steps):
-            places.go(step=int(steps[picked[0]]))
+        if picked and picked[0] < len(pairs):
+            _go(place, pairs[picked[0]])
 
     st.dataframe(
         shown,
@@ -174,7 +208,7 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
     )
     st.download_button(
         f"These {len(shown)} pairs as CSV",
-        lambda: csv_bytes(shown.to_dict("records"), list(shown.columns)),
+        lambda: csv_bytes(shown.astype(object).where(shown.notna(), None).to_dict("records"), list(shown.columns)),
         file_name=f"{comparison.names[0]}-against-{_file_name(comparison.names[line])}.csv",
         mime="text/csv",
         icon=":material/download:",

@@ -24,7 +24,7 @@ def setup(comparison: Comparison, settings: list[SettingDifference]) -> None:
     if settings:
         table = pd.DataFrame([s.values for s in settings], columns=list(comparison.names))
         table.insert(0, "setting that differs", [s.title for s in settings])
-        st.table(table, hide_index=True, border="horizontal", alt="The settings in which the runs differ")
+        st.table(_literal(table), hide_index=True, border="horizontal", alt="The settings in which the runs differ")
     else:
         st.caption("All settings are the same.")
 
@@ -35,7 +35,7 @@ def outcomes(comparison: Comparison) -> None:
     with numbers:
         st.markdown(f"**{literal(finding(comparison))}**")
         st.table(
-            metric_table(comparison),
+            _literal(metric_table(comparison)),
             hide_index=True,
             border="horizontal",
             alt="Every metric of every run, with the difference to the first and its 95 % interval",
@@ -52,3 +52,8 @@ def outcomes(comparison: Comparison) -> None:
             st.info("No task has a reward in every run, so there is no reward to add up.")
         else:
             show(reward_picture(comparison.rewards, comparison.names), "compare_rewards")
+
+
+def _literal(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of texts in which no head and no cell acts as Markdown."""
+    return table.map(literal).rename(columns=literal)

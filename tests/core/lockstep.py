@@ -1,0 +1,114 @@
+"""Runs to be compared: lines made of records alone, and steps committed to a bank."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from memrl_core.analysis.alignment import ComparedStep, Line
+from memrl_core.bank import MemoryBank
+from memrl_core.records import (
+    Decision,
+    GenerateRecord,
+    MemoryOperation,
+    Outcome,
+    Recalled,
+    RecallRecord,
+    Reply,
+    RewardRecord,
+    RunInfo,
+    StepTrace,
+    Task,
+    Turn,
+    WriteRecord,
+)
+from tests.builders import a_run, a_vector
+
+OUTCOMES: dict[float | None, Outcome] = {1.0: "success", -1.0: "failure", None: "unrated"}
+
+
+def a_compared(run: str, step: int, task: str, intent: str = "do it", **known: Any) -> ComparedStep:
+    """A step of which nothing is known but what is said."""
+    nothing = dict.fromkeys(
+        ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written")
+    )
+    return ComparedStep(run, step, task, intent, **{**nothing, **known})
+
+
+def a_line(name: str, steps: Sequence[ComparedStep], **info: Any) -> Line:
+    return Line(name, replace(a_run(name), **info), tuple(steps))
+
+
+def tasks_line(name: str, tasks: str, /, **info: Any) -> Line:
+    """A line that met a task for each letter."""
+    return a_line(name, [a_compared(name, n, task) for n, task in enumerate(tasks, start=1)], **info)
+
+
+def begun(bank: MemoryBank, run: str, base: str | None = None, base_step: int = 0, **info: Any) -> RunInfo:
+    """A new run of the bank."""
+    started = replace(a_run(run, base, base_step), **info)
+    bank.start_run(started)
+    return started
+
+
+def a_trace(
+    run: str,
+    step: int,
+    task: str,
+    intent: str = "do it",
+    *,
+    pool: Sequence[str] | None = (),
+    selected: Sequence[str] | None = (),
+    answers: Sequence[str] = ("done",),
+    tokens: Sequence[tuple[int | None, int | None]] = (),
+    reward: float | None = 1.0,
+    wrote: Sequence[str] = (),
+    settings: dict[str, Any] | None = None,
+) -> StepTrace:
+    """A finished step; None is what is not recorded."""
+    chosen = tuple(selected or ())
+    counts = tokens or [(10, 2)] * len(answers)
+    return StepTrace(
+        id=uuid.uuid4().hex,
+        run=run,
+        step=step,
+        epoch=1,
+        task=Task(task, intent, "household"),
+        policy="memrl",
+        settings=settings or {},
+        started="2026-01-01T00:00:00+00:00",
+        recall=None
+        if pool is None
+        else RecallRecord(
+            10, "record", 0.2, True, 10, tuple(Recalled(m, 0.9, n, None) for n, m in enumerate(pool, 1)), ()
+        ),
+        decision=None
+        if selected is None
+        else Decision(3, 0.5, "pool", (), (), chosen, chosen, "greedy", 0.0, None, 0, 1.0),
+        generate=GenerateRecord(
+            "m",
+            True,
+            {},
+            (),
+            (),
+            tuple(
+                Turn(Reply(text, False, read, written), "", 0.0, False, False)
+                for text, (read, written) in zip(answers, counts, strict=True)
+            ),
+        ),
+        reward=RewardRecord(reward, None if reward is None else "environment", OUTCOMES[reward], "", "", "", chosen),
+        write=WriteRecord(
+            tuple(MemoryOperation("ADD", m, intent, f"wrote {m}", "success", intent, 0.0, chosen) for m in wrote)
+        ),
+    )
+
+
+def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **told: Any) -> StepTrace:
+    """The next step of a run, told as in `a_trace`; it writes one memory, `run-step`, unless it says what it wrote."""
+    step = bank.next_step(run)
+    told = {"wrote": [f"{run}-{step:04d}"], **told}
+    trace = a_trace(run, step, task, intent, **told)
+    bank.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(told["wrote"])})
+    return trace

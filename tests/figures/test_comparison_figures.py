@@ -1,0 +1,154 @@
+"""Figures of several runs: their data is that of the analysis, and their titles say what it shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core.analysis.alignment import align
+from memrl_core.analysis.comparison import CumulativeReward, cumulative_reward
+from memrl_core.analysis.explain import signed
+from memrl_core.figures.comparison import reward_picture, trajectories_picture
+from memrl_core.figures.picture import Picture
+from memrl_core.records import UtilityPoint
+from tests.core.lockstep import a_compared, a_line
+
+HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
+
+
+def rewards_of(*runs: Sequence[float], tasks: str = "vwxyz") -> CumulativeReward:
+    lines = [
+        a_line(
+            f"r{place}",
+            [a_compared(f"r{place}", n, t, reward=r) for n, (t, r) in enumerate(zip(tasks, run, strict=True), 1)],
+        )
+        for place, run in enumerate(runs)
+    ]
+    found = cumulative_reward(align(lines))
+    assert found is not None
+    return found
+
+
+def names_of(rewards: CumulativeReward) -> list[str]:
+    return [f"r{place}" for place in range(len(rewards.totals))]
+
+
+def a_point(step: int, after: float, reward: float | None = None) -> UtilityPoint:
+    return UtilityPoint("m", step, None if reward is None else 0.0, after, step, reward, None, ())
+
+
+def a_layout(picture: Picture) -> dict[str, Any]:
+    layout: dict[str, Any] = json.loads(picture.figure.to_json())["layout"]
+    return layout
+
+
+# --- rewards ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_every_run_has_its_line_and_every_other_its_difference_with_a_band(count: int) -> None:
+    rng = np.random.default_rng(count)
+    rewards = rewards_of(*rng.choice([-1.0, 1.0], size=(count, 5)))
+    names = names_of(rewards)
+    picture = reward_picture(rewards, names)
+    above, below = picture.figure.data[:count], picture.figure.data[count:]
+    assert [trace.name for trace in above] == names
+    for trace, total in zip(above, rewards.totals, strict=True):
+        assert (list(trace.x), list(trace.y)) == (list(rewards.positions), list(total))
+    bands, lines = below[::2], below[1::2]
+    for place, (band, line) in enumerate(zip(bands, lines, strict=True)):
+        assert list(line.y) == list(rewards.differences[place])
+        assert list(band.y) == [*rewards.high[place], *rewards.low[place][::-1]]
+        assert list(band.x) == [*rewards.positions, *rewards.positions[::-1]]
+        assert (line.line.color, line.line.dash) == (above[place + 1].line.color, above[place + 1].line.dash)
+
+
+def test_up_to_five_runs_are_told_apart_by_colour_and_by_dash() -> None:
+    lines = reward_picture(rewards_of(*[[1.0] * 5] * 5), list("abcde")).figure.data[:5]
+    assert len({line.line.color for line in lines}) == len({line.line.dash for line in lines}) == 5
+
+
+def test_the_table_has_the_numbers_of_the_figure_whatever_the_runs_are_called() -> None:
+    rewards = rewards_of([1, -1, 1, 1, 1], [1, 1, 1, 1, -1])
+    table = reward_picture(rewards, ["tasks", "b"]).table
+    assert list(table.iloc[:, 0]) == list(rewards.positions)
+    assert list(table["tasks"]) == list(rewards.totals[0]) and list(table["b"]) == list(rewards.totals[1])
+    assert list(table["Δ b"]) == list(rewards.differences[0])
+    assert list(table["Δ b, from"]) == list(rewards.low[0]) and list(table["Δ b, to"]) == list(rewards.high[0])
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ([1.0] * 5, "b has +10.000 reward against a (95 %: +10.000 to +10.000)"),
+        ([1.0, -1.0, -1.0, -1.0, -1.0], "so it may be chance)"),
+    ],
+)
+def test_the_title_says_who_earned_more_and_whether_it_may_be_chance(other: list[float], says: str) -> None:
+    rewards = rewards_of([-1.0] * 5, other)
+    picture = reward_picture(rewards, ["a", "b"])
+    assert picture.title.endswith(says)
+    assert f"{signed(rewards.differences[0][-1])} reward" in picture.title
+    assert picture.title in picture.alt
+
+
+def test_one_task_has_no_band() -> None:
+    rewards = rewards_of([1, -1], [1, 1], tasks="xx")
+    picture = reward_picture(rewards, ["a", "b"])
+    assert "on one task: no interval" in picture.title
+    assert [trace.fill for trace in picture.figure.data] == [None] * 3
+
+
+# --- q ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_has_a_line_of_its_q_in_every_run() -> None:
+    histories = [
+        ("a", [a_point(1, 0.0), a_point(3, 0.3, 1.0)]),
+        ("b", [a_point(1, 0.0), a_point(2, -0.3, -1.0), a_point(5, -0.5, -1.0)]),
+    ]
+    picture = trajectories_picture(histories, "#1")
+    for trace, (name, points) in zip(picture.figure.data, histories, strict=True):
+        assert (trace.name, list(trace.x), list(trace.y)) == (name, [p.step for p in points], [p.after for p in points])
+        assert list(trace.marker.symbol) == ["diamond"] + ["circle"] * (len(points) - 1)
+    assert picture.title == "#1: q ends at +0.300 in a (1 reward), −0.500 in b (2 rewards)"
+    assert picture.title in picture.alt
+    assert list(picture.table["q after"]) == [0.0, 0.3, 0.0, -0.3, -0.5]
+    assert list(picture.table["run"]) == ["a", "a", "b", "b", "b"]
+    assert not picture.figure.layout.shapes
+
+
+def test_where_runs_part_is_marked_between_the_steps() -> None:
+    histories = [("a", [a_point(1, 0.0)]), ("b", [a_point(1, 0.0)])]
+    figure = trajectories_picture(histories, "#1", parted_after=4).figure
+    assert [shape.x0 for shape in figure.layout.shapes] == [4.5]
+    assert [note.text for note in figure.layout.annotations] == ["fork"]
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def all_pictures(name: str) -> list[Picture]:
+    return [
+        reward_picture(rewards_of([1, -1, 1, 1, 1], [1, 1, 1, 1, -1]), [name, f"{name}!"]),
+        trajectories_picture([(name, [a_point(1, 0.0)]), (f"{name}!", [a_point(1, 0.2)])], name),
+    ]
+
+
+def test_foreign_names_stay_text() -> None:
+    for picture in all_pictures(HOSTILE):
+        drawn = json.dumps(json.loads(picture.figure.to_json()), ensure_ascii=False)
+        assert "<b" not in drawn and "<script" not in drawn.lower() and "</script" not in drawn
+        assert "&lt;b" in drawn
+        assert not any(HOSTILE in str(trace.hovertemplate) for trace in picture.figure.data)
+        assert HOSTILE in picture.title
+
+
+def test_no_figure_brings_a_background_of_its_own() -> None:
+    for picture in all_pictures("a"):
+        layout = a_layout(picture)
+        assert (layout["paper_bgcolor"], layout["plot_bgcolor"]) == ("rgba(0,0,0,0)", "rgba(0,0,0,0)")

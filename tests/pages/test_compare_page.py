@@ -1,0 +1,448 @@
+"""The page Compare: links reopen it, every difference can be reached, and no bank breaks it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.analysis.alignment import line_of
+from memrl_core.analysis.comparison import Comparison, compare
+from memrl_core.analysis.comparison_words import finding
+from memrl_core.analysis.counterfactual import counterfactual
+from memrl_core.analysis.divergence import Difference, divergences
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import copy_bank
+from memrl_core.recorder import Recorder
+from memrl_core.settings import MemRLSettings
+from pages.shared import compare_steps
+from tests.builders import a_bank as bank_with_a_run
+from tests.builders import a_vector
+from tests.core.lockstep import begun, commit
+from tests.core.official_writer import CheckpointWriter, Written
+from tests.pages.test_decision_page import plain
+from tests.pages.test_exchange_page import exchange, import_path
+from tests.pages.test_pages import a_bank
+
+Visit = Callable[..., AppTest]
+HOSTILE = (
+    "=1+1 [x](https://evil.example) :red[y] <img src=x onerror=hacked()> **z** $a$ ![p](https://evil.example/p.png)"
+)
+
+
+def shown(app: AppTest) -> AppTest:
+    """Fails for a page that could not be drawn: the app turns a traceback into a sentence."""
+    assert not app.exception
+    assert not [error.value for error in app.error if "could not be drawn" in error.value]
+    return app
+
+
+def compared(visit: Visit, **link: str) -> AppTest:
+    return shown(visit("compare", **link))
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run `base` on six tasks twice, `fork` from its step 5 with k2 = 1, and `other` with another seed and λ."""
+    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    path = tmp_path_factory.mktemp("recorded") / "bank"
+    with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
+        same: dict[str, Any] = {"environment": "household", "tasks": "household-train", "task_count": 6}
+        workspace.start_run(bank, **same, run="base", seed=3)
+        _go_on(bank, "base", 12)
+        workspace.start_run(bank, **same, run="other", seed=4, settings=MemRLSettings(weight=1.0, delta=0.1))
+        _go_on(bank, "other", 12)
+        workspace.fork(bank, "base", 5, {**bank.settings("base"), "k2": 1, "delta": 0.0}, name="fork")
+        _go_on(bank, "fork", 8)
+    return path
+
+
+def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
+    live = workspace.live_run(bank, run, workspace.Preferences())
+    live.run_many(steps)
+    assert live.wait(60) and live.error is None
+
+
+@pytest.fixture
+def mine(home: Path, recorded: Path) -> Path:
+    copy_bank(recorded, workspace.banks_folder() / "mine")
+    return workspace.banks_folder() / "mine"
+
+
+def comparison_of(path: Path, *runs: str) -> Comparison:
+    with MemoryBank.open(str(path)) as bank:
+        return compare(bank, [line_of(bank, run) for run in runs])
+
+
+def pressed(app: AppTest, key: str) -> AppTest:
+    return shown(app.button(key=key).click().run())
+
+
+# --- links and choices ------------------------------------------------------------------------------------------------
+
+
+def test_a_link_reopens_runs_step_by_step(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", step="7", against="fork")
+    assert app.multiselect(key="compare_runs").value == ["fork"]
+    assert dict(app.query_params) == {"bank": "mine", "run": "base", "step": "7", "against": "fork"}
+    text = plain(app)
+    assert finding(comparison_of(mine, "base", "fork")) in text
+    assert "The first 4 steps are the very same" in text
+    assert "base** · step 7" in text and "fork** · step 7" in text
+    assert "pair **3** of 8" in text
+
+
+def test_without_a_link_a_fork_is_compared_with_the_run_it_goes_on_from(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="fork")
+    assert app.multiselect(key="compare_runs").value == ["base"]
+    assert app.query_params["against"] == "base"
+
+
+def test_what_was_not_the_same_is_warned_of_and_settings_are_a_table(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="other")
+    assert "seed (base: 3, other: 4)" in plain(app)
+    table = app.table[0].value
+    assert list(table.iloc[:, 0]) == ["δ · similarity gate", "λ · weight of q"]
+    assert [cell.replace("\\", "") for cell in table["other"]] == ["0.1", "1"]
+
+
+def test_a_run_that_is_not_there_gets_a_sentence(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="nobody,fork")
+    assert any("no run nobody" in warning.value.replace("\\", "") for warning in app.warning)
+    assert app.multiselect(key="compare_runs").value == ["fork"]
+    app = compared(visit, bank="mine", run="base", against="<b>nobody</b>")
+    assert "Choose at least one other run" in plain(app)
+
+
+def test_a_run_does_not_differ_from_itself(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="base")
+    assert "base does not differ from itself, so it is compared with fork." in plain(app)
+    assert app.multiselect(key="compare_runs").value == ["fork"]
+    app = compared(visit, bank="mine", run="base", against="base,other")
+    assert app.multiselect(key="compare_runs").value == ["other"]
+
+
+def test_changing_to_the_other_run_turns_the_comparison_round(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="fork")
+    shown(app.selectbox(key="header_run").select("fork").run())
+    assert app.query_params["run"] == "fork"
+    assert app.multiselect(key="compare_runs").value == ["base"]
+    assert finding(comparison_of(mine, "fork", "base")) in plain(app)
+
+
+def test_more_runs_than_can_be_shown_are_told_of(mine: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(mine)) as bank:
+        for name in "uvwxy":
+            begun(bank, name, embedder=bank.embedder.name)
+    app = compared(visit, bank="mine", run="base", against="fork,other,u,v,w,x")
+    assert any("At most 4 runs" in warning.value for warning in app.warning)
+    assert app.multiselect(key="compare_runs").value == ["fork", "other", "u", "v"]
+
+
+def test_choosing_another_run_changes_the_comparison_and_the_link(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="fork")
+    shown(app.multiselect(key="compare_runs").set_value(["other"]).run())
+    assert app.query_params["against"] == "other"
+    assert finding(comparison_of(mine, "base", "other")) in plain(app)
+    shown(app.multiselect(key="compare_runs").set_value([]).run())
+    assert "Choose at least one other run" in plain(app)
+
+
+def test_of_three_runs_either_is_laid_beside_the_first(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="fork,other")
+    assert "fork** · step" in plain(app)
+    shown(app.segmented_control(key="compare_line").set_value("other").run())
+    assert "other** · step" in plain(app)
+    assert len(app.table[-1].value.columns) == 7
+    shown(app.multiselect(key="compare_runs").set_value(["fork"]).run())
+    assert "fork** · step" in plain(app)
+    shown(app.multiselect(key="compare_runs").set_value(["other", "fork"]).run())
+
+
+def test_steps_that_two_of_three_runs_share_are_not_laid_side_by_side(mine: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(mine)) as bank:
+        workspace.fork(bank, "base", 12, bank.settings("base"), name="late")
+    app = compared(visit, bank="mine", run="base", against="late,fork")
+    assert "All steps that can be laid side by side are shared with late" in plain(app)
+    assert len(app.get("plotly_chart")) == 2
+
+
+# --- from difference to difference ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("against", ["fork", "other"])
+def test_every_first_difference_is_one_press_away(mine: Path, visit: Visit, against: str) -> None:
+    entries = divergences(comparison_of(mine, "base", against).pairs[0])
+    firsts = {entry.difference: entry.first.one.step for entry in entries if entry.first is not None}
+    assert firsts
+    app = compared(visit, bank="mine", run="base", against=against)
+    for difference, step in firsts.items():
+        pressed(app, f"first_{difference}")
+        assert app.query_params["step"] == str(step)
+        assert f"base** · step {step}" in plain(app)
+
+
+def test_the_page_begins_at_the_first_difference(mine: Path, visit: Visit) -> None:
+    pairs = comparison_of(mine, "base", "fork").pairs[0]
+    first = next(at for at, pair in enumerate(pairs) if pair.differences)
+    assert f"pair **{first + 1}** of {len(pairs)}" in plain(compared(visit, bank="mine", run="base", against="fork"))
+
+
+def test_next_and_previous_stop_at_every_difference_of_the_kinds_chosen(mine: Path, visit: Visit) -> None:
+    pairs = comparison_of(mine, "base", "fork").pairs[0]
+    app = compared(visit, bank="mine", run="base", step=str(pairs[0].one.step), against="fork")
+    assert app.button(key="compare_Previous difference").disabled
+    for kind in (Difference.MEMORIES, Difference.ANSWER):
+        shown(app.segmented_control(key="compare_kinds").set_value([kind]).run())
+        wanted = [pair.one.step for pair in pairs[1:] if kind in pair.differences]
+        met = []
+        while not app.button(key="compare_Next difference").disabled:
+            pressed(app, "compare_Next difference")
+            met.append(int(app.query_params["step"]))
+        assert met == wanted
+        while not app.button(key="compare_Previous difference").disabled:
+            pressed(app, "compare_Previous difference")
+        differing = [pair.one.step for pair in pairs if kind in pair.differences]
+        assert int(app.query_params["step"]) == (differing or [pairs[0].one.step])[0]
+
+
+def test_a_step_that_both_share_says_so_and_leads_on(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", step="2", against="fork")
+    assert "Step 2 of base is not compared" in plain(app)
+    pressed(app, "compare_first")
+    assert "pair **" in plain(app)
+
+
+def test_steps_before_a_fork_can_be_reached_from_it(mine: Path, visit: Visit) -> None:
+    pairs = comparison_of(mine, "fork", "other").pairs[0]
+    assert [pair.one.run for pair in pairs] == ["base"] * 4 + ["fork"] * 8
+    early = [pair for pair in pairs if pair.one.run == "base" and pair.differences]
+    assert early
+    app = compared(visit, bank="mine", run="fork", step="5", against="other")
+    shown(app.segmented_control(key="compare_kinds").set_value(list(Difference)).run())
+    for pair in reversed(early):
+        pressed(app, "compare_Previous difference")
+        assert f"fork** · step {pair.one.step}" in plain(app)
+        assert "is not a step of this run" not in plain(app)
+    pressed(app, "compare_Next difference")
+    assert app.query_params["run"] == "fork"
+
+
+def test_choosing_a_row_shows_its_pair(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="fork")
+    pairs = comparison_of(mine, "base", "fork").pairs[0]
+    differing = [pair for pair in pairs if pair.differences]
+    assert list(app.dataframe[0].value["step"]) == [pair.one.step for pair in differing]
+    shown(app.toggle(key="compare_only").set_value(False).run())
+    assert list(app.dataframe[0].value["step"]) == [pair.one.step for pair in pairs]
+
+
+def test_a_step_beside_the_other_can_be_opened(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", step="6", against="fork")
+    pressed(app, "open_fork")
+    assert (app.query_params["run"], app.query_params["step"]) == ("fork", "6")
+
+
+def test_the_q_of_a_memory_in_the_prompt_is_one_press_away(mine: Path, visit: Visit) -> None:
+    pair = next(pair for pair in comparison_of(mine, "base", "fork").pairs[0] if pair.removed)
+    memory = next(i for i in pair.one.selected or () if i.startswith("base-000") and int(i[-4:]) < 5)
+    app = compared(visit, bank="mine", run="base", step=str(pair.one.step), against="fork")
+    pressed(app, f"q_base_{memory}")
+    assert app.selectbox(key="compare_memory").value == memory
+    assert app.query_params["memory"] == memory
+    assert f"#{int(memory[-4:])}: q ends at" in plain(app)
+
+
+# --- other settings ---------------------------------------------------------------------------------------------------
+
+
+def until_decided(app: AppTest) -> AppTest:
+    for _ in range(50):
+        if "Where they part" in [heading.value for heading in app.subheader]:
+            return app
+        shown(app.run())
+    raise AssertionError("the steps were never decided")
+
+
+def test_a_link_reopens_other_settings(mine: Path, visit: Visit) -> None:
+    app = until_decided(compared(visit, bank="mine", run="base", under="k2=1,weight=0.9"))
+    assert app.query_params["under"] == "k2=1,weight=0.9"
+    with MemoryBank.open(str(mine)) as bank:
+        decided = counterfactual(bank, "base", {**bank.settings("base"), "k2": 1, "weight": 0.9})
+    text = plain(app)
+    assert f"in {sum(one.differs for one in decided)} of 12 steps" in text
+    assert "base supposed (k2 = 1, λ = 0.9)" in text
+    assert "Nobody knows what the model would have answered" in text
+    headings = [heading.value for heading in app.subheader]
+    assert "What they achieved" not in headings and "Memories gained and lost" in headings
+    assert not any("reward" in name for name in app.dataframe[0].value.columns)
+
+
+def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Path, visit: Visit) -> None:
+    app = compared(visit, bank="mine", run="base", against="fork")
+    shown(app.segmented_control(key="compare_way").set_value("Itself under other settings").run())
+    assert "Change at least one setting" in plain(app)
+    next(field for field in app.number_input if field.label.startswith("k2")).set_value(1)
+    next(button for button in app.button if button.label == "Compare").click().run()
+    app = until_decided(shown(app))
+    assert app.query_params["under"] == "k2=1" and "against" not in app.query_params
+    shown(app.segmented_control(key="compare_way").set_value("Other runs").run())
+    assert "under" not in app.query_params and "What they achieved" in [h.value for h in app.subheader]
+
+
+@pytest.mark.parametrize("under", ["k2=11", "weight=7", "nothing", "=", "k1=2,k2=5", "weight=<b>", ",", "name=%00"])
+def test_settings_that_cannot_be_get_a_sentence(mine: Path, visit: Visit, under: str) -> None:
+    app = compared(visit, bank="mine", run="base", under=under)
+    assert len(app.error) == 1 and "Settings were not changed" in app.error[0].value.replace("\\", "")
+    assert "Change at least one setting" in plain(app)
+
+
+def test_the_settings_of_the_run_are_no_other_settings(mine: Path, visit: Visit) -> None:
+    assert "Change at least one setting" in plain(compared(visit, bank="mine", run="base", under="weight=0.5"))
+
+
+# --- what is taken away -----------------------------------------------------------------------------------------------
+
+
+def test_the_table_as_csv_has_no_formula_and_no_made_up_number(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, bytes] = {}
+
+    def taken(label: str, data: Any, **named: Any) -> None:
+        files[named["key"]] = data() if callable(data) else data
+
+    monkeypatch.setattr(compare_steps.st, "download_button", taken)
+    hostile_bank(home)
+    compared(visit, bank="foreign", run="a", against="b")
+    text = files["compare_csv"].decode("utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert rows and all(row["task"].startswith("'=") and row["intent"].startswith("'=") for row in rows)
+    assert {row["reward b"] for row in rows} == {"1.0", ""}
+    report = files["compare_report"]
+    html = report if isinstance(report, str) else report.decode()
+    assert "Where a and b part" in html and "<img" not in html
+
+
+def hostile_bank(home: Path) -> None:
+    with bank_with_a_run(home / "banks" / "foreign", "a") as bank:
+        begun(bank, "b", environment=HOSTILE, model=HOSTILE, settings={"weight": HOSTILE, HOSTILE: [1]})
+        for run in "ab":
+            commit(bank, run, HOSTILE, HOSTILE, wrote=[f"{run}{HOSTILE}"], answers=[HOSTILE + run])
+            commit(bank, run, HOSTILE, HOSTILE, selected=[f"{run}{HOSTILE}", *(["aother"] if run == "a" else [])],
+                   reward=None if run == "b" else -1.0, answers=[HOSTILE + run], wrote=[f"{run}other"])  # fmt: skip
+
+
+def test_foreign_text_stays_text(home: Path, visit: Visit) -> None:
+    hostile_bank(home)
+    for step in ("1", "2"):
+        app = compared(visit, bank="foreign", run="a", against="b", step=step)
+        kinds = ("markdown", "caption", "info", "warning", "error", "success", "subheader")
+        texts = [element.value for kind in kinds for element in app.get(kind)]
+        for table in (element.value for element in app.table):
+            texts += [str(cell) for row in table.itertuples(index=False) for cell in row] + list(table.columns)
+        assert sum("evil" in text for text in texts) > 3
+        for text in texts:
+            unescaped = re.sub(r"\\.", "", text)
+            assert not [mark for mark in ("](", ":red[", "**z", "$a$", "<img", "://") if mark in unescaped], text
+        assert HOSTILE in [block.value for block in app.code]
+
+
+# --- banks that have little to compare --------------------------------------------------------------------------------
+
+
+def test_the_demo_bank_can_be_compared(demo: Path, visit: Visit) -> None:
+    app = compared(visit, bank="demo")
+    with MemoryBank.open(str(demo)) as bank:
+        if len(bank.runs()) == 1:
+            assert "This bank has one run" in plain(app)
+            assert "Change at least one setting" in plain(app)
+    until_decided(compared(visit, bank="demo", under="k2=1"))
+
+
+def test_one_run_says_how_to_get_a_second(home: Path, visit: Visit) -> None:
+    app = compared(visit, bank=a_bank())
+    for way in ("start a second", "fork this one", "import one"):
+        assert way in plain(app)
+    app = compared(visit, bank="mine", under="k2=1")
+    for _ in range(3):
+        shown(app.run())
+    assert "No step can be laid beside another" in plain(app)
+
+
+def test_an_empty_bank_says_where_to_begin(home: Path, visit: Visit) -> None:
+    assert "no run yet" in plain(compared(visit, bank=a_bank("bare", runs=False), against="x", under="k2=1"))
+
+
+def test_a_run_without_steps_has_nothing_to_lay_beside(mine: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(mine)) as bank:
+        begun(bank, "idle", embedder=bank.embedder.name)
+    for run, against in (("idle", "base"), ("base", "idle")):
+        assert "No step can be laid beside another" in plain(compared(visit, bank="mine", run=run, against=against))
+
+
+def test_a_bank_that_was_imported_without_steps_can_be_looked_at(demo: Path, visit: Visit) -> None:
+    for name in ("first", "second"):
+        folder = CheckpointWriter([Written(f"{name}{n}", f"task {n}", q=0.1, visits=1) for n in range(3)]).write(
+            demo.parent.parent / name / "5"
+        )
+        assert not import_path(exchange(visit, bank="demo"), folder, "from-paper").error
+    app = compared(visit, bank="from-paper")
+    with MemoryBank.open(str(workspace.banks_folder() / "from-paper")) as bank:
+        alone = len(bank.runs()) == 1
+    assert ("This bank has one run" if alone else "No step can be laid beside another") in plain(app)
+
+
+def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, visit: Visit) -> None:
+    with bank_with_a_run(home / "banks" / "told", "r") as bank:
+        for run, answer in (("one", "left"), ("other", "right")):
+            recorder = Recorder(bank, run)
+            with recorder.step("go somewhere"):
+                pass
+            with recorder.step("go home") as step:
+                step.answered(answer)
+            memory = recorder.remember("go", f"by {run}", a_vector(1), memory_id=f"{run}-m")
+            with recorder.step("go far", embedding=a_vector(2)) as step:
+                step.recalled([(memory, 0.5)])
+                step.selected([memory])
+    app = compared(visit, bank="told", run="one", against="other")
+    text = plain(app)
+    assert "Nobody judged the answers" in text
+    assert "Another answer** in 1 of 1 steps" in text.replace(" (1.000)", "")
+    assert "pair **2** of 3: another answer" in text
+    assert "Nobody told which memories were given to the model" in text
+    app = compared(visit, bank="told", run="one", against="other", step="1")
+    assert "Nobody told what the model answered" in plain(app)
+    assert "No memory was given" not in plain(app)
+    app = compared(visit, bank="told", run="one", against="other", step="3")
+    assert "pair **3** of 3: other memories" in plain(app)
+    for _ in range(3):
+        app = compared(visit, bank="told", run="one", under="k2=1")
+
+
+def test_a_reward_given_since_is_in_the_comparison(mine: Path, visit: Visit) -> None:
+    before = comparison_of(mine, "base", "other")
+    assert finding(before) in plain(compared(visit, bank="mine", run="base", against="other"))
+    with MemoryBank.open(str(mine)) as bank:
+        for trace in bank.traces("other"):
+            bank.give_reward("other", trace.step, trace.id, (), 0.9, "ann")
+    after = comparison_of(mine, "base", "other")
+    assert finding(after) != finding(before)
+    assert finding(after) in plain(compared(visit, bank="mine", run="base", against="other"))
+
+
+def test_a_run_made_under_unknown_settings_is_compared_with_others_only(home: Path, visit: Visit) -> None:
+    with bank_with_a_run(home / "banks" / "foreign", "a") as bank:
+        bank.start_run(replace(bank.run("a"), id="b", settings={"heat": 3}))
+        for run in "ab":
+            commit(bank, run, "x")
+    assert "cannot be decided again here" in plain(compared(visit, bank="foreign", run="b", under="k2=1"))
+    assert "pair **1** of 1" in plain(compared(visit, bank="foreign", run="b", against="a"))
