@@ -205,3 +205,26 @@ def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> N
     app = visit("decision", bank=a_bank())
     assert "no step and no memory yet" in said(app)
     assert "no run yet" in said(visit("decision", bank=a_bank("bare", runs=False)))
+
+
+def test_a_memory_on_the_map_is_one_click_from_its_questions(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", run=RUN, step=str(STEP), memory="household-0021")
+    app.button(key="ask_memory").click().run()
+    assert not app.exception
+    assert app.selectbox(key="question").value == "origin"
+    assert app.selectbox(key="memory_a").value == "household-0021"
+
+
+def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        decision = bank.trace(RUN, STEP).decision
+        assert decision is not None
+        considered = {candidate.memory_id for candidate in decision.candidates}
+        far = next(m.id for m in bank.memories(RUN) if m.id not in considered and m.step < STEP)
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="gate", b=far)
+    assert app.selectbox(key="memory_b").value == far
+    assert "To be in the pool it needs k1 of at least" in plain(app)
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="pair", b=far)
+    assert "too far from this intent" in plain(app)
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="required", b=far)
+    assert "no q would let it in" in plain(app)
