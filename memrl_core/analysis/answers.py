@@ -9,9 +9,9 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.provenance import Provenance
 from memrl_core.analysis.required import Requirement
 from memrl_core.analysis.spectrum import Spectrum
-from memrl_core.records import Candidate, Decision
+from memrl_core.records import Candidate, Decision, Reason
 
-SYMBOLS = {"q": "q", "similarity": "similarity"}
+MISSED = (Reason.BELOW_DELTA, Reason.BEYOND_K1)
 
 
 def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> str:
@@ -21,7 +21,7 @@ def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> s
     return (shown + more) or "none"
 
 
-def pair(one: Candidate, other: Candidate, run: str, supposed: bool = False) -> str:
+def pair(one: Candidate, other: Candidate, run: str, decision: Decision, supposed: bool = False) -> str:
     """Why one candidate was selected and another not, or what they have in common; `supposed` of a what-if."""
     a, b = memory_label(one.memory_id, run), memory_label(other.memory_id, run)
     given, passed = ("would be given to the model", "would not") if supposed else ("was given to the model", "was not")
@@ -32,10 +32,18 @@ def pair(one: Candidate, other: Candidate, run: str, supposed: bool = False) -> 
         start = f"{both}: {a} stands at rank {one.rank_select or '–'}, {b} at {other.rank_select or '–'}."
     else:
         start = f"{a} {fates[one.selected]}, {b} {fates[other.selected]}."
+    missed = [memory_label(c.memory_id, run) for c in (one, other) if c.reason in MISSED]
+    if missed:
+        return f"{start} {' and '.join(missed)} never reached phase B: ask what kept it out of the pool."
     if one.score is None or other.score is None:
-        outside = ", ".join(memory_label(c.memory_id, run) for c in (one, other) if c.score is None)
-        return f"{start} {outside} never reached phase B, so it has no score: ask what kept it out of the pool."
-    return f"{start} Their scores are {signed(one.score)} and {signed(other.score)}."
+        return f"{start} The agent did not tell both scores, so why is not known."
+    scores = f"Their scores are {signed(one.score)} and {signed(other.score)}."
+    if decision.mode == "explore":
+        chance = (
+            f"Chance chose in this step (ε = {decision.epsilon:g}): the memories were drawn at random from the pool."
+        )
+        return f"{start} {chance} {scores} Greedy selection would have taken {names(decision.greedy, run)}."
+    return f"{start} {scores}"
 
 
 def flips(spectrum: Spectrum, weight: float, run: str) -> str:
@@ -43,7 +51,7 @@ def flips(spectrum: Spectrum, weight: float, run: str) -> str:
     if not spectrum.ids:
         return "No candidate has a score with its two parts, so there are no lines to cross."
     if not spectrum.flips:
-        return f"At no λ would another set of {min(spectrum.k2, len(spectrum.ids))} memories be selected."
+        return f"At no λ would greedy selection take another set of {min(spectrum.k2, len(spectrum.ids))} memories."
     here = next(i for i in spectrum.intervals if i.low <= weight <= i.high)
     ends = []
     if here.low > 0:
@@ -51,12 +59,12 @@ def flips(spectrum: Spectrum, weight: float, run: str) -> str:
     if here.high < 1:
         ends.append(f"above λ = {here.high:.4f}")
     chosen = names([i for i in spectrum.ids if i in here.selected], run)
-    return f"At λ = {weight:g} the selection is {chosen}. It would change {' and '.join(ends)}."
+    return f"At λ = {weight:g} greedy selection takes {chosen}. It would change {' and '.join(ends)}."
 
 
 def requirement(found: Requirement, run: str) -> str:
     """How far one value of one memory would have to move."""
-    label, value = memory_label(found.memory_id, run), SYMBOLS[found.value]
+    label, value = memory_label(found.memory_id, run), found.value
     if found.needed is None or found.change is None:
         return f"{label} by its {value} ({signed(found.now)}): {found.note[:1].lower()}{found.note[1:]}"
     fate = "falls out" if found.selected else "gets in"
@@ -98,9 +106,16 @@ def draw(decision: Decision, run: str) -> str:
     return f"No: {drawn}, so the best by score were taken ({greedy}), as with a chance of {decision.propensity:.3g}."
 
 
-def origin(found: Provenance, memory_id: str, run: str) -> str:
-    """What a q is made of."""
+def origin(found: Provenance, memory_id: str, run: str, brought: int = 0) -> str:
+    """What a q is made of; `brought` is how many updates it had when the run came to know the memory."""
     label, count = memory_label(memory_id, run), len(found.contributions)
+    if brought:
+        came = f"{label} came with q {signed(found.q0)} after {brought} rewarded uses that this run does not know"
+        if not count:
+            return f"{came}; no reward has reached it since."
+        return (
+            f"{came}. That still makes {found.q0_share:.1%} of its q; {count} rewards since made it {signed(found.q)}."
+        )
     if not count:
         return f"No reward has reached {label}: its q is still what it began with, {signed(found.q)}."
     rewards = "1 reward" if count == 1 else f"{count} rewards"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from memrl_core.analysis.uses import as_rated_now, parsed
+from memrl_core.analysis.uses import as_rated_now, in_pool, parsed
 from memrl_core.bank import MemoryBank
 
 COLUMNS = ("step", "epoch", "task", "outcome", "reward")
@@ -15,13 +15,13 @@ COLUMNS = ("step", "epoch", "task", "outcome", "reward")
 def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     """One row a finished step (n, 7): step, epoch, task, outcome, reward, pool, selected.
 
-    `reward` is the one that counts now, and `outcome` follows from it. `pool` is how many memories phase B ranked and
+    `reward` is the one that counts now, and `outcome` follows from it. `pool` is how many memories were recalled and
     `selected` their ids that went to the model; both are missing (NA, None) where no decision was recorded.
     """
     rows = parsed(bank.step_table(run, [*COLUMNS, "trace"]))
     candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    ranked = pc.is_valid(pc.struct_field(pc.list_flatten(candidates), "rank_select"))
-    members = np.asarray(pc.list_parent_indices(candidates))[np.asarray(ranked, dtype=bool)]
+    pooled = np.asarray(in_pool(pc.list_flatten(candidates)), dtype=bool)
+    members = np.asarray(pc.list_parent_indices(candidates))[pooled]
     frame = rows.select(COLUMNS).to_pandas()
     decided = np.asarray(rows["decision"].is_valid(), dtype=bool)
     frame["pool"] = pd.Series(np.bincount(members, minlength=len(frame)), dtype="Int64").where(decided)

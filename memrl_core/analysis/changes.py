@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from memrl_core.analysis.counterfactual import AT_ONCE
+from memrl_core.analysis.uses import parsed
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
+from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
+from memrl_core.policies.base import Policy
+from memrl_core.view import MemoryView
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,18 @@ class Changes:
     decided: int
 
 
-def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> Changes:
-    """What changed in a run between two finished steps. Raises `InputError` unless 0 ≤ earlier < later."""
+def changes(
+    bank: MemoryBank,
+    run: str,
+    earlier: int,
+    later: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Changes | None:
+    """What changed in a run between two finished steps; None when `cancelled()` turned true.
+
+    `on_progress` gets the decisions made and those to make. Raises `InputError` unless 0 ≤ earlier < later.
+    """
     if not 0 <= earlier < later:
         raise InputError("Choose an earlier and a later step: the first number must be the smaller one.")
     then, now = bank.utilities(run, earlier), bank.utilities(run, later)
@@ -58,47 +74,51 @@ def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> Changes:
         for i, known in now.items()
         if i in then and known.q != then[i].q
     ]
-    reconsidered, decided = _reconsidered(bank, run, earlier, later)
+    met = _met_until(bank, run, earlier)
+    policy = make_policy(bank.run(run).policy, {**bank.settings(run, later), "epsilon": 0.0})
+    chosen: list[list[tuple[str, ...]]] = []
+    for moment in (earlier, later):
+        made: list[tuple[str, ...]] = []
+        for selected in _selected(policy, bank.as_of(run, moment), [query for _, _, query in met]):
+            if cancelled is not None and cancelled():
+                return None
+            made.append(selected)
+            if on_progress is not None:
+                on_progress(len(chosen) * len(met) + len(made), 2 * len(met))
+        chosen.append(made)
     return Changes(
         earlier,
         later,
         tuple(i for i in now if i not in then),
         tuple(sorted(moved, key=lambda m: -abs(m.after - m.before))),
-        tuple(reconsidered),
-        decided,
+        tuple(
+            Reconsidered(step, task, before, after)
+            for (step, task, _), before, after in zip(met, *chosen, strict=True)
+            if set(before) != set(after)
+        ),
+        len(met),
     )
 
 
-def _reconsidered(bank: MemoryBank, run: str, earlier: int, later: int) -> tuple[list[Reconsidered], int]:
-    table = bank.step_table(run, ["step", "task", "embedding"])
-    known = [
-        (int(step), str(task), np.asarray(embedding, dtype=np.float32))
-        for step, task, embedding in zip(
-            table["step"].to_pylist(), table["task"].to_pylist(), table["embedding"].to_numpy(), strict=True
-        )
-        if embedding is not None and step <= earlier
+def _met_until(bank: MemoryBank, run: str, step: int) -> list[tuple[int, str, npt.NDArray[np.float32]]]:
+    """Step, task and embedding of every intent that a run met until a step, those of its base among them."""
+    info = bank.run(run)
+    past = _met_until(bank, info.base, min(step, info.base_step)) if info.base and info.first_step > 1 else []
+    table = parsed(bank.step_table(run, ["step", "task", "embedding", "trace"]))
+    columns = [table[name].to_pylist() for name in ("step", "task", "origin")]
+    rows = zip(*columns, table["embedding"].to_numpy(), strict=True)
+    own = [
+        (int(number), str(task), np.asarray(embedding, dtype=np.float32))
+        for number, task, origin, embedding in rows
+        if embedding is not None and number <= step and origin == "agent"
     ]
-    if not known:
-        return [], 0
-    policy = make_policy(bank.run(run).policy, {**bank.settings(run, later), "epsilon": 0.0})
-    queries = np.stack([query for _, _, query in known])
-    chosen = []
-    for moment in (earlier, later):
-        view = bank.as_of(run, moment)
-        coarse = (
-            row
-            for start in range(0, len(queries), AT_ONCE)
-            for row in queries[start : start + AT_ONCE] @ view.embeddings.T
-        )
-        chosen.append(
-            [
-                policy.select(policy.recall(query, view, row), view, 0).selected
-                for (_, _, query), row in zip(known, coarse, strict=True)
-            ]
-        )
-    found = [
-        Reconsidered(step, task, before, after)
-        for (step, task, _), before, after in zip(known, *chosen, strict=True)
-        if set(before) != set(after)
-    ]
-    return found, len(known)
+    return [*past, *own]
+
+
+def _selected(
+    policy: Policy, view: MemoryView, queries: Sequence[npt.NDArray[np.float32]]
+) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(queries), AT_ONCE):
+        chunk = queries[start : start + AT_ONCE]
+        for query, coarse in zip(chunk, np.stack(chunk) @ view.embeddings.T, strict=True):
+            yield policy.select(policy.recall(query, view, coarse), view, 0).selected

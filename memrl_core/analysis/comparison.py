@@ -190,12 +190,13 @@ def _forgetting(won: Floats) -> list[_Ratio]:
 
 @dataclass(frozen=True, slots=True)
 class CumulativeReward:
-    """Rewards added up over the rows, at `positions` (p,) of them (counted from 1).
+    """Rewards of `tasks` tasks added up over the rows, at `positions` (p,) of them (counted from 1).
 
     `totals` (lines, p); `differences`, `low` and `high` (lines - 1, p) against the first line, with the ends of 95 % of
     the draws (nan for under two tasks). Rows whose reward is not known in every line add nothing.
     """
 
+    tasks: int
     positions: npt.NDArray[np.int64]
     totals: Floats
     differences: Floats
@@ -218,7 +219,7 @@ def cumulative_reward(alignment: Alignment) -> CumulativeReward | None:
     if len(tasks) > 1:
         sums = np.hstack([_running_sums(of_line, task, positions) for of_line in gained])
         ends = percentiles(resampled(len(tasks), lambda counts: counts @ sums)).reshape(ends.shape)
-    return CumulativeReward(positions, totals, totals[1:] - totals[0], ends[0], ends[1])
+    return CumulativeReward(len(tasks), positions, totals, totals[1:] - totals[0], ends[0], ends[1])
 
 
 def _running_sums(gained: Floats, task: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Floats:

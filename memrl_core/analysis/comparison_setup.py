@@ -77,11 +77,11 @@ def setting_differences(
 ) -> list[SettingDifference]:
     """The settings in which the lines differ, over the steps that they do not share.
 
-    `supposed` gives those of lines that were only supposed, by name.
+    `supposed` gives what is changed in lines that were only supposed, by name.
     """
     begin = min((parted_after(lines[0], line) for line in lines[1:]), default=0)
     courses = [
-        [(1, supposed[line.name])] if supposed and line.name in supposed else _course(bank, line, begin)
+        [(first, {**own, **(supposed or {}).get(line.name, {})}) for first, own in _course(bank, line, begin)]
         for line in lines
     ]
     titles = {name: field.title or name for name, field in MemRLSettings.model_fields.items()}

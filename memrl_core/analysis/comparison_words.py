@@ -12,6 +12,9 @@ from memrl_core.analysis.divergence import Difference, Divergence
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 
+ENOUGH_TASKS = 10
+"""Below this, the interval of a bootstrap is too narrow to claim anything from."""
+
 SAYS = {
     Difference.MEMORIES: "Other memories",
     Difference.ORDER: "Same memories, other order",
@@ -115,4 +118,6 @@ def _said(metric: Metric, name: str, delta: Delta) -> str:
     low, high = delta.interval
     if low <= 0 <= high:
         return f"{name}: {metric.name} {signed(delta.value)}, which may be chance on {metric.tasks} tasks"
+    if metric.tasks < ENOUGH_TASKS:
+        return f"{name}: {metric.name} {signed(delta.value)}; {metric.tasks} tasks are too few to tell from chance"
     return f"{name}: {metric.name} {signed(delta.value)}, more than chance on {metric.tasks} tasks explains"

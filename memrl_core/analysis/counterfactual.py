@@ -6,8 +6,8 @@ gone on. From the first step that differs, only a fork of the run can say that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from memrl_core.analysis.whatif import as_recorded
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
-from memrl_core.records import Decision, RecallRecord, StepTrace
+from memrl_core.policies.base import Policy
+from memrl_core.records import Decision, RecallRecord
 
 AT_ONCE = 128
 
@@ -57,10 +58,11 @@ def counterfactual(
     on_progress: Callable[[int], None] | None = None,
     cancelled: Cancelled | None = None,
 ) -> list[Supposed]:
-    """The selection of every step of `run` under `settings`, with the seeds that were drawn then.
+    """The selection of every step of `run` with `settings` in the place of its own, with the seeds drawn then.
 
-    Steps that were recorded without an embedding or a decision are passed over. Raises `SettingsError` for a value out
-    of range. When `cancelled()` turns true, what was done so far is returned.
+    What `settings` does not name stays as it was at each step. Steps of other agents, and steps that were recorded
+    without an embedding or a decision, are passed over. Raises `SettingsError` for a value out of range. When
+    `cancelled()` turns true, what was done so far is returned.
     """
     table = bank.step_table(run, ["step", "task", "embedding"])
     known = {
@@ -72,7 +74,9 @@ def counterfactual(
     }
     recorded = selections(bank, run)
     steps = sorted(known.keys() & recorded.keys())
-    policy = make_policy(bank.run(run).policy, settings)
+    name = bank.run(run).policy
+    make_policy(name, {**bank.settings(run), **settings})
+    policies: dict[int, Policy] = {}
     found: list[Supposed] = []
     coarse: dict[int, npt.NDArray[np.float32]] = {}
     waiting = list(steps)
@@ -86,6 +90,8 @@ def counterfactual(
         if cancelled is not None and cancelled():
             break
         task, query = known[step]
+        own = bank.settings(run, step)
+        policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
         recall = policy.recall(query, view, coarse.pop(step))
         decision = policy.select(recall, as_recorded(view, recorded[step].q), recorded[step].seed)
         found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
@@ -104,7 +110,7 @@ class Selection:
 
 
 def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
-    """The selection of every finished step that has one."""
+    """The selection of every finished step of this program's agent."""
     rows = parsed(bank.step_table(run, ["step", "trace"]))
     return {
         int(step): Selection(
@@ -112,24 +118,8 @@ def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
             int(decision["seed"]),
             {c["memory_id"]: c["q"] for c in decision["candidates"]},
         )
-        for step, decision in zip(rows["step"].to_pylist(), rows["decision"].to_pylist(), strict=True)
-        if decision is not None
-    }
-
-
-def supposed_traces(traces: Sequence[StepTrace], supposed: Sequence[Supposed]) -> list[StepTrace]:
-    """The run as it would have been selected: phases A and B are the supposed ones, what followed is not known."""
-    by_step = {s.step: s for s in supposed}
-    return [
-        replace(
-            trace,
-            recall=by_step[trace.step].recall,
-            decision=by_step[trace.step].decision,
-            generate=None,
-            reward=None,
-            update=None,
-            write=None,
+        for step, origin, decision in zip(
+            rows["step"].to_pylist(), rows["origin"].to_pylist(), rows["decision"].to_pylist(), strict=True
         )
-        for trace in traces
-        if trace.step in by_step
-    ]
+        if decision is not None and origin == "agent"
+    }

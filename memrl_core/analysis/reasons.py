@@ -16,6 +16,8 @@ SHORT_REASONS = {
 
 def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
     """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B"."""
+    if candidate.rank_select is None and candidate.reason in (Reason.TOP_K2, Reason.BEYOND_K2):
+        return "given to the model" if candidate.selected else "recalled, not given; no score was told"
     gate = f"δ = {recall.delta:.3f}"
     unit = "intents" if recall.k1_counts == "intent" else "memories"
     return {

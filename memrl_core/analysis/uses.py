@@ -11,7 +11,7 @@ import pyarrow.json as pj
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import active_rewards, effective_reward, order_key
 from memrl_core.policies import make_policy
-from memrl_core.records import LedgerEvent
+from memrl_core.records import LedgerEvent, Reason
 
 BLOCK = 8 * 1024 * 1024
 ROWS_AT_ONCE = 4000
@@ -20,6 +20,7 @@ COLUMNS = (
     "rank_recall", "rank_select", "selected",
 )  # fmt: skip
 
+MISSED = (Reason.BELOW_DELTA.value, Reason.BEYOND_K1.value)
 _CANDIDATE = pa.struct(
     {
         "memory_id": pa.string(),
@@ -29,53 +30,71 @@ _CANDIDATE = pa.struct(
         "rank_recall": pa.int64(),
         "rank_select": pa.int64(),
         "selected": pa.bool_(),
+        "reason": pa.string(),
     }
 )
 _TRACE = pa.schema(
-    {"decision": pa.struct({"candidates": pa.list_(_CANDIDATE), "selected": pa.list_(pa.string()), "seed": pa.int64()})}
+    {
+        "origin": pa.string(),
+        "decision": pa.struct(
+            {"candidates": pa.list_(_CANDIDATE), "selected": pa.list_(pa.string()), "seed": pa.int64()}
+        ),
+    }
 )
 
 
 def parsed(steps: pa.Table) -> pa.Table:
-    """Rows of `steps` with their decision's candidates, selection and seed as columns, read from the traces' JSON."""
+    """Rows of `steps` with two columns read from the traces' JSON: `origin`, and `decision`.
+
+    The decision holds its candidates, selection and seed; it is null where none was recorded.
+    """
     if steps.num_rows == 0:
-        return steps.append_column("decision", pa.array([], _TRACE.field("decision").type))
-    parts = [_decisions(steps["trace"].slice(at, ROWS_AT_ONCE)) for at in range(0, steps.num_rows, ROWS_AT_ONCE)]
-    return steps.append_column("decision", pa.chunked_array([chunk for part in parts for chunk in part.chunks]))
+        read = pa.table([pa.array([], field.type) for field in _TRACE], schema=_TRACE)
+    else:
+        starts = range(0, steps.num_rows, ROWS_AT_ONCE)
+        read = pa.concat_tables([_read(steps["trace"].slice(at, ROWS_AT_ONCE)) for at in starts])
+    origin = pc.fill_null(read["origin"], "agent")
+    return steps.append_column("origin", origin).append_column("decision", read["decision"])
 
 
-def _decisions(traces: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The decision of each trace, read by Arrow straight from the JSON's bytes."""
+def in_pool(candidates: pa.StructArray) -> pa.BooleanArray:
+    """Whether each candidate was in the pool: those that missed it say by which rule."""
+    return pc.invert(pc.is_in(pc.struct_field(candidates, "reason"), pa.array(MISSED)))
+
+
+def _read(traces: pa.ChunkedArray) -> pa.Table:
+    """Origin and decision of each trace, read by Arrow straight from the JSON's bytes."""
     lines = pc.binary_join_element_wise(traces, "", "\n").combine_chunks()
     _, offsets, data = lines.buffers()
     first = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
     text = data.slice(int(first[0]), int(first[-1] - first[0]))
     longest = int(np.diff(first).max())
-    read = pj.read_json(
+    return pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(block_size=max(BLOCK, 2 * longest)),
         parse_options=pj.ParseOptions(explicit_schema=_TRACE, unexpected_field_behavior="ignore"),
     )
-    return read["decision"]
 
 
 def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
     """One row a member of a pool (n, 12), in the order of steps and ranks; see `COLUMNS`.
 
     `q` and `visits` are those before the step; `reward` is the one that counts now, with what people said since, and
-    `outcome` follows from it.
+    `outcome` follows from it. `rank_select` is missing where an agent told no score.
     """
     rows = parsed(bank.step_table(run, ["step", "epoch", "task", "outcome", "reward", "trace"]))
     candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    parents = pc.list_parent_indices(candidates)
     members = pc.list_flatten(candidates)
+    pooled = in_pool(members)
+    parents = pc.list_parent_indices(candidates).filter(pooled)
+    members = members.filter(pooled)
     frame = pa.table(
         {
             **{name: rows[name].combine_chunks().take(parents) for name in COLUMNS[:5]},
             **{name: pc.struct_field(members, name) for name in COLUMNS[5:]},
         }
     ).to_pandas()
-    return as_rated_now(frame[frame["rank_select"].notna()].reset_index(drop=True), bank, run)
+    return as_rated_now(frame, bank, run)
 
 
 def as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFrame:

@@ -17,8 +17,8 @@ from memrl_core.retrieval import exact_similarity
 from memrl_core.view import MemoryView
 
 NOT_REPLAYABLE = (
-    "This step was recorded without {what}, so it cannot be decided again. What was stored is shown; the live controls "
-    "need a step of this program's agent, or one that was recorded with its embedding."
+    "This step was recorded {what}, so it cannot be decided again. What was stored is shown; the live controls need a "
+    "step of this program's agent, or one that was recorded with its embedding and decided by the same rules."
 )
 
 
@@ -36,15 +36,28 @@ class Situation:
 def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
     """The situation in which a finished step decided; q of what it considered is taken from the step itself.
 
-    Raises `InputError` when the step was recorded without what is needed.
+    Raises `InputError` when the step was recorded without what is needed, or by an agent whose rules are not known: its
+    own choice is then not what this program's rules give.
     """
     if trace.embed is None:
-        raise InputError(NOT_REPLAYABLE.format(what="the embedding of its intent"))
+        raise InputError(NOT_REPLAYABLE.format(what="without the embedding of its intent"))
     if trace.decision is None or trace.recall is None:
-        raise InputError(NOT_REPLAYABLE.format(what="a decision"))
+        raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
+    if trace.origin == "import":
+        raise InputError(NOT_REPLAYABLE.format(what="without the memory as it was then"))
     view = as_recorded(bank.as_of(trace.run, trace.step - 1), {c.memory_id: c.q for c in trace.decision.candidates})
     query = np.asarray(trace.embed.embedding, dtype=np.float32)
-    return Situation(trace.policy, trace.settings, query, view, trace.decision.seed)
+    situation = Situation(trace.policy, trace.settings, query, view, trace.decision.seed)
+    if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):
+        raise InputError(NOT_REPLAYABLE.format(what="by an agent that selects by rules of its own"))
+    return situation
+
+
+def _explains(situation: Situation, recall: RecallRecord, decision: Decision) -> bool:
+    """Whether this program's rules give the pool and the selection that were recorded."""
+    again, chosen = decided(situation)
+    pool = {member.memory_id for member in recall.pool}
+    return pool == {member.memory_id for member in again.pool} and same_choice(chosen, decision)
 
 
 def as_recorded(view: MemoryView, recorded: Mapping[str, float]) -> MemoryView:

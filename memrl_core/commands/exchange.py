@@ -50,10 +50,12 @@ def merge_banks(
     first: Annotated[str, typer.Argument(help="A bank.")],
     second: Annotated[str, typer.Argument(help="Another bank with vectors of the same embedder.")],
     bank: Annotated[str, typer.Option("--bank", help="The new bank that holds both.")],
+    first_run: Annotated[str, typer.Option(help="The run of the first; its newest when left out.")] = "",
+    second_run: Annotated[str, typer.Option(help="The run of the second; its newest when left out.")] = "",
 ) -> None:
-    """Make one bank of two: all their runs, and a run that begins with the memories of both newest ones."""
+    """Make one bank of two: all their runs, and a run that begins with the memories of one of each."""
     with MemoryBank.open(first) as one, MemoryBank.open(second) as other:
-        merged = merge(one, other, bank)
+        merged = merge(one, other, bank, first_run, second_run)
     for run, memories in merged.sources:
         console.print(f"{memories:,} memories of run {escape(run)}")
     _list("Worth knowing", merged.notes)

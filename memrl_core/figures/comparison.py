@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.analysis.comparison import CumulativeReward
+from memrl_core.analysis.comparison_words import ENOUGH_TASKS
 from memrl_core.analysis.explain import signed
 from memrl_core.figures.palette import CUT, bare_layout
 from memrl_core.figures.picture import Picture
@@ -111,7 +112,8 @@ def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
         if np.isnan(low):
             parts.append(f"{said} on one task: no interval")
             continue
-        chance = "" if low > 0 or high < 0 else ", so it may be chance"
+        clear = (low > 0 or high < 0) and rewards.tasks >= ENOUGH_TASKS
+        chance = "" if clear else ", so it may be chance"
         parts.append(f"{said} (95 %: {signed(low)} to {signed(high)}{chance})")
     return "; ".join(parts)
 

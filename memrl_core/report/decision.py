@@ -43,9 +43,13 @@ def tell_selection(document: Document, told: ToldStep) -> None:
     if decision is None:
         document.paragraph("This step has no record of a selection.")
         return
-    document.paragraph(_sentence(line(told.trace, Phase.SELECT)))
+    own = told.trace.origin == "agent"
+    if own:
+        document.paragraph(_sentence(line(told.trace, Phase.SELECT)))
+    else:
+        document.paragraph(f"Given to the model: {told.labels(decision.selected)}.")
     ranked = [c for c in decision.candidates if c.rank_select is not None]
-    if found and not all(c.terms == () for c in ranked):
+    if found and own:
         for sentence in (*warnings(found, decision, run), *setting_notes(told.settings)):
             document.warning(sentence)
     if any(c.terms for c in ranked):
@@ -61,6 +65,8 @@ def tell_selection(document: Document, told: ToldStep) -> None:
         )
     if formulas := [score_formula(c, run) for c in ranked if len(c.terms) > 1]:
         document.verbatim("\n".join(formulas), "The scores with their numbers")
+    if not own:
+        return
     chance = f"ε = {decision.epsilon:g}" + ("" if decision.draw is None else f", drawn {decision.draw:.6f}")
     document.paragraph(
         f"Mode {decision.mode} ({chance}, seed {decision.seed}); this policy selects these memories from this pool "

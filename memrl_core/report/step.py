@@ -74,7 +74,9 @@ def _tell_settings(document: Document, told: ToldStep) -> None:
             {"setting": fields[name].title if name in fields else name, "value": str(value)}
             for name, value in told.settings.items()
         ),
-        "Settings in force",
+        "Settings in force"
+        if told.trace.origin == "agent"
+        else "Settings of the run in this bank; what the agent itself used is not known",
     )
 
 

@@ -26,8 +26,11 @@ def prompt(case: Case, a: str) -> None:
     if record is None:
         st.info("The prompt of this step was not stored.")
         return
-    order = ", ".join(case.label(span.memory_id) for span in record.spans) or "no memory"
-    st.markdown(f"The model read {literal(order)}, in this order.")
+    placed = [span.memory_id for span in record.spans]
+    given = case.trace.decision.selected if case.trace.decision else tuple(placed)
+    st.markdown(f"The model read {literal(', '.join(map(case.label, placed or given)) or 'no memory')}, in this order.")
+    if unplaced := [case.label(i) for i in given if i not in placed]:
+        st.caption(literal(f"Where in the prompt these stood is not known: {', '.join(unplaced)}."))
     left, right = st.columns(2)
     with left, st.container(height=HEIGHT, key="asked_prompt"):
         for message in record.messages:

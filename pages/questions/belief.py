@@ -58,7 +58,10 @@ def trusted(case: Case, a: str) -> None:
     found = trust(points, case.recorded.alpha)
     label = literal(case.label(a))
     if found.n == 0:
-        st.markdown(f"No reward has reached {label}: its q is still its first one, {signed(found.q)}.")
+        came = f" It came with {points[0].visits} uses whose rewards are not known here." if points[0].visits else ""
+        st.markdown(
+            f"No reward has reached {label} in this run: its q is still its first one, {signed(found.q)}.{came}"
+        )
         return
     if found.low is None or found.high is None:
         st.markdown(f"One reward is too few to say how far the q of {label} ({signed(found.q)}) can be trusted.")

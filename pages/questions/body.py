@@ -30,7 +30,7 @@ def body(place: Place) -> None:
         return
     controls, answer = st.columns([1, 3], gap="medium")
     with controls:
-        whatif.settings_tried(case.recorded, disabled=case.situation is None and case.at is not None)
+        whatif.settings_tried(case)
         if case.at is not None:
             whatif.fork_form(case)
             whatif.notes(case)
@@ -91,6 +91,7 @@ def _can_be_asked(case: Case, question: Question) -> bool:
         "run": True,
         "step": case.at is not None,
         "decision": case.decision is not None,
+        "own": case.decision is not None and case.own,
         "situation": case.situation is not None,
     }[question.needs]
 
@@ -154,12 +155,12 @@ def _pool(case: Case) -> None:
     decision = case.decision
     st.markdown("##### The pool of this step")
     lines = spectrum(decision)
-    if lines.ids:
+    if lines.ids and case.own:
         show(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
+        dashed = " Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else ""
         st.caption(
-            "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2. Dotted: the λ at "
-            "which the selection changes."
-            + (" Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else "")
+            "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
+            f"selection takes. Dotted: the λ at which that changes.{dashed}"
         )
     st.dataframe(
         [_row(case, candidate) for candidate in decision.candidates],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -11,7 +13,7 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.uses import uses
 from memrl_core.analysis.whatif import Situation, decided, situation_of
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, SettingsError
 from memrl_core.records import Candidate, Decision, Memory, RecallRecord, StepTrace
 from memrl_core.settings import MemRLSettings
 from pages.questions import state
@@ -55,6 +57,17 @@ class Case:
         return self.at
 
     @property
+    def own(self) -> bool:
+        """Whether this program's agent decided the step, so that everything about its decision is known."""
+        return self.at is not None and self.at.origin == "agent"
+
+    @property
+    def tried(self) -> dict[str, Any]:
+        """The settings that are tried out, without those that are as recorded."""
+        recorded = self.recorded.model_dump()
+        return {name: value for name, value in self.settings.model_dump().items() if value != recorded[name]}
+
+    @property
     def changed(self) -> bool:
         """Whether the settings are others than the recorded ones."""
         return self.settings != self.recorded
@@ -85,7 +98,23 @@ def case_at(place: Place) -> Case:
     bank, run = place.bank, place.run.id
     step = place.step or place.last_step
     trace = bank.trace(run, step) if step else None
-    recorded = MemRLSettings.of(trace.settings if trace else bank.settings(run))
+    own = trace.settings if trace else bank.settings(run)
+    try:
+        recorded = MemRLSettings.of(own)
+    except SettingsError:
+        known = {name: value for name, value in bank.settings(run).items() if name in MemRLSettings.model_fields}
+        why = "This step was decided under settings that this program does not have. What was stored is shown."
+        recorded = MemRLSettings.of(known) if _usable(known) else MemRLSettings()
+        return Case(
+            place,
+            trace,
+            recorded,
+            recorded,
+            None,
+            why,
+            trace.recall if trace else None,
+            trace.decision if trace else None,
+        )
     settings = state.tried(recorded)
     if trace is None:
         return Case(place, None, recorded, settings, None, "", None, None)
@@ -96,6 +125,14 @@ def case_at(place: Place) -> Case:
         return Case(place, trace, recorded, settings, found, "", trace.recall, trace.decision)
     recall, decision = decided(found, settings.model_dump())
     return Case(place, trace, recorded, settings, found, "", recall, decision)
+
+
+def _usable(settings: Mapping[str, Any]) -> bool:
+    try:
+        MemRLSettings.of(settings)
+    except SettingsError:
+        return False
+    return True
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

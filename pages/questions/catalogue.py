@@ -8,14 +8,15 @@ from typing import Literal
 
 from pages.questions import again, belief, one_memory, probe, progress, relations, this_decision, whole_run
 
-Needs = Literal["decision", "situation", "step", "run"]
+Needs = Literal["own", "decision", "situation", "step", "run"]
 
 
 @dataclass(frozen=True)
 class Question:
     """`key` stands in links; `memories` names the choices it needs: "" , "a", "b" or "ab".
 
-    `needs` says what must be there: a stored decision, one that can be made again, a step, or only a run.
+    `needs` says what must be there: a decision of this program's agent, any stored decision, one that can be made
+    again, a step, or only a run.
     """
 
     key: str
@@ -29,17 +30,18 @@ class Question:
 DECISION, MEMORY, RUN = "This decision", "One memory", "The whole run"
 
 QUESTIONS = (
-    Question("flips", DECISION, "At which λ would the choice change?", this_decision.flips),
+    Question("flips", DECISION, "At which λ would the choice change?", this_decision.flips, needs="own"),
     Question("pair", DECISION, "Why was A selected and B not?", this_decision.pair, "ab"),
     Question("required", DECISION, "How much would q or similarity have to change for B to get in, or A to fall out?",
              this_decision.required, "ab", "situation"),
     Question("gate", DECISION, "What kept B out of the pool? What would δ or k1 let in?", this_decision.gate, "b",
              "situation"),
-    Question("draw", DECISION, "Was this an exploration draw? What would greedy have done?", this_decision.draw),
+    Question("draw", DECISION, "Was this an exploration draw? What would greedy have done?", this_decision.draw,
+             needs="own"),
     Question("prompt", DECISION, "What did the model read, and what does it answer without A?", again.prompt, "a",
              "step"),
     Question("shares", DECISION, "Who earned the reward?", again.shares, "", "step"),
-    Question("normalisers", DECISION, "Did normalisation decide it?", this_decision.normalisers),
+    Question("normalisers", DECISION, "Did normalisation decide it?", this_decision.normalisers, needs="own"),
     Question("recovered", DECISION, "How many rewards until the choice about A changes, or its q is back?",
              belief.recovered, "a", "situation"),
     Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run"),

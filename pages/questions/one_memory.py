@@ -24,7 +24,10 @@ def origin(case: Case, a: str) -> None:
     if found is None:
         st.info("This run does not know this memory, so it has no q for it.")
         return
-    st.markdown(literal(answers.origin(found, a, case.run)))
+    history = case.bank.history(case.run, a, as_of=case.place.step)
+    st.markdown(literal(answers.origin(found, a, case.run, brought=history[0].visits)))
+    if history[0].visits:
+        _elsewhere(case, a)
     if not found.contributions:
         return
     signs = {n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("reward", "q before", "q after", WITHOUT)}
@@ -49,9 +52,15 @@ def origin(case: Case, a: str) -> None:
     if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)
     show(
-        history_picture(case.bank.history(case.run, a, as_of=case.place.step), case.recorded.model_dump(), a, case.run),
+        history_picture(history, case.recorded.model_dump(), a, case.run),
         "origin_history",
     )
+
+
+def _elsewhere(case: Case, a: str) -> None:
+    others = [info.id for info in case.bank.runs() if info.id != case.run and len(case.bank.history(info.id, a)) > 1]
+    if others:
+        st.caption(literal(f"Its earlier rewards stand in this bank's run {', '.join(others[:5])}: choose it above."))
 
 
 def served(case: Case, a: str) -> None:
@@ -61,12 +70,15 @@ def served(case: Case, a: str) -> None:
         st.info("This memory was never given to the model in a step whose embedding was stored.")
         return
     middle = case.recorded.q_midpoint
-    if opposed(found, middle):
+    rated = [n for n in found if n.mean_reward is not None]
+    if not rated:
+        st.markdown("None of its uses was rated yet, so whether it helps is not known.")
+    elif opposed(found, middle):
         st.markdown("**One q hides two stories**: it helps in one neighbourhood of intents and harms in another.")
-    elif len(found) == 1:
-        st.markdown("It was only used for intents of one neighbourhood: whether it helps elsewhere is not known.")
+    elif len(rated) == 1:
+        st.markdown("Only uses for one neighbourhood of intents were rated: whether it helps elsewhere is not known.")
     else:
-        st.markdown(f"Its rewards point the same way in all {len(found)} neighbourhoods of intents it was used for.")
+        st.markdown(f"Its rewards point the same way in all {len(rated)} neighbourhoods of intents that were rated.")
     st.dataframe(
         [
             {

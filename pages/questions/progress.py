@@ -28,8 +28,12 @@ def transferred(case: Case) -> None:
         st.info("No memory was given to the model yet.")
         return
     uses = found.groupby("origin", observed=True)["uses"].sum()
-    same = int(uses.get("same task", 0)) / int(uses.sum())
-    st.markdown(f"**{same:.0%} of all uses** were of memories that the same task had written before.")
+    known = int(uses.drop("unknown", errors="ignore").sum())
+    if known:
+        same = int(uses.get("same task", 0)) / known
+        st.markdown(f"**{same:.0%} of the uses** were of memories that the same task had written before.")
+    else:
+        st.markdown("From which tasks the memories came is not known.")
     st.dataframe(
         found,
         key="transfer",
@@ -52,9 +56,12 @@ def forgot(case: Case) -> None:
     lost = losses(table)
     by_epoch = forgetting(table)
     if len(by_epoch) < 2:
-        st.info("Forgetting shows when tasks come again: let the run go through its tasks a second time.")
+        st.info(
+            "Forgetting shows when tasks come again and are rated both times: let the run go through its tasks a "
+            "second time, or rate its answers."
+        )
         return
-    st.markdown(f"**{len(lost)} failures** came after the same task had been solved.")
+    st.markdown(f"**Failures after the same task had been solved: {len(lost)}**")
     st.dataframe(
         [
             {

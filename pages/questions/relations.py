@@ -28,8 +28,8 @@ def company(case: Case, a: str) -> None:
     mine = with_and_without(uses, a)
     label = literal(case.label(a))
     st.markdown(
-        f"Of the steps with {label} in their pool, those that gave it to the model succeeded in "
-        f"**{literal(said(mine.used))}**, those that passed it over in **{literal(said(mine.passed_over))}**."
+        f"Successes of the steps with {label} in their pool: where it was given to the model "
+        f"**{literal(said(mine.used))}**, where it was passed over **{literal(said(mine.passed_over))}**."
     )
     found = partners(uses, a)
     if not found:
@@ -58,7 +58,7 @@ def family(case: Case, a: str) -> None:
     """From which memories was A born, and what came of it?"""
     found = lineage(case.bank.memories(), a)
     above, below = sum(map(len, found.ancestors)), sum(map(len, found.descendants))
-    st.markdown(f"{literal(case.label(a))} has **{above} ancestors** and **{below} descendants**.")
+    st.markdown(f"{literal(case.label(a))}: ancestors **{above}**, descendants **{below}**.")
     utilities = case.bank.utilities(case.run)
     levels = [
         *((-n, level) for n, level in enumerate(found.ancestors, start=1)),

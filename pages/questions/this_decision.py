@@ -23,17 +23,26 @@ CROSSINGS_SHOWN = 500
 
 def pair(case: Case, a: str, b: str) -> None:
     """Why was A selected and B not?"""
+    assert case.decision is not None
+    if a == b:
+        st.info("Choose two different memories.")
+        return
     one, other = case.candidate(a), case.candidate(b)
     if one is None or other is None:
-        missing = ", ".join(case.label(i) for i, c in ((a, one), (b, other)) if c is None)
-        st.markdown(
-            f"{literal(missing)} was too far from this intent to be looked at: ask what kept it out of the pool."
-        )
+        for memory_id in (i for i, c in ((a, one), (b, other)) if c is None):
+            st.markdown(literal(_why_not_looked_at(case, memory_id)))
         return
-    st.markdown(literal(answers.pair(one, other, case.run, supposed=case.changed)))
+    st.markdown(literal(answers.pair(one, other, case.run, case.decision, supposed=case.changed)))
     if one.terms and other.terms:
         verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
         show(difference_picture(one, other, case.run), "waterfall")
+
+
+def _why_not_looked_at(case: Case, memory_id: str) -> str:
+    memory, label = case.memory(memory_id), case.label(memory_id)
+    if memory.run == case.run and memory.step >= case.trace.step:
+        return f"{label} was written later, in step {memory.step}."
+    return f"{label} was too far from this intent to be looked at: ask what kept it out of the pool."
 
 
 def flips(case: Case) -> None:
@@ -151,11 +160,16 @@ def normalisers(case: Case) -> None:
     """Did normalisation decide it?"""
     assert case.decision is not None
     found = normalisers_compared(case.decision, case.settings)
+    if not found.pool:
+        st.markdown("The pool was empty: there was nothing to normalise.")
+        return
     if found.pool_of_one:
         st.markdown("The pool had one member: there was nothing to rank.")
         return
     if found.deviating:
-        st.markdown(f"**Yes**: {', '.join(found.deviating)} would select other memories than {found.recorded}.")
+        st.markdown(
+            f"**Yes**: {', '.join(found.deviating)} would select other memories than {literal(found.recorded)}."
+        )
     else:
         st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
     st.dataframe(

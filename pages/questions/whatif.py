@@ -18,11 +18,14 @@ from pages.shared.text import literal
 NORMALISERS = ("pool", "fixed")
 
 
-def settings_tried(recorded: MemRLSettings, disabled: bool) -> None:
+def settings_tried(case: Case) -> None:
     """One control a setting, standing at the value that is looked at."""
-    looked_at = state.tried(recorded)
+    recorded, looked_at = case.recorded, case.settings
+    disabled = case.situation is None and case.at is not None
     st.markdown("**What if …**")
-    if looked_at == recorded:
+    if disabled:
+        st.caption("This step cannot be decided again, so nothing can be tried out on it.")
+    elif looked_at == recorded:
         st.caption("As recorded. Move a control to see another decision; nothing is changed by it.")
     else:
         st.badge("what-if — not applied", icon=":material/science:", color="orange")

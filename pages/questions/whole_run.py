@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis import answers
 from memrl_core.analysis.calibration import Calibration, in_sample, prequential
-from memrl_core.analysis.changes import changes
+from memrl_core.analysis.changes import Changes, changes
 from memrl_core.analysis.counterfactual import Supposed, counterfactual
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.gate import suggest_delta
@@ -108,7 +108,17 @@ def changed(case: Case) -> None:
     if earlier == later:
         st.info("Choose two different steps.")
         return
-    found = _changes(case.bank, case.bank.state, case.run, earlier, later)
+
+    def compare(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Changes | None:
+        return changes(case.bank, case.run, earlier, later, report, cancelled)
+
+    what = f"{case.bank.state}·{case.run}·{earlier}·{later}"
+    found = working("changed", what, lambda: Work(compare), "decisions made")
+    if found is not None:
+        _changed(case, found)
+
+
+def _changed(case: Case, found: Changes) -> None:
     with st.container(horizontal=True):
         st.metric("Memories added", len(found.added), width="content")
         st.metric("q moved", len(found.moved), width="content")
@@ -132,7 +142,9 @@ def changed(case: Case) -> None:
             alt="The memories whose q moved, largest change first",
         )
     if found.reconsidered:
-        st.markdown(f"**Tasks met until step {earlier} for which other memories would be selected at step {later}**")
+        st.markdown(
+            f"**Tasks met until step {found.earlier} for which others would be selected at step {found.later}**"
+        )
         st.dataframe(
             [
                 {
@@ -150,24 +162,23 @@ def changed(case: Case) -> None:
         st.caption("Both under the settings in force at the later step, without exploration.")
 
 
-@st.cache_data(max_entries=8, show_spinner="Deciding the earlier steps again …")
-def _changes(_bank, state: str, run: str, earlier: int, later: int):
-    return changes(_bank, run, earlier, later)
-
-
 def supposed(case: Case) -> None:
     """Would the run have gone otherwise under these settings?"""
     if not case.changed:
         st.info("Choose other settings on the left: every step of the run is then decided again under them.")
         return
+    if case.tried.keys() == {"alpha"}:
+        st.info(
+            "α moves q after a decision, and here every step is decided with the q it really had: fork the run to see "
+            "what another α leads to."
+        )
+        return
 
     def decide(report, cancelled) -> list[Supposed]:
         total = len(case.bank.step_rows(case.run))
-        return counterfactual(
-            case.bank, case.run, case.settings.model_dump(), lambda done: report(done, total), cancelled
-        )
+        return counterfactual(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
 
-    what = f"{case.bank.state}·{case.run}·{case.settings.model_dump_json()}"
+    what = f"{case.bank.state}·{case.run}·{case.tried}"
     found = working("supposed", what, lambda: Work(decide), "steps decided again")
     if found is None:
         return
@@ -200,7 +211,7 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
         "supposed_rows",
         "The steps in which other memories would have been selected",
     )
-    st.caption("Each step is decided in the state in which it really was.")
+    st.caption("Each step is decided in the state in which it really was, with only the settings tried out changed.")
     label = f"Look at step {step} under these settings"
     if step is not None and st.button(label, icon=":material/arrow_forward:", key="supposed_go"):
         places.go(step=step)

@@ -124,7 +124,7 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
     if not wanted.get(UNDER) or supposed == current:
         st.info("Change at least one setting above and press Compare.")
         return Choice()
-    return Choice(under=supposed.model_dump())
+    return Choice(under={n: v for n, v in supposed.model_dump().items() if v != getattr(current, n)})
 
 
 def _take_settings(current: MemRLSettings, values: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from memrl_core.analysis.comparison import Comparison, compare
 from memrl_core.analysis.counterfactual import Supposed, counterfactual
 from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
-from memrl_core.settings import MemRLSettings
 from pages.shared.place import Place
 from pages.shared.work import working
 
@@ -34,7 +33,7 @@ def recorded(place: Place, against: tuple[str, ...]) -> Comparison:
 def supposed(
     place: Place, settings: Mapping[str, Any]
 ) -> tuple[Comparison | None, Mapping[str, Mapping[str, Any]] | None]:
-    """The place's run beside itself under other settings, with these settings by the line's name; None until done."""
+    """The place's run beside itself with `settings` changed, and these by the line's name; None until it is done."""
     assert place.run is not None
     bank, run = place.bank, place.run.id
     total = len(bank.step_rows(run))
@@ -47,8 +46,8 @@ def supposed(
     if decided is None:
         return None, None
     if len(decided) < total:
-        st.caption(f"{total - len(decided)} steps were recorded without an embedding or a decision and are left out.")
-    name = f"{place.run.id} supposed ({_changed(place, settings)})"
+        st.caption(f"{total - len(decided)} steps cannot be decided again and are left out.")
+    name = f"{place.run.id} supposed ({_changed(settings)})"
     known = st.session_state.get(LAST)
     if known is None or known[0] is not decided:
         line = line_of(place.bank, place.run.id).own
@@ -57,12 +56,9 @@ def supposed(
     return known[1], {name: settings}
 
 
-def _changed(place: Place, settings: Mapping[str, Any]) -> str:
-    assert place.run is not None
-    current = MemRLSettings.of(place.bank.settings(place.run.id)).model_dump()
+def _changed(settings: Mapping[str, Any]) -> str:
     symbols = {"weight": "λ", "delta": "δ", "epsilon": "ε"}
     return ", ".join(
         f"{symbols.get(name, name)} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
         for name, value in settings.items()
-        if value != current[name]
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from memrl_core import workspace
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
@@ -130,26 +131,41 @@ def _export(place: Place | None) -> None:
 
 
 def _merge_form() -> None:
-    known = sorted(places.known_banks())
     with st.container(horizontal=True):
-        first = st.selectbox("One", known, key="merge_first")
-        second = st.selectbox("Another", known, key="merge_second", index=min(1, len(known) - 1))
+        first = _merged_run("One", "first", 0)
+        second = _merged_run("Another", "second", 1)
+    if first is None or second is None:
+        return
     name = st.text_input("Name of the new bank", value="merged", key="merge_name", max_chars=60)
-    st.caption("Both stay as they are. The new bank holds all their runs, and one that knows both newest ones.")
+    st.caption("Both stay as they are. The new bank holds all their runs, and one that knows what these two know.")
     if not st.button("Merge", key="merge"):
         return
     try:
-        banks = places.known_banks()
+        (one, one_run), (other, other_run) = first, second
         with st.spinner("Merging …"):
-            merged = merge(
-                places.opened(banks[first]),
-                places.opened(banks[second]),
-                str(workspace.banks_folder() / valid_name(name)),
-            )
+            merged = merge(one, other, str(workspace.banks_folder() / valid_name(name)), one_run, other_run)
     except MemRLError as error:
         st.error(literal(str(error)))
         return
     places.go_to_steps(bank=valid_name(name), run=merged.run)
+
+
+def _merged_run(label: str, key: str, position: int) -> tuple[MemoryBank, str] | None:
+    """A bank and one of its runs to merge; None where the bank has none or cannot be opened."""
+    known = places.known_banks()
+    names = sorted(known)
+    with st.container():
+        name = st.selectbox(label, names, key=f"merge_{key}", index=min(position, len(names) - 1))
+        try:
+            bank = places.opened(known[name])
+        except MemRLError as error:
+            st.error(literal(str(error)))
+            return None
+        runs = [info.id for info in reversed(bank.runs())]
+        if not runs:
+            st.info("This bank has no run.")
+            return None
+        return bank, str(st.selectbox(f"{label}: its run", runs, key=f"merge_{key}_run"))
 
 
 def _checkpoints_form() -> None:

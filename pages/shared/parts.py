@@ -170,7 +170,7 @@ def _rerank(view: View) -> None:
     st.markdown(f"score = (1 − λ) · z_sim + λ · z_q, with λ = {decision.weight:g}".replace("_", r"\_"))
     at_cut = ranked[: decision.k2 + 1]
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
-    st.caption(f"Normaliser **{decision.normaliser}** — {literal(normaliser_line(decision))}")
+    st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
     if view.moment.next_phase is None:
         _ask_link()
 

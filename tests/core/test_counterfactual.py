@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.analysis.counterfactual import Supposed, counterfactual, supposed_traces
+from memrl_core.analysis.counterfactual import Supposed, counterfactual
 from memrl_core.analysis.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
@@ -114,16 +114,6 @@ def test_progress_counts_and_cancel_keeps_what_was_done(learned: MemoryBank) -> 
     assert part == whole[:7]
     assert counterfactual(learned, "r", settings, cancelled=lambda: True) == []
     assert learned.next_step("r") == STEPS + 1
-
-
-def test_traces_as_they_would_have_been_end_with_the_selection(learned: MemoryBank) -> None:
-    supposed = _under(learned, k2=1)[3:9]
-    traces = supposed_traces(learned.traces("r"), supposed)
-    assert [t.step for t in traces] == [4, 5, 6, 7, 8, 9]
-    for trace, s in zip(traces, supposed, strict=True):
-        assert (trace.recall, trace.decision) == (s.recall, s.decision)
-        assert (trace.generate, trace.reward, trace.update, trace.write) == (None, None, None, None)
-        assert trace.task == learned.trace("r", s.step).task
 
 
 def test_settings_out_of_range_are_refused(learned: MemoryBank) -> None:

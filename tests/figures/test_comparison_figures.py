@@ -89,7 +89,7 @@ def test_the_table_has_the_numbers_of_the_figure_whatever_the_runs_are_called() 
     ],
 )
 def test_the_title_says_who_earned_more_and_whether_it_may_be_chance(other: list[float], says: str) -> None:
-    rewards = rewards_of([-1.0] * 5, other)
+    rewards = rewards_of([-1.0] * len(other), other)
     picture = reward_picture(rewards, ["a", "b"])
     assert picture.title.endswith(says)
     assert f"{signed(rewards.differences[0][-1])} reward" in picture.title
