@@ -40,8 +40,8 @@ Record = TypeVar("Record")
 def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progress: Progress | None = None) -> None:
     """Write `bank` to `target` whole or not at all; its suffix chooses the kind (`docs/format.md` describes each).
 
-    `.zip` and `.jsonl` hold everything, `.parquet` the memories with the q of the newest run, `.csv` the same for
-    people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from 0 to 1. Raises
+    `.zip` and `.jsonl` hold everything, `.parquet` the memories with their q in every run, `.csv` with that of the
+    newest for people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from 0 to 1. Raises
     `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`, `BankDamaged`.
     """
     write = _WRITERS.get(target.suffix.lower())
@@ -72,7 +72,7 @@ class _Held:
     events: list[LedgerEvent]
     memories: list[Memory]
     layout: Layout | None
-    utilities: Mapping[str, Utility]
+    utilities: Mapping[str, Mapping[str, Utility]]
     on_progress: Progress
 
     @classmethod
@@ -94,7 +94,7 @@ class _Held:
             layout=layout.method if layout else None,
             counts=Counts(memories=len(memories), steps=len(steps), ledger=len(events)),
         )
-        utilities = bank.utilities(runs[-1].id) if runs else {}
+        utilities = {info.id: bank.utilities(info.id) for info in runs}
         return cls(bank, header, steps, events, memories, layout, utilities, on_progress)
 
     def traces(self) -> Iterator[StepTrace]:
@@ -117,9 +117,10 @@ class _Held:
     def memory_rows(self) -> Iterator[dict[str, Any]]:
         places = self.layout.coordinates if self.layout else {}
         order = {memory_id: n for n, memory_id in enumerate(self.layout.fitted)} if self.layout else {}
+        newest = list(self.utilities.values())[-1] if self.utilities else {}
         for memory in self.memories:
             x, y = places.get(memory.id, (None, None))
-            utility = self.utilities.get(memory.id)
+            utility = newest.get(memory.id)
             yield {
                 **codec.memory_row(memory, self.bank.embedding(memory.id)),
                 "x": x,
@@ -127,6 +128,11 @@ class _Held:
                 "fitted": order.get(memory.id),
                 "q": utility.q if utility else None,
                 "visits": utility.visits if utility else None,
+                "believed": [
+                    {"run": run, "q": known[memory.id].q, "visits": known[memory.id].visits}
+                    for run, known in self.utilities.items()
+                    if memory.id in known
+                ],
             }
 
 

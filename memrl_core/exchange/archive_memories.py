@@ -30,11 +30,11 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Gathered:
-    """Memories read so far with their vectors; by id where the map has them (x, y, order), and their q and visits."""
+    """Memories read so far with their vectors; by id where the map has them (x, y, order); utilities by run and id."""
 
     memories: list[tuple[Memory, npt.NDArray[np.float32]]] = field(default_factory=list)
     spots: dict[str, tuple[float, float, int | None]] = field(default_factory=dict)
-    utilities: dict[str, Utility] = field(default_factory=dict)
+    utilities: dict[str, dict[str, Utility]] = field(default_factory=dict)
 
     def take(self, values: Row, vector: npt.NDArray[np.float32]) -> None:
         """Take in a row with its vector. Raises `ValueError`."""
@@ -46,11 +46,11 @@ class Gathered:
             if fitted is not None and not _is_whole(fitted):
                 raise ValueError("its order in the map is not a whole number")
             self.spots[memory.id] = (float(x), float(y), fitted)
-        q, visits = values.get("q"), values.get("visits")
-        if q is not None:
-            if not (_is_finite(q) and _is_whole(visits)):
+        for belief in values.get("believed") or ():
+            run, q, visits = belief["run"], belief["q"], belief["visits"]
+            if not (isinstance(run, str) and _is_finite(q) and _is_whole(visits)):
                 raise ValueError("its q is not a finite number with a number of visits")
-            self.utilities[memory.id] = Utility(float(q), int(visits))
+            self.utilities.setdefault(run, {})[memory.id] = Utility(float(q), int(visits))
         self.memories.append((memory, vector))
 
     def places(self, method: str | None) -> Places | None:
@@ -86,6 +86,8 @@ def schema_of(header: Header) -> pa.Schema:
     columns = list(codec.schemas(header.dimension)["memories"])
     columns += [pa.field(name, pa.float64()) for name in ("x", "y")]
     columns += [pa.field("fitted", pa.int64()), pa.field("q", pa.float64()), pa.field("visits", pa.int64())]
+    belief = pa.struct({"run": pa.string(), "q": pa.float64(), "visits": pa.int64()})
+    columns.append(pa.field("believed", pa.list_(belief)))
     return pa.schema(columns, metadata={METADATA: header.model_dump_json().encode()})
 
 

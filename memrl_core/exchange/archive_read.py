@@ -6,7 +6,7 @@ import stat
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from memrl_core.exchange.archive_memories import Gathered, read_parquet, vector_
 from memrl_core.exchange.archive_whole import memories_by_id, whole
 from memrl_core.exchange.contents import Account, Contents, Skipped
 from memrl_core.exchange.whole_files import opened
-from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
+from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace, Utility
 
 HEADER, STEPS, LEDGER, MEMORIES = "run.json", "steps.jsonl", "ledger.jsonl", "memories.parquet"
 MEMBERS = (HEADER, STEPS, LEDGER, MEMORIES)
@@ -199,31 +199,36 @@ def _read_parquet(name: str, file: BinaryIO) -> Contents:
     memories_by_id(name, header, gathered.memories)
     if not header.runs:
         raise InputError(f"{name} holds no run, so none of its memories has a q. {NOTHING} Choose another file.")
-    run = _run_of_memories(codec.run_of(header.runs[-1]), header.created)
-    known = [(memory, vector) for memory, vector in gathered.memories if memory.id in gathered.utilities]
-    skipped: tuple[Skipped, ...] = ()
-    if len(known) < len(gathered.memories):
-        count = len(gathered.memories) - len(known)
-        skipped = (Skipped(f"{count:,} memories", "the newest run did not know them, so that they have no q"),)
-    events = [
-        LedgerEvent(
-            f"{run.id}:start", 1, run.id, 0, "", 0, EventKind.RUN_STARTED,
-            payload=codec.run_payload(run), created=header.created,
-        )
-    ]  # fmt: skip
-    for memory, _ in known:
-        utility = gathered.utilities[memory.id]
-        events.append(
-            LedgerEvent(
-                f"{run.id}:{memory.id}", 2, run.id, 0, "", 0, EventKind.MEMORY_IMPORTED, (memory.id,), utility.q,
-                payload={"visits": utility.visits}, created=header.created,
-            )
-        )  # fmt: skip
-    held = Gathered(known, {memory.id: gathered.spots[memory.id] for memory, _ in known if memory.id in gathered.spots})
-    counts = Counts(memories=len(known), steps=0, ledger=len(events))
-    now = header.model_copy(update={"runs": (codec.run_payload(run),), "counts": counts})
-    lacks = ("A Parquet file tells of no steps and rewards: only the q that each memory ended with.",)
+    runs = [info for payload in header.runs if (info := codec.run_of(payload)).id in gathered.utilities]
+    known = {memory_id for believed in gathered.utilities.values() for memory_id in believed}
+    count = len(gathered.memories) - len(known & {memory.id for memory, _ in gathered.memories})
+    skipped = (Skipped(f"{count:,} memories", "no run knew them, so that they have no q"),) if count else ()
+    kept = [(memory, vector) for memory, vector in gathered.memories if memory.id in known]
+    events: list[LedgerEvent] = []
+    payloads = []
+    for info in runs:
+        run = _run_of_memories(info, header.created)
+        payloads.append(codec.run_payload(run))
+        events += _beliefs(run, gathered.utilities[info.id], payloads[-1], header.created, len(events))
+    held = Gathered(kept, {memory.id: gathered.spots[memory.id] for memory, _ in kept if memory.id in gathered.spots})
+    counts = Counts(memories=len(kept), steps=0, ledger=len(events))
+    now = header.model_copy(update={"runs": tuple(payloads), "counts": counts})
+    lacks = ("A Parquet file tells of no steps and rewards: only the q that each run ended with.",)
     return _whole(name, now, held, events, [], Account("the memories of a bank (Parquet)", (), skipped, (), lacks))
+
+
+def _beliefs(
+    run: RunInfo, believed: Mapping[str, Utility], payload: Mapping[str, Any], created: str, seq: int
+) -> Iterator[LedgerEvent]:
+    """A run that begins with what it believed."""
+    yield LedgerEvent(
+        f"{run.id}:start", seq + 1, run.id, 0, "", 0, EventKind.RUN_STARTED, payload=payload, created=created
+    )
+    for memory_id, utility in believed.items():
+        yield LedgerEvent(
+            f"{run.id}:{memory_id}", seq + 2, run.id, 0, "", 0, EventKind.MEMORY_IMPORTED, (memory_id,), utility.q,
+            payload={"visits": utility.visits}, created=created,
+        )  # fmt: skip
 
 
 def _run_of_memories(info: RunInfo, created: str) -> RunInfo:

@@ -84,12 +84,13 @@ def test_the_table_has_the_numbers_of_the_figure_whatever_the_runs_are_called() 
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        ([1.0] * 5, "b has +10.000 reward against a (95 %: +10.000 to +10.000)"),
-        ([1.0, -1.0, -1.0, -1.0, -1.0], "so it may be chance)"),
+        ([1.0] * 10, "b has +20.000 reward against a (95 %: +20.000 to +20.000)"),
+        ([1.0] * 5, "so it may be chance)"),
+        ([1.0, *[-1.0] * 9], "so it may be chance)"),
     ],
 )
 def test_the_title_says_who_earned_more_and_whether_it_may_be_chance(other: list[float], says: str) -> None:
-    rewards = rewards_of([-1.0] * len(other), other)
+    rewards = rewards_of([-1.0] * len(other), other, tasks="vwxyzabcde"[: len(other)])
     picture = reward_picture(rewards, ["a", "b"])
     assert picture.title.endswith(says)
     assert f"{signed(rewards.differences[0][-1])} reward" in picture.title
