@@ -41,8 +41,9 @@ def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progr
     """Write `bank` to `target` whole or not at all; its suffix chooses the kind (`docs/format.md` describes each).
 
     `.zip` and `.jsonl` hold everything, `.parquet` the memories with their q in every run, `.csv` with that of the
-    newest for people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from 0 to 1. Raises
-    `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`, `BankDamaged`.
+    newest for people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from 0 to 1.
+    Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
+    `BankDamaged`.
     """
     write = _WRITERS.get(target.suffix.lower())
     if write is None:

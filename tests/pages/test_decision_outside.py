@@ -1,0 +1,165 @@
+"""The page Decision on steps of other agents, of files, of chance, and of settings that changed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.analysis.counterfactual import counterfactual
+from memrl_core.analysis.uses import uses
+from memrl_core.analysis.whatif import situation_of
+from memrl_core.bank import MemoryBank
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.official import read_official
+from memrl_core.recorder import Recorder
+from pages.questions.catalogue import BY_KEY
+from tests.builders import a_bank, a_step, a_vector, an_agent
+from tests.core.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
+from tests.pages.test_decision_page import plain
+
+Visit = Callable[..., AppTest]
+ABOUT_CHOICE = {"flips", "normalisers", "draw", "gate", "required", "recovered"}
+
+
+def questions(app: AppTest) -> set[str]:
+    return set(app.selectbox(key="question").options)
+
+
+def asked_texts(app: AppTest, keys: set[str]) -> set[str]:
+    return {f"{BY_KEY[key].group} · {BY_KEY[key].text}" for key in keys} & questions(app)
+
+
+@pytest.fixture
+def recorded(home: Path) -> MemoryBank:
+    """A run that another agent reported: it selects the least similar, which no setting of ours would."""
+    bank = MemoryBank.create(str(home / "banks" / "rec"), "hashing-8", 8)
+    recorder = Recorder(bank, "theirs")
+    for number in range(3):
+        recorder.remember(f"intent {number}", f"text {number}", embedding=a_vector(number), q=0.4, visits=4)
+    ids = list(bank.utilities("theirs"))
+    for number in range(2):
+        with recorder.step("do it", embedding=a_vector(10 + number)) as step:
+            step.recalled([(memory_id, 0.9 - n / 10) for n, memory_id in enumerate(ids)])
+            step.selected([ids[-1]])
+            step.answered("done")
+            step.rewarded(1.0)
+    bank.close()
+    return bank
+
+
+def test_a_step_that_selected_by_other_rules_is_not_decided_again(recorded: MemoryBank, visit: Visit) -> None:
+    with pytest.raises(InputError, match="rules of its own"):
+        situation_of(recorded, recorded.trace("theirs", 2))
+    assert counterfactual(recorded, "theirs", {"k2": 1}) == []
+    app = visit("decision", bank="rec", run="theirs", step="2", weight="0.9")
+    assert "cannot be decided again" in plain(app)
+    assert "not applied" not in plain(app)
+    assert app.slider(key="what_if_weight").disabled
+    assert asked_texts(app, ABOUT_CHOICE) == set()
+
+
+def test_a_recorded_pool_counts_although_no_score_was_told(recorded: MemoryBank) -> None:
+    table = uses(recorded, "theirs")
+    assert len(table) == 6
+    assert table["selected"].sum() == 2
+
+
+def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:
+    app = visit("decision", bank="rec", run="theirs", step="2", ask="pair")
+    assert "did not tell both scores" in plain(app)
+
+
+def test_a_q_that_came_with_visits_says_so(recorded: MemoryBank, visit: Visit) -> None:
+    first = next(iter(recorded.utilities("theirs")))
+    app = visit("decision", bank="rec", run="theirs", step="2", ask="origin", a=first)
+    assert "after 4 rewarded uses that this run does not know" in plain(app)
+
+
+def test_an_imported_step_is_not_decided_against_the_memory_of_later(home: Path, visit: Visit) -> None:
+    root = home / "official"
+    CheckpointWriter([Written("m1", "first", q=0.2, visits=1), Written("m2", "second", q=0.6, visits=2)]).write(
+        root / "snapshot" / "1"
+    )
+    record = an_llb_record("1", "first", {"first": [a_selected("m1", 0.5, 0.1)]})
+    write_lines(root / "trace.jsonl", [record])
+    contents = read_official(root)
+    bring_in(contents, str(home / "banks" / "off"))
+    with MemoryBank.open(str(home / "banks" / "off")) as bank:
+        (run,) = [info.id for info in bank.runs()]
+        steps = bank.step_rows(run)
+        for row in steps:
+            with pytest.raises(InputError):
+                situation_of(bank, bank.trace(run, row.step))
+    app = visit("decision", bank="off", run=run)
+    assert not app.exception
+    assert asked_texts(app, ABOUT_CHOICE) == set()
+
+
+def test_a_counterfactual_changes_only_what_is_tried_out(home: Path) -> None:
+    agent = an_agent(home / "banks" / "mid", run="r", weight=0.0)
+    tasks = sample_tasks("household-train")[:20]
+    list(agent.run(tasks[:10]))
+    agent.bank.change_settings("r", {**agent.bank.settings("r"), "weight": 1.0, "k2": 1}, 11)
+    list(agent.run(tasks[10:]))
+    assert all(not one.differs for one in counterfactual(agent.bank, "r", {"alpha": 0.9}))
+    k1 = counterfactual(agent.bank, "r", {"delta": 0.2})
+    assert len(k1) == 20 and all(not one.differs for one in k1)
+    agent.bank.close()
+
+
+def test_another_alpha_is_said_to_need_a_fork(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run="household", step="29", ask="supposed", alpha="0.9")
+    assert "fork the run to see what another α leads to" in plain(app)
+
+
+def test_chance_is_named_before_scores_are_compared(home: Path, visit: Visit) -> None:
+    agent = an_agent(home / "banks" / "eps", run="r", epsilon=1.0)
+    list(agent.run(sample_tasks("household-train")[:14]))
+    drawn = [t for t in agent.bank.traces("r") if t.decision is not None and t.decision.mode == "explore"]
+    step = str(drawn[-1].step)
+    agent.bank.close()
+    assert "Chance chose in this step" in plain(visit("decision", bank="eps", run="r", step=step, ask="pair"))
+    assert "greedy selection takes" in plain(visit("decision", bank="eps", run="r", step=step, ask="flips"))
+
+
+def test_a_memory_that_was_written_later_is_said_to_be_younger(demo: Path, visit: Visit) -> None:
+    app = visit("decision", bank="demo", run="household", step="10", ask="pair", a="household-0030")
+    assert "was written later, in step 30" in plain(app)
+
+
+def test_settings_of_another_program_leave_the_stored_decision_to_see(home: Path, visit: Visit) -> None:
+    agent = an_agent(home / "banks" / "odd", run="r")
+    list(agent.run(sample_tasks("household-train")[:5]))
+    trace = agent.bank.trace("r", 5)
+    assert trace.decision is not None
+    hostile = "![i](http://evil.test/i.png)"
+    odd = replace(
+        trace,
+        id="odd",
+        step=6,
+        settings={**trace.settings, "temperature_of_the_moon": 3},
+        decision=replace(trace.decision, normaliser=hostile),
+        write=None,
+    )
+    agent.bank.commit_step(odd, {})
+    agent.bank.close()
+    app = visit("decision", bank="odd", run="r", step="6", ask="normalisers")
+    assert "settings that this program does not have" in plain(app)
+    for page in ("decision", "step"):
+        shown = visit(page, bank="odd", run="r", step="6", ask="normalisers")
+        assert not [block.value for block in shown.markdown if hostile in block.value]
+        assert not [block.value for block in shown.caption if hostile in block.value]
+
+
+def test_nothing_is_said_of_rewards_that_nobody_gave(home: Path, visit: Visit) -> None:
+    with a_bank(home / "banks" / "quiet") as bank:
+        for step in range(1, 4):
+            bank.commit_step(*a_step(step, reward=None))
+    app = visit("decision", bank="quiet", ask="forgotten")
+    assert "rated both times" in plain(app)
