@@ -7,40 +7,30 @@ row never came do not count. q is never stored as a fact; it is the fold of a ru
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from memrl_core.bank import codec
-from memrl_core.bank.appends import IN_ORDER, Appends
-from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
-from memrl_core.bank.ledger import Credits, Ledger, Notes, now
-from memrl_core.bank.mirror import MovingView
+from memrl_core.bank.ledger import Credits, Notes, now
+from memrl_core.bank.reading import BankReading
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
-from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved
-from memrl_core.learning import Fold, active_rewards, effective_reward
+from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
 from memrl_core.records import (
     EventKind,
     LedgerEvent,
     Memory,
     RunInfo,
     StepTrace,
-    Utility,
-    UtilityPoint,
 )
-from memrl_core.view import MemoryView
 
-TRACES_KEPT = 256
 ADOPTED_AT_ONCE = 5000
 
 
@@ -52,24 +42,14 @@ class EmbedderIdentity:
     dimension: int
 
 
-class MemoryBank:
-    """Memories, traces and the ledger of any number of runs. Threads may share one handle.
-
-    `handle` is a name for this opened bank that no other has, not even one at the same place later.
-    """
+class MemoryBank(BankReading):
+    """Memories, traces and the ledger of any number of runs. Threads may share one handle."""
 
     def __init__(self, store: Store, meta: Mapping[str, Any]) -> None:
-        self.uri = store.uri
-        self.handle = secrets.token_hex(8)
+        super().__init__(store, int(meta["dimension"]))
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
-        self._store = store
-        self._lock = threading.RLock()
         self._is_alone = False
-        self._known = Knowledge(self.embedder.dimension)
-        self._appends = Appends(store)
-        self._traces: OrderedDict[str, StepTrace] = OrderedDict()
         self.layouts = Layouts(store)
-        self._ledger = Ledger(self._known, self._appends, self._lock)
         self.notes = Notes(self._known, self._ledger, self._appends, self._lock)
         self.credits = Credits(self._known, self._ledger, self._appends, self._lock)
         self.refresh()
@@ -144,14 +124,6 @@ class MemoryBank:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def runs(self) -> list[RunInfo]:
-        """All runs, oldest first."""
-        return list(self._known.runs.values())
-
-    def run(self, run: str) -> RunInfo:
-        """One run; raises `UnknownRun`."""
-        return self._known.run(run)
-
     def new_run_id(self, prefix: str) -> str:
         """A short name that no run of this bank has."""
         while True:
@@ -174,15 +146,6 @@ class MemoryBank:
             )
             self.flush()
 
-    def settings(self, run: str, step: int | None = None) -> Mapping[str, Any]:
-        """The settings in force now, or at `step`."""
-        with self._lock:
-            settings = self.run(run).settings
-            for event in sorted(self._known.states[run].settings, key=lambda e: (e.step, e.seq)):
-                if step is None or event.step <= step:
-                    settings = event.payload["settings"]
-            return settings
-
     def change_settings(self, run: str, settings: Mapping[str, Any], from_step: int) -> None:
         """Append new settings that hold from `from_step` on."""
         with self._lock:
@@ -193,11 +156,6 @@ class MemoryBank:
             self.flush()
 
     # --- writing ------------------------------------------------------------------------------------------------------
-
-    def next_step(self, run: str) -> int:
-        """The number of the step that comes next."""
-        with self._lock:
-            return max(self._known.steps_of(run), default=self.run(run).first_step - 1) + 1
 
     def begin_step(self, run: str, step: int) -> None:
         """Tell that a step has begun: what is appended from now on was not known before it."""
@@ -389,88 +347,6 @@ class MemoryBank:
             reason=reason.strip(),
         )
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    @property
-    def last_saved(self) -> datetime | None:
-        """When this handle last appended something; None when it has not."""
-        return self._ledger.last_saved
-
-    @property
-    def state(self) -> str:
-        """A name for what this handle knows now: another one after every fact, and in every other handle."""
-        return f"{self.handle}·{self.facts}"
-
-    @property
-    def clock(self) -> int:
-        """The highest `seq` of the ledger: the next event has one more."""
-        with self._lock:
-            return self._known.seq
-
-    @property
-    def facts(self) -> int:
-        """How many facts this handle has taken in: grows with every append, whoever made it."""
-        return self._known.facts
-
-    def view(self, run: str) -> MemoryView:
-        """What the run sees now."""
-        with self._lock:
-            return self._known.mirror.view(self._known.live(run))
-
-    def as_of(self, run: str, step: int) -> MemoryView:
-        """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
-        with self._lock:
-            return self._known.mirror.view(self._known.past(run, step))
-
-    def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
-        """Every finished step with what the run saw when it began: `as_of(run, step - 1)` for all, in one pass.
-
-        The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
-        """
-        with self._lock:
-            # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
-            steps = self._known.walk(run)
-            following = next(steps, None)
-            moving = MovingView(self._known.mirror, self._known.live(run))
-        while following is not None:
-            step, fold, changed = following
-            view = moving.follow(fold, changed)
-            yield step, view
-            with self._lock:
-                following = next(steps, None)
-
-    def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
-        """q and visits of every memory of the run, oldest first, now or as of a step."""
-        with self._lock:
-            return dict(self._fold(run, as_of).utilities)
-
-    def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
-        """q and visits now of those of `memory_ids` that the run knows; does not look at the others."""
-        with self._lock:
-            known = self._known.live(run).utilities
-            return {memory_id: known[memory_id] for memory_id in memory_ids if memory_id in known}
-
-    def memory_count(self, run: str) -> int:
-        """How many memories the run knows now."""
-        with self._lock:
-            return len(self._known.live(run).utilities)
-
-    def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:
-        """How the memory's q came about, from its writing on."""
-        with self._lock:
-            return list(self._fold(run, as_of).histories.get(memory_id, ()))
-
-    def active_rewards(self, run: str, step: int, step_id: str) -> list[LedgerEvent]:
-        """The rewards that count for an attempt at a step, finished or not."""
-        with self._lock:
-            events = self._known.states[run].at_step.get(step, ()) if run in self._known.states else ()
-            return active_rewards(sorted((e for e in events if e.step_id == step_id), key=_by_seq))
-
-    def effective_reward(self, run: str, step: int) -> float | None:
-        """The reward that moves q for a finished step now."""
-        row = self._known.steps_of(run).get(step)
-        return None if row is None else effective_reward(self.active_rewards(run, step, row.id))
-
     def preview_reward(
         self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str
     ) -> dict[str, tuple[float, float]]:
@@ -479,82 +355,6 @@ class MemoryBank:
             event = self._person_reward(run, step, step_id, memory_ids, value, rater)
             now_known, then_known = self._known.live(run).utilities, self._known.supposed(event).utilities
             return {memory_id: (now_known[memory_id].q, then_known[memory_id].q) for memory_id in memory_ids}
-
-    def memory(self, memory_id: str) -> Memory:
-        """A memory's text; raises `BankError` when there is none of that id."""
-        try:
-            return self._known.memories[memory_id]
-        except KeyError:
-            raise BankError(f"This bank holds no memory “{memory_id[:80]}”.") from None
-
-    def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
-        """A memory's vector (d,)."""
-        self.memory(memory_id)
-        return self._known.mirror.embedding(memory_id)
-
-    def memories(self, run: str | None = None) -> list[Memory]:
-        """All memories, oldest first; of one run, those it sees now."""
-        with self._lock:
-            if run is None:
-                return list(self._known.memories.values())
-            return [self._known.memories[memory_id] for memory_id in self._known.live(run).utilities]
-
-    def memory_ids(self) -> list[str]:
-        """The ids of all memories, oldest first."""
-        with self._lock:
-            return list(self._known.memories)
-
-    def step_rows(self, run: str) -> list[StepRow]:
-        """The finished steps of a run in short."""
-        with self._lock:
-            return [row for _, row in sorted(self._known.steps_of(run).items())]
-
-    def trace(self, run: str, step: int) -> StepTrace:
-        """The whole record of a finished step. Raises `InputError` when the run has no such step."""
-        with self._lock:
-            self.run(run)
-            row = self._known.steps_of(run).get(step)
-            if row is None:
-                last = self.next_step(run) - 1
-                raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
-            if row.id not in self._traces:
-                found = self._store.find("steps", "id", row.id).to_pylist()
-                self._keep_trace(_readable(found[0] if found else {}, run, step))
-            return self._traces[row.id]
-
-    def traces(self, run: str, steps: tuple[int, int] | None = None) -> list[StepTrace]:
-        """The whole records of the finished steps of a run, or of the first to the last of `steps`, read in one go."""
-        rows = self.step_table(run, steps=steps).to_pylist()
-        return [_readable(row, run, row["step"]) for row in rows]
-
-    def step_table(
-        self, run: str, columns: Sequence[str] | None = None, steps: tuple[int, int] | None = None
-    ) -> pa.Table:
-        """The rows of `steps` of a run, or of a part of it, in the order of their steps (see `codec.schemas`)."""
-        with self._lock:
-            self.run(run)
-            self.flush()
-            ids = {row.id: row.step for row in self._known.steps_of(run).values()}
-            wanted = None if columns is None else list(dict.fromkeys(["id", *columns]))
-            found = self._store.find("steps", "run", run, wanted, steps)
-        first: dict[str, int] = {}
-        for position, step_id in enumerate(found["id"].to_pylist()):
-            if step_id in ids:
-                first.setdefault(step_id, position)
-        return found.take(pa.array([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])], pa.int64()))
-
-    def events(self, run: str | None = None) -> list[LedgerEvent]:
-        """The ledger, in the order in which its events were appended by their clock."""
-        with self._lock:
-            known = self._known
-            chosen: Iterable[LedgerEvent] = known.events.values() if run is None else known.states[run].events
-            return sorted(chosen, key=_by_seq)
-
-    def unfinished_steps(self, run: str) -> list[int]:
-        """Steps that left rewards or memories in the ledger and never ended."""
-        with self._lock:
-            events = self._known.states[run].events if run in self._known.states else []
-            return sorted({event.step for event in events if event.step_id and event.step_id not in self._known.steps})
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -570,30 +370,3 @@ class MemoryBank:
                 yield
             finally:
                 self._is_alone = before
-
-    def refresh(self) -> bool:
-        """Take in what other processes appended; True when there was something."""
-        with self._lock:
-            # Against the order of writing: what a row refers to is then there when the row is.
-            read = [self._known.follow(self._store, name, self._appends.held(name)) for name in reversed(IN_ORDER)]
-            return any(read)
-
-    def _fold(self, run: str, as_of: int | None) -> Fold:
-        return self._known.live(run) if as_of is None else self._known.past(run, as_of)
-
-    def _keep_trace(self, trace: StepTrace) -> None:
-        self._traces[trace.id] = trace
-        while len(self._traces) > TRACES_KEPT:
-            self._traces.popitem(last=False)
-
-
-def _readable(row: Mapping[str, Any], run: str, step: int) -> StepTrace:
-    """The record in a row of `steps`. Raises `BankDamaged` when it cannot be read."""
-    try:
-        return codec.trace_of(row)
-    except (ValueError, KeyError) as error:
-        raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
-
-
-def _by_seq(event: LedgerEvent) -> tuple[int, str]:
-    return event.seq, event.id
