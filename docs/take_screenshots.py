@@ -17,9 +17,9 @@ HERE = Path(__file__).parent
 STEP = "step?bank=demo&step=11"
 DECISION = "decision?bank=demo&step=29&ask=pair&weight=0.7"
 PICTURES = (
-    ("step-light.png", "light", STEP, ".memory-map .plot-container"),
-    ("step-dark.png", "dark", STEP, ".memory-map .plot-container"),
-    ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container"),
+    ("step-light.png", "light", STEP, ".memory-map .plot-container", 1130),
+    ("step-dark.png", "dark", STEP, ".memory-map .plot-container", 1130),
+    ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container", 1540),
 )
 
 
@@ -32,8 +32,8 @@ def main() -> None:
         )
         time.sleep(5)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, scheme, where, drawn in PICTURES:
-            page = browser.new_page(viewport={"width": 1440, "height": 1130}, color_scheme=scheme)  # type: ignore[arg-type]
+        for name, scheme, where, drawn, height in PICTURES:
+            page = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(f"http://127.0.0.1:{PORT}/{where}")
             page.wait_for_selector(drawn, timeout=60_000)
             if where == STEP:

@@ -12,10 +12,8 @@ from pages.questions.catalogue import QUESTIONS
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import drawn_map, settled
 
-FIFTEEN = (
-    "pair", "flips", "required", "gate", "origin", "draw", "prompt", "served", "misleading", "contrary", "calibrated",
-    "changed", "supposed", "unused", "probe",
-)  # fmt: skip
+# One of each kind: tests/pages asks all of them.
+SOME = ("pair", "origin", "calibrated", "probe")
 
 
 @pytest.fixture
@@ -38,8 +36,8 @@ def ask(page: Page, key: str) -> None:
     settled(page)
 
 
-def test_each_question_is_answered_within_three_interactions_of_the_step(decision: Page) -> None:
-    for key in FIFTEEN:
+def test_a_question_is_answered_within_three_interactions_of_the_step(decision: Page) -> None:
+    for key in SOME:
         ask(decision, key)
         question = next(q for q in QUESTIONS if q.key == key)
         expect(decision.locator(".st-key-answer_box")).to_contain_text(question.text)
