@@ -63,6 +63,8 @@ def _select(trace: StepTrace) -> str:
     chosen = ", ".join(memory_label(memory_id, trace.run) for memory_id in decision.selected)
     if decision.mode == "explore":
         return f"{chosen} drawn at random (ε)"
+    if not any(c.terms for c in decision.candidates):
+        return f"{chosen} go to the model; no score was told"
     moved = sum(c.rank_select not in (None, c.rank_recall) for c in decision.candidates)
     return f"{chosen} go to the model; {moved} of {len(_ranked(trace))} candidates changed rank"
 

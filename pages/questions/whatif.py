@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from memrl_core import workspace
@@ -21,24 +19,24 @@ NORMALISERS = ("pool", "fixed")
 def settings_tried(case: Case) -> None:
     """One control a setting, standing at the value that is looked at."""
     recorded, looked_at = case.recorded, case.settings
-    disabled = case.situation is None and case.at is not None
     st.markdown("**What if …**")
-    if disabled:
+    if case.situation is None and case.at is not None:
         st.caption("This step cannot be decided again, so nothing can be tried out on it.")
-    elif looked_at == recorded:
+        return
+    if looked_at == recorded:
         st.caption("As recorded. Move a control to see another decision; nothing is changed by it.")
     else:
         st.badge("what-if — not applied", icon=":material/science:", color="orange")
-    _control(st.slider, recorded, looked_at, "weight", "λ · weight of q", disabled, (0.0, 1.0), step=0.01)
-    _control(st.slider, recorded, looked_at, "delta", "δ · similarity gate", disabled, (-1.0, 1.0), step=0.01)
+    _control(recorded, looked_at, "weight", "λ · weight of q", (0.0, 1.0), step=0.01)
+    _control(recorded, looked_at, "delta", "δ · similarity gate", (-1.0, 1.0), step=0.01)
     widest = max(50, 2 * recorded.k1)
-    _control(st.slider, recorded, looked_at, "k1", "k1 · pool size", disabled, (1, widest), step=1)
-    _control(st.slider, recorded, looked_at, "k2", "k2 · memories in the prompt", disabled, (0, max(10, recorded.k2)))
-    _control(st.slider, recorded, looked_at, "alpha", "α · step size", disabled, (0.01, 1.0), step=0.01)
+    _control(recorded, looked_at, "k1", "k1 · pool size", (1, widest), step=1)
+    _control(recorded, looked_at, "k2", "k2 · memories in the prompt", (0, max(10, recorded.k2)))
+    _control(recorded, looked_at, "alpha", "α · step size", (0.01, 1.0), step=0.01)
     key = "what_if_normaliser"
     st.session_state[key] = looked_at.normaliser
     st.segmented_control(
-        "Normaliser", NORMALISERS, key=key, required=True, disabled=disabled,
+        "Normaliser", NORMALISERS, key=key, required=True,
         help=MemRLSettings.model_fields["normaliser"].description,
         on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
     )  # fmt: skip
@@ -46,31 +44,28 @@ def settings_tried(case: Case) -> None:
         "Back to the recorded settings",
         icon=":material/undo:",
         key="what_if_reset",
-        disabled=disabled or looked_at == recorded,
+        disabled=looked_at == recorded,
         on_click=state.forget_trials,
         width="stretch",
     )
 
 
 def _control(
-    draw: Callable[..., object],
     recorded: MemRLSettings,
     looked_at: MemRLSettings,
     name: str,
     label: str,
-    disabled: bool,
     limits: tuple[float, float],
     **more: object,
 ) -> None:
     key = f"what_if_{name}"
     value = getattr(looked_at, name)
     st.session_state[key] = value
-    draw(
+    st.slider(
         label,
         min(limits[0], value),
         max(limits[1], value),
         key=key,
-        disabled=disabled,
         on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
         **more,
     )
