@@ -110,6 +110,10 @@ class Fold:
                     q = event.value or 0.0
                     self.utilities[memory_id] = Utility(q, visits)
                     self.histories[memory_id] = [UtilityPoint(memory_id, step, None, q, visits, None, None, ())]
+        for event in events:
+            if event.kind is EventKind.MEMORY_FORGOTTEN:
+                for memory_id in event.memory_ids:
+                    self.utilities.pop(memory_id, None)
 
 
 def by_step(events: Iterable[LedgerEvent], committed: Callable[[str], bool]) -> dict[int, list[LedgerEvent]]:

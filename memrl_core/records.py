@@ -330,6 +330,8 @@ class EventKind(StrEnum):
     SETTINGS_CHANGED = "settings_changed"
     MEMORY_WRITTEN = "memory_written"
     MEMORY_IMPORTED = "memory_imported"
+    MEMORY_FORGOTTEN = "memory_forgotten"
+    ENVIRONMENT_CHANGED = "environment_changed"
     REWARD_GIVEN = "reward_given"
     REWARD_REVOKED = "reward_revoked"
     CREDIT_ASSIGNED = "credit_assigned"
@@ -372,7 +374,8 @@ class RunInfo:
     """A seeded sequence of steps under one policy. A run with a `base` starts from what that run knew at `base_step`.
 
     `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
-    first `task_count`; `environment_options` are what the environment was made with. The steps of a run that was forked
+    first `task_count`; `environment_options` are what the environment is made with, as last
+    changed. The steps of a run that was forked
     from another go on with the other's numbers, from `first_step` on, so that both meet the same tasks and seeds.
     """
 

@@ -84,6 +84,11 @@ class MemRLSettings(BaseModel):
             raise SettingsError(sentence_of(error)) from None
 
 
+def symbol(setting: str) -> str:
+    """How a setting is written in formulas, such as λ."""
+    return (MemRLSettings.model_fields[setting].title or setting).partition(" · ")[0]
+
+
 def sentence_of(error: ValidationError) -> str:
     """What is wrong with which value, for a person."""
     parts = []

@@ -155,6 +155,37 @@ class MemoryBank(BankReading):
             )
             self.flush()
 
+    def change_environment(self, run: str, options: Mapping[str, Any]) -> None:
+        """Append new options of the run's environment. Raises `UnknownRun`."""
+        with self._lock:
+            self.run(run)
+            step = self.next_step(run)
+            self._ledger.append(
+                self._ledger.event(run, step, "", EventKind.ENVIRONMENT_CHANGED, payload={"options": dict(options)})
+            )
+            self.flush()
+
+    def forget(self, run: str, memory_ids: Sequence[str], reason: str = "") -> None:
+        """Append that the run no longer sees these memories, from its next step on; what they were stays on record.
+
+        Raises `InputError` for a memory that the run does not see.
+        """
+        with self._lock:
+            unseen = [memory_id for memory_id in memory_ids if memory_id not in self._known.live(run).utilities]
+            if unseen:
+                raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was forgotten.")
+            self._ledger.append(
+                self._ledger.event(
+                    run,
+                    self.next_step(run) - 1,
+                    "",
+                    EventKind.MEMORY_FORGOTTEN,
+                    memory_ids=tuple(memory_ids),
+                    reason=reason.strip(),
+                )
+            )
+            self.flush()
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def begin_step(self, run: str, step: int) -> None:

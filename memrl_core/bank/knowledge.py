@@ -19,6 +19,7 @@ from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, UnknownRun
 from memrl_core.learning import Fold, order_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo
+from memrl_core.view import MemoryView
 
 PASTS_KEPT = 8
 
@@ -50,6 +51,7 @@ class Knowledge:
         self.states: dict[str, RunState] = {}
         self.seq = 0
         self._by_run: dict[str, dict[int, StepRow]] = {}
+        self._newest: dict[str, int] = {}
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
         self._synced = {"memories": 0, "steps": 0, "ledger": 0}
         self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
@@ -71,6 +73,10 @@ class Knowledge:
         """The finished steps of a run by number."""
         return self._by_run.get(run, {})
 
+    def newest_step(self, run: str) -> int | None:
+        """The highest number of a finished step of a run; None when none has finished."""
+        return self._newest.get(run)
+
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     def take_memory(self, memory: Memory, vector: npt.NDArray[np.float32]) -> None:
@@ -85,9 +91,21 @@ class Knowledge:
             return
         self.events[event.id] = event
         self.seq = max(self.seq, event.seq)
-        if event.kind is EventKind.RUN_STARTED:
-            self.runs[event.run] = codec.run_of(event.payload)
         self.states.setdefault(event.run, RunState()).add(event)
+        if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
+            self._describe(event.run)
+
+    def _describe(self, run: str) -> None:
+        """Keep what the run was started as, with the environment's options as last changed."""
+        events = self.states[run].events
+        start = next((event for event in events if event.kind is EventKind.RUN_STARTED), None)
+        if start is None:
+            return
+        info = codec.run_of(start.payload)
+        changes = [event for event in events if event.kind is EventKind.ENVIRONMENT_CHANGED]
+        if changes:
+            info = replace(info, environment_options=max(changes, key=order_key).payload["options"])
+        self.runs[run] = info
 
     def take_step(self, row: StepRow) -> None:
         """Take in a finished step: its attempt's events count from now on."""
@@ -95,6 +113,7 @@ class Knowledge:
             return
         self.steps[row.id] = row
         self._by_run.setdefault(row.run, {})[row.step] = row
+        self._newest[row.run] = max(row.step, self._newest.get(row.run, row.step))
         state = self.states.setdefault(row.run, RunState())
         if row.step <= state.folded_to:
             state.fold = None
@@ -145,15 +164,24 @@ class Knowledge:
         self.run(run)
         state = self.states[run]
         if state.fold is None:
+            state.view = None
             state.fold = folded(self.start(run), state.events, self.steps)
             state.folded_to = max((e.step for e in state.events if e.step_id in self.steps), default=0)
             return state.fold
-        newest = max(self.steps_of(run), default=0)
+        newest = self.newest_step(run) or 0
         if newest > state.folded_to:
+            state.view = None
             for step in range(state.folded_to + 1, newest + 1):
                 folded(state.fold, state.at_step.get(step, ()), self.steps)
             state.folded_to = newest
         return state.fold
+
+    def view(self, run: str) -> MemoryView:
+        """The live fold as arrays, made once until it changes. Raises `UnknownRun`."""
+        fold, state = self.live(run), self.states[run]
+        if state.view is None:
+            state.view = self.mirror.view(fold)
+        return state.view
 
     def past(self, run: str, step: int) -> Fold:
         """The fold of what was known when `step` had ended and the next had not begun. Raises `UnknownRun`."""

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, by_step
-from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.records import EventKind, LedgerEvent, Utility
 from memrl_core.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
+MOVES_NOTHING = (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED, EventKind.ENVIRONMENT_CHANGED)
 
 
 class Mirror:
@@ -94,8 +95,9 @@ class MovingView:
     """A view of a run that follows a fold from step to step: the same arrays, changed in place."""
 
     def __init__(self, mirror: Mirror, last: Fold) -> None:
-        """`last` is the fold of the newest step that will be shown: it decides the range of rows."""
-        whole = mirror.view(last)
+        """`last` is the fold of the newest step that will be shown: what it ever knew decides the range of rows."""
+        self._ever = last.histories.keys()
+        whole = mirror.view(Fold(utilities=dict.fromkeys(self._ever, Utility(0.0, 0))))
         n = len(whole.ids)
         self.view = replace(whole, q=np.zeros(n), visits=np.zeros(n, np.int64), visible=np.zeros(n, dtype=bool))
 
@@ -107,20 +109,27 @@ class MovingView:
             view.visible[:] = False
         for memory_id in fold.utilities if changed is None else changed:
             known = fold.utilities.get(memory_id)
+            if memory_id not in self._ever:
+                continue
+            position = view.position(memory_id)
+            view.visible[position] = known is not None
             if known is not None:
-                position = view.position(memory_id)
-                view.q[position], view.visits[position], view.visible[position] = known.q, known.visits, True
+                view.q[position], view.visits[position] = known.q, known.visits
         return view
 
 
 @dataclass(slots=True)
 class RunState:
-    """A run's events, and the fold of them up to a step; the fold is dropped when an older step changes."""
+    """A run's events, and the fold of them up to a step; the fold is dropped when an older step changes.
+
+    `view` is the fold as arrays, None until they are asked for.
+    """
 
     events: list[LedgerEvent] = field(default_factory=list)
     at_step: dict[int, list[LedgerEvent]] = field(default_factory=dict)
     settings: list[LedgerEvent] = field(default_factory=list)
     fold: Fold | None = None
+    view: MemoryView | None = None
     folded_to: int = 0
     begun: int = 0
 
@@ -131,7 +140,7 @@ class RunState:
         self.begun = max(self.begun, event.known_at)
         if event.kind is EventKind.SETTINGS_CHANGED:
             self.settings.append(event)
-        moves_q = event.kind not in (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED)
+        moves_q = event.kind not in MOVES_NOTHING
         if event.kind is EventKind.RUN_STARTED or (moves_q and event.step <= self.folded_to):
             self.fold = None
 

@@ -63,7 +63,8 @@ class BankReading:
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
         with self._lock:
-            return max(self._known.steps_of(run), default=self.run(run).first_step - 1) + 1
+            first, newest = self.run(run).first_step, self._known.newest_step(run)
+            return first if newest is None else newest + 1
 
     @property
     def last_saved(self) -> datetime | None:
@@ -89,7 +90,7 @@ class BankReading:
     def view(self, run: str) -> MemoryView:
         """What the run sees now."""
         with self._lock:
-            return self._known.mirror.view(self._known.live(run))
+            return self._known.view(run)
 
     def as_of(self, run: str, step: int) -> MemoryView:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""

@@ -47,17 +47,21 @@ INSTRUCTIONS = (
 
 
 class Household:
-    """The household world (an `Environment`). From step `shift_at` on the reliabilities of each pair are swapped."""
+    """The household world (an `Environment`). From each step of `shift_at` on the reliabilities of a pair are swapped.
+
+    0 or an empty list means that nothing shifts; a second shift swaps them back.
+    """
 
     name = "household"
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 10
 
-    def __init__(self, shift_at: int = 0) -> None:
-        if shift_at < 0:
-            raise InputError("The step of the shift cannot be negative; 0 means that nothing shifts.")
-        self.shift_at = shift_at
+    def __init__(self, shift_at: int | Sequence[int] = 0) -> None:
+        given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
+        if any(not isinstance(step, int) or step < 0 for step in given):
+            raise InputError("The step of a shift is a whole number and not negative; 0 means that nothing shifts.")
+        self.shifts = tuple(sorted(step for step in given if step))
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this household."""
@@ -70,7 +74,7 @@ class Household:
         except (KeyError, TypeError, ValueError):
             raise InputError(f"Task {task.id} is not a household task. Choose tasks of the household.") from None
         self._rng = np.random.default_rng(seed)
-        self._shifted = bool(self.shift_at) and at_step >= self.shift_at
+        self._at_step = at_step
         self._searched = list(OPEN_PLACES)
         self._holding = ""
         self._treated = not self._treatment
@@ -83,10 +87,15 @@ class Household:
     def reliability(self, treatment: str, appliance: str, at_step: int) -> float:
         """The true chance that `appliance` works at `at_step`: for studies of regret, never for an agent."""
         pair = TREATMENTS[treatment]
-        if not (self.shift_at and at_step >= self.shift_at):
+        swaps = sum(at_step >= shift for shift in self.shifts)
+        if swaps % 2 == 0:
             return pair[appliance]
         other = next(name for name in pair if name != appliance)
         return pair[other]
+
+    def works(self, treatment: str, appliance: str) -> bool:
+        """Draw whether `appliance` works this time; a study of chances may decide it in another way."""
+        return bool(self._rng.random() < self.reliability(treatment, appliance, self._at_step))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Do one action. What is not offered costs a turn and changes nothing."""
@@ -162,8 +171,7 @@ class Household:
     def _treat(self, verb: str, rest: str) -> tuple[str, bool]:
         kind, _, appliance = rest.partition(" with ")
         treatment = next(name for name, word in VERBS.items() if word == verb)
-        chance = self.reliability(treatment, appliance, self.shift_at if self._shifted else 0)
-        if self._rng.random() >= chance:
+        if not self.works(treatment, appliance):
             return f"The {appliance} fails and the {kind} is ruined.", True
         if kind == self._object and treatment == self._treatment:
             self._treated = True

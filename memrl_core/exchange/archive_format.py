@@ -109,6 +109,8 @@ def event_of(values: Any) -> LedgerEvent:
         raise ValueError("it starts another run than its own")
     if event.kind is EventKind.SETTINGS_CHANGED and not isinstance(payload.get("settings"), Mapping):
         raise ValueError("it has no settings")
+    if event.kind is EventKind.ENVIRONMENT_CHANGED and not isinstance(payload.get("options"), Mapping):
+        raise ValueError("it has no options")
     if event.kind is EventKind.CREDIT_ASSIGNED:
         _REWARDS.validate_python(payload.get("rewards"))
     if event.kind in (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED):

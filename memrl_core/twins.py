@@ -1,0 +1,203 @@
+"""Two runs side by side: the same tasks, seeds and world, two sets of settings; stepped together or played.
+
+Both are ordinary runs of a bank, so whatever shows a run shows them too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from memrl_core import workspace
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.environments import make_environment
+from memrl_core.errors import InputError, MemRLError, StepError
+from memrl_core.records import Task
+from memrl_core.settings import MemRLSettings, symbol
+
+UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
+FASTEST = 50.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one of the two runs goes by."""
+
+    settings: MemRLSettings = field(default_factory=MemRLSettings)
+    policy: str = "memrl"
+
+
+class TwinRuns:
+    """Two runs that are advanced together.
+
+    `runs` are their names, left and right; `tasks` the list that an epoch goes through; `error` what stopped the play.
+    """
+
+    def __init__(self, bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences) -> None:
+        self.bank = bank
+        self.runs = left, right
+        self.error: MemRLError | None = None
+        self.tasks: tuple[Task, ...] = tuple(workspace.tasks_of(bank.run(left)))
+        self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
+        self._pause = threading.Event()
+        self._between = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps both have finished."""
+        return min(self.bank.next_step(run) for run in self.runs) - 1
+
+    @property
+    def shifts(self) -> tuple[int, ...]:
+        """The steps from which on the world's reliabilities are swapped."""
+        return shifts_of(self.bank, self.runs[0])
+
+    @property
+    def playing(self) -> bool:
+        """Whether steps are being done in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def step(self, count: int = 1) -> None:
+        """Do `count` steps in each run. Raises `StepError` while they play, and what a step raises."""
+        if self.playing:
+            raise StepError("The runs are playing. Pause them first.")
+        self.error = None
+        for _ in range(count):
+            with self._between:
+                self._advance(lambda: False)
+
+    def play(self, per_second: float, steps: int | None = None) -> None:
+        """Do `steps` steps in each run (None: until paused) in the background, at most `per_second` of them a second.
+
+        Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
+        """
+        if not 0 < per_second <= FASTEST:
+            raise InputError(f"The speed is a number above 0 and at most {FASTEST:g} steps a second.")
+        if self.playing:
+            return
+        self._pause.clear()
+        self.error = None
+        last = None if steps is None else self.steps + steps
+        self._thread = threading.Thread(target=self._play, args=(1 / per_second, last), daemon=True, name="twins")
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Stop playing; a step under way in either run is dropped, and done again when they go on."""
+        self._pause.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until they no longer play; False when `timeout` seconds were not enough."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.playing
+
+    def shift(self) -> int:
+        """Swap the reliabilities under both from the next step on; returns that step.
+
+        Raises `InputError` where the world is not one that can shift.
+        """
+        if self.bank.run(self.runs[0]).environment != "household":
+            raise InputError("Only the household world can shift.")
+        with self._between:
+            at = max(self.bank.next_step(run) for run in self.runs)
+            # A second shift before the next step takes the first one back.
+            shifts = set(self.shifts) ^ {at}
+            for run, agent in zip(self.runs, self._agents, strict=True):
+                info = self.bank.run(run)
+                self.bank.change_environment(run, {**info.environment_options, "shift_at": sorted(shifts)})
+                agent.environment = make_environment(info.environment, **self.bank.run(run).environment_options)
+            return at
+
+    def _play(self, pace: float, last: int | None) -> None:
+        try:
+            while not self._pause.is_set() and (last is None or self.steps < last):
+                begun = time.monotonic()
+                with self._between:
+                    self._advance(self._pause.is_set)
+                self._pause.wait(max(0.0, pace - (time.monotonic() - begun)))
+        except MemRLError as error:
+            self.error = error
+        except Exception as error:
+            log.exception("twin runs failed in an unexpected way")
+            self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
+
+    def _advance(self, cancelled: Callable[[], bool]) -> None:
+        """One step in each run; a run that is behind catches up alone."""
+        following = [self.bank.next_step(run) for run in self.runs]
+        for agent, step in zip(self._agents, following, strict=True):
+            if step == min(following):
+                self._one(agent, step, cancelled)
+
+    def _one(self, agent: Agent, step: int, cancelled: Callable[[], bool]) -> None:
+        task = self.tasks[(step - 1) % len(self.tasks)]
+        episode = agent.begin(task, (step - 1) // len(self.tasks) + 1)
+        while episode.phase is not None and not cancelled():
+            episode.advance(cancelled=cancelled)
+
+
+def start_twins(
+    bank: MemoryBank,
+    sides: tuple[Side, Side],
+    *,
+    tasks: str = "household-train",
+    task_count: int = 30,
+    seed: int = 0,
+    model: str = workspace.SIMULATED,
+    preferences: workspace.Preferences | None = None,
+) -> TwinRuns:
+    """Start two runs with empty memories in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
+
+    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
+    """
+    pair = bank.new_run_id("twins")
+    options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
+    names = []
+    for side, place in zip(sides, ("left", "right"), strict=True):
+        info = workspace.start_run(
+            bank, environment="household", settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
+        )
+        names.append(info.id)
+    return open_twins(bank, names[0], names[1], preferences)
+
+
+def open_twins(bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences | None = None) -> TwinRuns:
+    """Two runs of a bank as twins, to go on with.
+
+    Raises `UnknownRun`, and `InputError` when they do not have the same tasks, seed, model and world.
+    """
+    one, other = bank.run(left), bank.run(right)
+    for what in ("environment", "tasks", "task_count", "seed", "model", "environment_options", "first_step", "base"):
+        if getattr(one, what) != getattr(other, what):
+            raise InputError(
+                f"{left} and {right} are no twins: they differ in {what.replace('_', ' ')}. Compare shows such runs."
+            )
+    if not one.tasks or not workspace.can_go_on(one) or one.first_step != 1:
+        raise InputError(f"{left} and {right} have no list of tasks to go through here. Compare shows such runs.")
+    return TwinRuns(bank, left, right, preferences or workspace.load_preferences())
+
+
+def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
+    """The steps of a run from which on the household's reliabilities are swapped."""
+    given = bank.run(run).environment_options.get("shift_at", 0)
+    return tuple(sorted(step for step in ([given] if isinstance(given, int) else given) if step))
+
+
+def labels(bank: MemoryBank, left: str, right: str) -> tuple[str, str]:
+    """What tells the two apart: the settings that differ, by their symbols; “left” and “right” when none does."""
+    infos = [bank.run(run) for run in (left, right)]
+    settings = [bank.settings(run) for run in (left, right)]
+    different = [name for name in MemRLSettings.model_fields if settings[0].get(name) != settings[1].get(name)]
+    said = [
+        [info.policy] * (infos[0].policy != infos[1].policy)
+        + [f"{symbol(name)} = {own.get(name)}" for name in different]
+        for info, own in zip(infos, settings, strict=True)
+    ]
+    return (", ".join(said[0]) or "left", ", ".join(said[1]) or "right")

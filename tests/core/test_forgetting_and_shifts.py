@@ -1,0 +1,104 @@
+"""Memories that a run forgets, and a world that changes under it: facts of the ledger like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.environments import make_environment
+from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.exchange.archive import read_bank, write_bank
+from memrl_core.exchange.bring_in import bring_in
+from tests.builders import a_bank, a_step, an_agent
+
+
+def test_a_forgotten_memory_is_no_longer_seen_and_was_seen_before(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        for step in (1, 2, 3):
+            bank.commit_step(*a_step(step))
+        bank.forget("r", ["r-0002"], "it misled")
+        bank.commit_step(*a_step(4, credited=("r-0001",)))
+        assert list(bank.utilities("r")) == ["r-0001", "r-0003", "r-0004"]
+        assert "r-0002" in bank.utilities("r", as_of=2)
+        assert bank.view("r").size == 3
+        assert bank.history("r", "r-0002")[0].after == 0.0
+        assert bank.memory("r-0002").intent == "task 2"
+
+
+def test_what_was_forgotten_stays_forgotten_when_the_bank_is_opened_again(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2))
+        bank.forget("r", ["r-0001"])
+    with MemoryBank.open(str(tmp_path / "b")) as again:
+        assert list(again.utilities("r")) == ["r-0002"]
+
+
+def test_walking_through_a_run_shows_each_step_what_it_saw(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        for step in range(1, 7):
+            bank.commit_step(*a_step(step, credited=("r-0001",) if step == 3 else ()))
+            if step == 4:
+                bank.forget("r", ["r-0001", "r-0004"])
+        for step, view in bank.walk("r"):
+            past = bank.as_of("r", step - 1)
+            seen = [i for n, i in enumerate(view.ids) if view.visible is None or view.visible[n]]
+            then = [i for n, i in enumerate(past.ids) if past.visible is None or past.visible[n]]
+            assert seen == then
+            assert [view.q[view.position(i)] for i in seen] == [past.q[past.position(i)] for i in then]
+
+
+def test_forgetting_what_a_run_does_not_see_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        bank.commit_step(*a_step(1))
+        facts = bank.facts
+        with pytest.raises(InputError, match="sees no memory “gone”"):
+            bank.forget("r", ["r-0001", "gone"])
+        assert bank.facts == facts
+
+
+def test_a_run_is_told_with_the_options_its_world_has_now(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "b")
+    bank = agent.bank
+    list(agent.run(sample_tasks("household-train")[:2]))
+    bank.change_environment("r", {"shift_at": [3]})
+    bank.change_environment("r", {"shift_at": [3, 5]})
+    assert bank.run("r").environment_options == {"shift_at": [3, 5]}
+    bank.close()
+    with MemoryBank.open(str(tmp_path / "b")) as again:
+        assert again.run("r").environment_options == {"shift_at": [3, 5]}
+        world = workspace.live_run(again, "r", workspace.Preferences()).agent.environment
+        assert isinstance(world, Household)
+        assert world.shifts == (3, 5)
+
+
+def test_both_facts_survive_an_export_and_an_import(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2))
+        bank.forget("r", ["r-0001"])
+        bank.change_environment("r", {"shift_at": [2]})
+        write_bank(bank, tmp_path / "out.zip")
+    bring_in(read_bank(tmp_path / "out.zip"), str(tmp_path / "c"))
+    with MemoryBank.open(str(tmp_path / "c")) as other:
+        assert list(other.utilities("r")) == ["r-0002"]
+        assert other.run("r").environment_options == {"shift_at": [2]}
+
+
+def test_a_second_shift_takes_the_first_one_back() -> None:
+    world = make_environment("household", shift_at=[10, 20])
+    assert isinstance(world, Household)
+    chances = [world.reliability("heat", "stove", step) for step in (9, 10, 19, 20)]
+    assert np.allclose(chances, [0.95, 0.5, 0.5, 0.95])
+
+
+@pytest.mark.parametrize("wrong", [-1, [3, -2], ["soon"], [1.5]])
+def test_a_shift_at_no_step_is_refused(wrong: object) -> None:
+    with pytest.raises(InputError, match="whole number"):
+        make_environment("household", shift_at=wrong)

@@ -1,0 +1,125 @@
+"""Faults in a TOML file are told with the line, the key and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from memrl_core.errors import InputError
+from memrl_core.toml_files import line_of, read_model
+
+TEXT = '''title = "a"
+text = """
+[not.a.table]
+x = 3
+"""
+
+[world]
+shift = [1, 2]
+
+[[arms]]
+name = "one"
+settings = { k1 = 3 }
+
+[[arms]]
+name = "two"
+[arms.settings]
+k1 = -4
+'''
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    k1: int = Field(3, ge=1)
+
+
+class AnArm(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    settings: Settings = Settings()
+
+
+class World(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    shift: list[int] = []
+    kind: Literal["calm", "stormy"] = "calm"
+
+
+class File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    title: str
+    text: str = ""
+    world: World | None = None
+    arms: list[AnArm] = []
+
+
+def test_an_array_in_an_array_is_counted_anew_in_each_entry() -> None:
+    text = "[[a]]\n[[a.b]]\nx = 1\n[[a.b]]\nx = 2\n[[a]]\n[[a.b]]\nx = 3\n"
+    places = [("a", 0, "b", 0, "x"), ("a", 0, "b", 1, "x"), ("a", 1, "b", 0, "x")]
+    assert [line_of(text, place) for place in places] == [3, 5, 8]
+
+
+def fault_of(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "f.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_model(path, File)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        (("title",), 1),
+        (("world", "shift", 1), 8),
+        (("world",), 7),
+        (("arms", 0, "settings", "k1"), 12),
+        (("arms", 1, "name"), 15),
+        (("arms", 1, "settings", "k1"), 17),
+        (("nowhere",), None),
+    ],
+)
+def test_a_key_is_found_on_its_line(where: tuple[str | int, ...], line: int | None) -> None:
+    assert line_of(TEXT, where) == line
+
+
+def test_a_value_out_of_range_is_told_with_line_key_and_range(tmp_path: Path) -> None:
+    told = fault_of(tmp_path, TEXT)
+    assert "f.toml, line 17: arms.2.settings.k1: " in told
+    assert "greater than or equal to 1 (given: -4)" in told
+
+
+def test_an_unknown_key_is_told_with_the_keys_there_are(tmp_path: Path) -> None:
+    told = fault_of(tmp_path, 'title = "a"\n[[arms]]\nname = "b"\nsetings = {}\n')
+    assert "line 4: arms.1.setings: there is no such key. Allowed: name, settings" in told
+
+
+def test_a_choice_is_told_with_the_choices(tmp_path: Path) -> None:
+    told = fault_of(tmp_path, 'title = "a"\n[world]\nkind = "windy"\n')
+    assert "line 3: world.kind: input should be 'calm' or 'stormy' (given: 'windy')" in told
+
+
+def test_a_missing_key_is_told(tmp_path: Path) -> None:
+    assert "title: this key is missing" in fault_of(tmp_path, 'text = "a"\n')
+
+
+def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    told = fault_of(tmp_path, 'title = "a"\nworld = [1,\n= 3\n')
+    assert "is not TOML" in told
+    assert "line 3" in told
+
+
+def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_model(tmp_path / "none.toml", File)
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text(TEXT.replace("-4", "4"), encoding="utf-8")
+    found = read_model(path, File)
+    assert [arm.settings.k1 for arm in found.arms] == [3, 4]
+    assert found.world is not None and found.world.shift == [1, 2]
