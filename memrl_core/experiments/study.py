@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memrl_core import workspace
-from memrl_core.agent import Agent
+from memrl_core.agent import Agent, Episode
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.base import Environment
@@ -62,7 +62,8 @@ class Study:
             for epoch in range(1, epochs + 1):
                 for task in tasks:
                     agent.environment = worlds[task.environment]
-                    self._advance(agent, task, epoch, until=None)
+                    whole_step(agent, task, epoch, self._cancelled)
+                    self._count()
         return agent.run_id
 
     def use(self, part: str, tasks: Sequence[Task], seed: int, model: str, base: str | None) -> tuple[str, list[bool]]:
@@ -74,10 +75,9 @@ class Study:
         with self.bank.batch(STEPS_A_WRITE):
             for task in tasks:
                 agent.environment = worlds[task.environment]
-                trace = self._advance(agent, task, 1, until=Phase.UPDATE)
+                trace = frozen_step(agent, task, 1, self._cancelled)
+                self._count()
                 assert trace.reward is not None
-                # A reward moves the memories that it credits; UPDATE and WRITE never run.
-                self.bank.commit_step(replace(trace, reward=replace(trace.reward, credited=())), {})
                 won.append(trace.reward.outcome == "success")
         return agent.run_id, won
 
@@ -96,18 +96,36 @@ class Study:
         agent.model = self._models[model]
         return agent
 
-    def _advance(self, agent: Agent, task: Task, epoch: int, until: Phase | None) -> StepTrace:
-        episode = agent.begin(task, epoch)
-        while episode.phase is not until:
-            if self._cancelled():
-                raise Stopped
-            episode.advance(cancelled=self._cancelled)
-        if self._cancelled() and until is not None:
-            raise Stopped
+    def _count(self) -> None:
         self.done += 1
         if self._on_progress is not None:
             self._on_progress(self.done, self.total)
-        return episode.trace
+
+
+def whole_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> StepTrace:
+    """One step from its task to its written memory. Raises `Stopped` when `cancelled()` turns true on the way."""
+    return _advanced(agent, task, epoch, None, cancelled).trace
+
+
+def frozen_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> StepTrace:
+    """One step that leaves the memory as it is: nothing is credited, updated or written. Raises `Stopped`."""
+    trace = _advanced(agent, task, epoch, Phase.UPDATE, cancelled).trace
+    assert trace.reward is not None
+    # A reward moves the memories that it credits; UPDATE and WRITE never run.
+    trace = replace(trace, reward=replace(trace.reward, credited=()))
+    agent.bank.commit_step(trace, {})
+    return trace
+
+
+def _advanced(agent: Agent, task: Task, epoch: int, until: Phase | None, cancelled: Cancelled) -> Episode:
+    episode = agent.begin(task, epoch)
+    while episode.phase is not until:
+        if cancelled():
+            raise Stopped
+        episode.advance(cancelled=cancelled)
+    if until is not None and cancelled():
+        raise Stopped
+    return episode
 
 
 def _worlds(tasks: Sequence[Task]) -> Mapping[str, Environment]:

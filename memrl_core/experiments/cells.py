@@ -1,0 +1,288 @@
+"""One cell of an experiment: one arm on one stream under one seed, run in a bank of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from memrl_core import __version__, workspace
+from memrl_core.agent import Agent
+from memrl_core.analysis.regret import step_regret
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import delete_bank
+from memrl_core.bank.store import is_local
+from memrl_core.environments import make_environment
+from memrl_core.environments.base import Environment
+from memrl_core.errors import BankMissing
+from memrl_core.experiments.plan import ArmPlan, Plan, Stream
+from memrl_core.experiments.poisoning import poison, prune
+from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
+from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.models.base import Cancelled
+from memrl_core.records import StepTrace, Task
+from memrl_core.settings import MemRLSettings
+
+LEARN, EVALUATE = "learn", "evaluate"
+RUN = "learn"
+
+_TRACE = TypeAdapter(StepTrace)
+_LIST = pa.list_
+SCHEMA = pa.schema(
+    {
+        "arm": pa.string(),
+        "stream": pa.string(),
+        "seed": pa.int64(),
+        "phase": pa.string(),
+        "stage": pa.int64(),
+        "set": pa.string(),
+        "epoch": pa.int64(),
+        "step": pa.int64(),
+        "task": pa.string(),
+        "family": pa.string(),
+        "success": pa.bool_(),
+        "reward": pa.float64(),
+        "memories": pa.int64(),
+        "pool": pa.int64(),
+        "used": _LIST(pa.string()),
+        "used_similarity": _LIST(pa.float64()),
+        "used_q": _LIST(pa.float64()),
+        "used_visits": _LIST(pa.int64()),
+        "used_outcome": _LIST(pa.string()),
+        "used_same_task": _LIST(pa.bool_()),
+        "used_poison": _LIST(pa.bool_()),
+        "tainted": pa.bool_(),
+        "best_chance": pa.float64(),
+        "chance": pa.float64(),
+        "set_similarity": pa.float64(),
+    }
+)
+"""A row a step. q and visits are those before the step. `tainted`: a poisoned memory, or one that descends from such a
+one, was in the prompt. `chance` and `best_chance` are the true chances of `analysis.regret`, null where nobody knows
+them. `set_similarity` is the mean pairwise cosine of the intents of the step's set of tasks."""
+
+
+class Cell(BaseModel):
+    """What a cell does; equal cells do the same, bit for bit. `epochs` holds for stages that do not say their own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    arm: ArmPlan
+    settings: dict[str, Any]
+    stream: Stream
+    seed: int
+    epochs: int
+    model: str
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for exactly this cell under this version of the program."""
+        said = json.dumps([__version__, self.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """A name for people and for folders."""
+        words = re.sub(r"[^a-z0-9.]+", "-", _plain(f"{self.arm.name} {self.stream.name}".lower())).strip("-.")
+        return f"{words[:60]}-s{self.seed}-{self.fingerprint[:8]}"
+
+
+def cells_of(plan: Plan) -> list[Cell]:
+    """All cells of a plan, a seed after the other, so that a part of them is already a fair comparison."""
+    return [
+        Cell(
+            arm=arm,
+            settings=plan.settings_of(arm).model_dump(),
+            stream=stream,
+            seed=seed,
+            epochs=plan.epochs,
+            model=plan.model,
+        )
+        for seed in range(plan.seeds)
+        for stream in plan.streams
+        for arm in plan.all_arms()
+    ]
+
+
+def run_cell(cell: Cell, uri: str, cancelled: Cancelled | None = None) -> pa.Table:
+    """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.
+
+    The table has a row a step (`SCHEMA`) and, in its metadata, the cell's fingerprint and a digest of all its traces,
+    which is equal for equal cells. Raises `Stopped` when `cancelled()` turns true, and what a run raises.
+    """
+    _clear(uri)
+    preferences = workspace.load_preferences()
+    embedder = workspace.make_embedder(workspace.EMBEDDED_EMBEDDER, preferences)
+    with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank:
+        course = _Course(cell, bank, preferences, cancelled or (lambda: False))
+        with bank.batch(STEPS_A_WRITE):
+            rows = list(course.rows())
+    metadata = {"fingerprint": cell.fingerprint, "digest": course.digest.hexdigest(), "version": __version__}
+    return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
+
+
+def drawn(name: str, count: int, seed: int) -> list[Task]:
+    """`count` tasks (0: all) of a set, drawn and put in order by the seed alone."""
+    tasks = named_tasks(name)
+    order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(len(tasks))
+    return [tasks[position] for position in order[: count or len(tasks)]]
+
+
+class _Course:
+    """One cell on its way through its stream."""
+
+    def __init__(self, cell: Cell, bank: MemoryBank, preferences: workspace.Preferences, cancelled: Cancelled) -> None:
+        self.digest = hashlib.sha256()
+        self._cell, self._bank, self._preferences, self._cancelled = cell, bank, preferences, cancelled
+        self._poisoned: set[str] = set()
+        self._tainted: set[str] = set()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        cell = self._cell
+        stages = [(stage, stage.epochs or cell.epochs) for stage in cell.stream.stages]
+        total = sum(epochs for _, epochs in stages)
+        agent = self._agent(RUN, cell.seed, None)
+        epoch = 0
+        for number, (stage, epochs) in enumerate(stages, start=1):
+            tasks = drawn(stage.tasks, stage.count, cell.seed)
+            similarity = _mean_similarity(agent, tasks)
+            for _ in range(epochs):
+                self._intervene(epoch, total, tasks)
+                epoch += 1
+                for task in tasks:
+                    agent.environment = self._worlds[task.environment]
+                    trace = whole_step(agent, task, epoch, self._cancelled)
+                    yield self._row(trace, LEARN, number, stage.tasks, similarity)
+            for name in cell.stream.evaluate:
+                yield from self._evaluate(number, epoch, name)
+
+    def _evaluate(self, stage: int, epoch: int, name: str) -> Iterator[dict[str, Any]]:
+        run = f"{EVALUATE}-{stage}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
+        agent = self._agent(run, self._cell.seed + USE_SEED * stage, RUN)
+        tasks = drawn(name, self._cell.stream.evaluate_count, self._cell.seed)
+        similarity = _mean_similarity(agent, tasks)
+        for task in tasks:
+            agent.environment = self._worlds[task.environment]
+            yield self._row(frozen_step(agent, task, epoch, self._cancelled), EVALUATE, stage, name, similarity)
+
+    def _agent(self, run: str, seed: int, base: str | None) -> Agent:
+        cell = self._cell
+        self._bank.flush()
+        options = {"shift_at": list(cell.stream.shift_at)} if cell.stream.shift_at else {}
+        info = workspace.start_run(
+            self._bank,
+            environment="household",
+            tasks="",
+            settings=MemRLSettings.of(cell.settings),
+            seed=seed,
+            model=cell.model,
+            base=base,
+            run=run,
+            policy=cell.arm.policy,
+            environment_options=options,
+        )
+        # A frozen use is another run with its own step numbers: it meets the world as it is by now.
+        shifted = base is not None and sum(s <= self._bank.next_step(RUN) for s in cell.stream.shift_at) % 2
+        self._worlds: dict[str, Environment] = _worlds({"shift_at": 1} if shifted else {} if base else options)
+        return workspace.live_run(self._bank, info.id, self._preferences).agent
+
+    def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
+        """What the arm does to the memory before the epoch after `epoch`."""
+        arm = self._cell.arm
+        if arm.poison is not None and epoch == _epoch_at(arm.poison.after, total):
+            self._poisoned = set(poison(self._bank, RUN, tasks, arm.poison.memories, arm.poison.q, self._cell.seed))
+            self._tainted |= self._poisoned
+        if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total):
+            prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
+
+    def _row(self, trace: StepTrace, phase: str, stage: int, name: str, similarity: float | None) -> dict[str, Any]:
+        assert trace.decision is not None and trace.recall is not None and trace.reward is not None
+        self.digest.update(_TRACE.dump_json(_timeless(trace)))
+        by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
+        used = [by_id[memory_id] for memory_id in trace.decision.selected]
+        memories = [self._bank.memory(candidate.memory_id) for candidate in used]
+        tainted = any(candidate.memory_id in self._tainted for candidate in used)
+        if tainted and trace.write is not None:
+            self._tainted.update(op.memory_id for op in trace.write.operations if op.op == "ADD")
+        regret = step_regret(self._bank, trace) if phase == LEARN else None
+        outcome = trace.reward.outcome
+        return {
+            "arm": self._cell.arm.name,
+            "stream": self._cell.stream.name,
+            "seed": self._cell.seed,
+            "phase": phase,
+            "stage": stage,
+            "set": name,
+            "epoch": trace.epoch,
+            "step": trace.step,
+            "task": trace.task.id,
+            "family": trace.task.family,
+            "success": None if outcome == "unrated" else outcome == "success",
+            "reward": trace.reward.reward,
+            "memories": trace.recall.memories,
+            "pool": len(trace.recall.pool),
+            "used": [candidate.memory_id for candidate in used],
+            "used_similarity": [candidate.similarity for candidate in used],
+            "used_q": [candidate.q for candidate in used],
+            "used_visits": [candidate.visits for candidate in used],
+            "used_outcome": [memory.outcome for memory in memories],
+            "used_same_task": [memory.task == trace.task.id for memory in memories],
+            "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
+            "tainted": tainted,
+            "best_chance": regret.best if regret else None,
+            "chance": regret.got if regret else None,
+            "set_similarity": similarity,
+        }
+
+
+def _clear(uri: str) -> None:
+    if is_local(uri):
+        if Path(uri).exists():
+            delete_bank(Path(uri))
+        Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        return
+    try:
+        MemoryBank.open(uri).discard()
+    except BankMissing:
+        return
+
+
+def _worlds(options: dict[str, Any]) -> dict[str, Environment]:
+    return {"household": make_environment("household", **options)}
+
+
+def _mean_similarity(agent: Agent, tasks: Sequence[Task]) -> float | None:
+    """The mean cosine over all pairs of the tasks' intents (arXiv 2601.03192, figure 10); None for fewer than two."""
+    if len(tasks) < 2:
+        return None
+    vectors: npt.NDArray[np.float64] = np.asarray(agent.embedder.embed([task.intent for task in tasks]), dtype=float)
+    n = len(vectors)
+    return float(((vectors @ vectors.T).sum() - (vectors**2).sum()) / (n * (n - 1)))
+
+
+def _epoch_at(share: float, total: int) -> int:
+    """The epoch after which something is done: at least the first, and before the last."""
+    return min(max(1, round(share * total)), max(1, total - 1))
+
+
+def _timeless(trace: StepTrace) -> StepTrace:
+    """The trace without what differs between two equal runs: its id, the clock and the durations."""
+    generate = trace.generate
+    if generate is not None:
+        turns = tuple(replace(turn, reply=replace(turn.reply, seconds=0.0)) for turn in generate.turns)
+        generate = replace(generate, turns=turns)
+    return replace(trace, id="", started="", seconds={}, generate=generate)
+
+
+def _plain(text: str) -> str:
+    return text.replace("λ", "weight").replace("α", "alpha").replace("δ", "delta").replace("ε", "epsilon")

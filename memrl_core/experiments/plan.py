@@ -1,0 +1,234 @@
+"""An experiment as a person writes it down: policies × settings × task streams × seeds, in a TOML file."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from memrl_core.errors import InputError, SettingsError
+from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.policies import POLICIES, make_policy
+from memrl_core.settings import MemRLSettings, symbol
+from memrl_core.toml_files import read_model
+from memrl_core.workspace import SIMULATED
+
+MOST_SEEDS = 1000
+MOST_CELLS = 10_000
+Report = Literal[
+    "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams", "poison"
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Poison(_Part):
+    """Malicious memories that are put into a run: similar to its tasks, labelled a success, and always a failure.
+
+    They come in after the share `after` of all epochs, `memories` of them, each with the intent of one of the tasks and
+    the utility `q`.
+    """
+
+    after: float = Field(0.4, ge=0, le=1, description="Share of the epochs after which they come in.")
+    memories: int = Field(6, ge=1, le=1000, description="How many.")
+    q: float = Field(0.0, ge=-10, le=10, description="The utility that they come in with.")
+
+
+class Prune(_Part):
+    """Forget what has proved bad: memories with a q below `q_below` after at least `visits` updates."""
+
+    after: float = Field(0.7, ge=0, le=1, description="Share of the epochs after which memories are forgotten.")
+    q_below: float = Field(0.0, ge=-10, le=10)
+    visits: int = Field(1, ge=0, le=1000)
+
+
+class ArmPlan(_Part):
+    """One way to run the agent: a policy and its settings, and what is done to its memory on the way."""
+
+    name: str = Field(min_length=1, max_length=80)
+    policy: str = "memrl"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    poison: Poison | None = None
+    prune: Prune | None = None
+
+    @field_validator("policy")
+    @classmethod
+    def _known(cls, policy: str) -> str:
+        return _one_of_the_policies(policy)
+
+    @field_validator("settings")
+    @classmethod
+    def _in_range(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for name, value in settings.items():
+            _check_setting(name, value)
+        return settings
+
+
+class Stage(_Part):
+    """One set of tasks, gone through `epochs` times (None: as often as the experiment says)."""
+
+    tasks: str = "household-train"
+    count: int = Field(0, ge=0, description="How many tasks, drawn anew for each seed; 0 takes all.")
+    epochs: int | None = Field(None, ge=1, le=1000)
+
+    @field_validator("tasks")
+    @classmethod
+    def _there(cls, name: str) -> str:
+        return _must_be_a_set(name)
+
+
+class Stream(_Part):
+    """What an agent meets, stage after stage with one memory; between stages the memory is used frozen.
+
+    From each step of `shift_at` on the household's reliabilities are swapped. After each stage every set of `evaluate`
+    is gone through once with the memory as it is: nothing is credited, updated or written.
+    """
+
+    name: str = Field("household", min_length=1, max_length=80)
+    stages: list[Stage] = Field(default_factory=lambda: [Stage(count=60)], min_length=1)
+    shift_at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    evaluate: list[str] = Field(default_factory=list)
+    evaluate_count: int = Field(0, ge=0, description="How many tasks of each set; 0 takes all.")
+
+    @field_validator("evaluate")
+    @classmethod
+    def _sets_are_there(cls, names: list[str]) -> list[str]:
+        return [_must_be_a_set(name) for name in names]
+
+
+class Plan(_Part):
+    """One experiment.
+
+    `settings` hold for every arm. `grid` maps settings, or "policy", to values; every combination is an arm, besides
+    those of `arms`. Cells are arms × streams × seeds; arms of equal stream and seed meet the same tasks with the same
+    luck, so they are compared in pairs.
+    """
+
+    title: str = Field(min_length=1, max_length=200)
+    question: str = ""
+    seeds: int = Field(10, ge=1, le=MOST_SEEDS)
+    epochs: int = Field(10, ge=1, le=1000)
+    model: str = SIMULATED
+    report: list[Report] = Field(["accuracy"], min_length=1)
+    compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")
+    settings: dict[str, Any] = Field(default_factory=dict)
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    arms: list[ArmPlan] = Field(default_factory=list)
+    streams: list[Stream] = Field(default_factory=lambda: [Stream()], min_length=1)
+
+    @field_validator("settings")
+    @classmethod
+    def _in_range(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for name, value in settings.items():
+            _check_setting(name, value)
+        return settings
+
+    @field_validator("grid")
+    @classmethod
+    def _can_be_combined(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for name, values in grid.items():
+            if not values:
+                raise ValueError(f"{name}: the list is empty; give at least one value")
+            for value in values:
+                _one_of_the_policies(value) if name == "policy" else _check_setting(name, value)
+        return grid
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        arms = self.all_arms()
+        for arm in arms:
+            try:
+                make_policy(arm.policy, self.settings_of(arm).model_dump())
+            except SettingsError as error:
+                raise ValueError(f"arm “{arm.name}”: {error}") from None
+        for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{what}: two have the same name; each needs its own")
+        if self.compare_with and self.compare_with not in [arm.name for arm in arms]:
+            raise ValueError(
+                f"compare_with: there is no arm “{self.compare_with}”. Allowed: {', '.join(arm.name for arm in arms)}"
+            )
+        if self.cells > MOST_CELLS:
+            raise ValueError(f"these are more than {MOST_CELLS:,} cells; ask for fewer arms, streams or seeds")
+        return self
+
+    def all_arms(self) -> list[ArmPlan]:
+        """The arms of `arms`, then every combination of `grid`; MemRL as it is when there are none."""
+        names = list(self.grid)
+        combined = []
+        for values in itertools.product(*self.grid.values()) if self.grid else ():
+            chosen = dict(zip(names, values, strict=True))
+            policy = str(chosen.pop("policy", "memrl"))
+            said = [policy] * ("policy" in self.grid) + [f"{symbol(key)} = {value}" for key, value in chosen.items()]
+            combined.append(ArmPlan(name=", ".join(said)[:80], policy=policy, settings=chosen))
+        return [*self.arms, *combined] or [ArmPlan(name="MemRL")]
+
+    def settings_of(self, arm: ArmPlan) -> MemRLSettings:
+        """The settings that an arm runs under. Raises `SettingsError`."""
+        return MemRLSettings.of({**self.settings, **arm.settings})
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self.all_arms()) * len(self.streams) * self.seeds
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with."""
+        return self.compare_with or self.all_arms()[0].name
+
+
+def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None) -> Plan:
+    """The experiment of a TOML file; `seeds` and `epochs` take the place of what the file says, its stages included.
+
+    Raises `InputError` with line, key and what is allowed.
+    """
+    plan = read_model(path, Plan)
+    changes: dict[str, Any] = {}
+    if seeds is not None:
+        changes["seeds"] = seeds
+    if epochs is not None:
+        streams = [
+            {**stream.model_dump(), "stages": [{**stage.model_dump(), "epochs": None} for stage in stream.stages]}
+            for stream in plan.streams
+        ]
+        changes |= {"epochs": epochs, "streams": streams}
+    if not changes:
+        return plan
+    try:
+        return Plan.model_validate({**plan.model_dump(), **changes})
+    except ValueError as error:
+        raise InputError(
+            f"The experiment cannot run with these seeds and epochs: {error}. Nothing was started."
+        ) from None
+
+
+def _one_of_the_policies(policy: str) -> str:
+    if policy not in POLICIES:
+        raise ValueError(f"there is no policy “{policy}”. Allowed: {', '.join(POLICIES)}")
+    return policy
+
+
+def _check_setting(name: str, value: Any) -> None:
+    """Raise `ValueError` for a setting that does not exist or a value outside its range, whatever the others are."""
+    field = MemRLSettings.model_fields.get(name)
+    if field is None:
+        raise ValueError(f"there is no setting “{name}”. Allowed: {', '.join(MemRLSettings.model_fields)}")
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        told = error.errors(include_url=False)[0]["msg"]
+        raise ValueError(f"{name}: {told[:1].lower()}{told[1:]} (given: {value!r})") from None
+
+
+def _must_be_a_set(name: str) -> str:
+    try:
+        named_tasks(name)
+    except InputError as error:
+        raise ValueError(str(error).removesuffix(".")) from None
+    return name
