@@ -173,6 +173,7 @@ app.command("report")(exchange.report_step)
 app.command("send")(exchange.send_traces)
 app.command("diff")(exchange.diff_checkpoints)
 app.command("bench")(measure.bench)
+app.command("experiment")(measure.experiment)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 

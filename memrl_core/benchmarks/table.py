@@ -12,10 +12,8 @@ from memrl_core.benchmarks.suite import Machine
 
 def benchmark_table(measurements: Sequence[Measurement], machine: Machine) -> Table:
     """A row a measurement: median, smallest and largest value, and the budget; above it, where and when."""
-    memory = "memory not told" if machine.memory is None else f"{machine.memory:.1f} GiB"
     table = Table(
-        title=f"{machine.date} · {machine.system}, {machine.cores} cores, {memory} · memrl {machine.version} · "
-        f"Python {machine.python}",
+        title=machine_line(machine),
         caption="median and spread (smallest – largest) of the repetitions, after one that warms up",
         caption_justify="left",
     )
@@ -34,6 +32,15 @@ def benchmark_table(measurements: Sequence[Measurement], machine: Machine) -> Ta
             m.budget or "–",
         )
     return table
+
+
+def machine_line(machine: Machine) -> str:
+    """Where and when something was measured, in one line."""
+    memory = "memory not told" if machine.memory is None else f"{machine.memory:.1f} GiB"
+    return (
+        f"{machine.date} · {machine.system}, {machine.cores} cores, {memory} · memrl {machine.version} · "
+        f"Python {machine.python}"
+    )
 
 
 def _number(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,12 +11,18 @@ from rich.table import Table
 
 from memrl_core import workspace
 from memrl_core.benchmarks.suite import BENCHMARKS, run_benchmarks, this_machine
-from memrl_core.benchmarks.table import benchmark_table
+from memrl_core.benchmarks.table import benchmark_table, machine_line
 from memrl_core.commands.console import console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
+from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
+from memrl_core.experiments.files import RESULTS, ResultFolder
 from memrl_core.experiments.modular_memory import run_modular_memory
-from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables
+from memrl_core.experiments.plan import read_plan
+from memrl_core.experiments.report_table import markdown
+from memrl_core.experiments.reports import reports
+from memrl_core.experiments.runner import run_experiment
+from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_table
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -83,6 +90,44 @@ def cross_model(
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total), cancelled=stop.asked,
         )  # fmt: skip
     _print(cross_model_tables(found), found.stopped, bank)
+
+
+def experiment(
+    file: Annotated[
+        Path, typer.Argument(help="The experiment: a TOML file, such as those in sample_data/experiments.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the results; the same again goes on where it ended.")],
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, in the place of the file's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="How many epochs, in the place of the file's.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
+    scheduler: Annotated[str, typer.Option(help="A Dask scheduler, such as tcp://host:8786.")] = "",
+    banks: Annotated[
+        str, typer.Option(help="Folder or LanceDB URI in which each cell keeps its bank; left out, banks are deleted.")
+    ] = "",
+) -> None:
+    """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
+    plan = read_plan(file, seeds=seeds, epochs=epochs)
+    console.print(escape(plan.title), style="bold")
+    with progress() as bars, CtrlC() as stop:
+        bar = bars.add_task("cells", total=plan.cells)
+        found = run_experiment(
+            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, cancelled=stop.asked,
+            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
+        )  # fmt: skip
+    tables = reports(found)
+    for table in tables:
+        console.print(rich_table(table))
+    if tables:
+        said = [f"{machine_line(this_machine())}\n", *map(markdown, tables)]
+        ResultFolder(out).write_report("\n".join(said))
+    console.print(
+        f"{found.done} of {found.cells} cells are finished; their results are in {escape(str(out / RESULTS))}."
+    )
+    if found.error:
+        raise InputError(found.error)
+    if found.stopped:
+        console.print("Cancelled. Run the same command again to go on.")
+        raise typer.Exit(130)
 
 
 def _print(tables: list[Table], stopped: bool, bank: str) -> None:

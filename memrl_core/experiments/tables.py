@@ -10,6 +10,7 @@ from rich.text import Text
 from memrl_core.experiments.cross_model import CrossModel
 from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.modular_memory import ModularMemory
+from memrl_core.experiments.report_table import ReportTable
 from memrl_core.workspace import SIMULATED
 
 FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing is credited, updated or written"
@@ -34,6 +35,16 @@ def cross_model_tables(result: CrossModel) -> list[Table]:
         _arms(title, "memory of", "used by", result.arms, result.used == result.learned),
         _differences("What a memory is worth", result.differences, "used by"),
     ]
+
+
+def rich_table(report: ReportTable) -> Table:
+    """A report of an experiment for a terminal."""
+    table = Table(title=Text(report.title), caption=Text("\n".join(report.notes)), caption_justify="left")
+    for position, column in enumerate(report.columns):
+        table.add_column(Text(column), justify="right" if position else "left")
+    for row in report.rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def _model(name: str) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 import numpy as np
 
@@ -77,21 +78,48 @@ class SimulatedModel:
         return Reply(said, stopped, read, len(said.split()), time.perf_counter() - begun)
 
 
+def plans(prompt: str) -> list[tuple[str, ...]]:
+    """What each memory of a prompt says to do, carried over to the prompt's task, in the order in which they are tried.
+
+    A memory that only says what to avoid has no lines.
+    """
+    return [lines for lines, _ in _carried(prompt)[1]]
+
+
+def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequence[str]) -> str | None:
+    """What the first plan that can be applied says to do after what was `done`; None when none can be.
+
+    A plan's lines that are not among `choices` are passed over.
+    """
+    for lines in plans:
+        position = 0
+        for action in done:
+            if action in lines[position:]:
+                position = lines.index(action, position) + 1
+        following = next((line for line in lines[position:] if line in choices), None)
+        if following is not None:
+            return following
+    return None
+
+
+def offered(message: str) -> list[str]:
+    """The choices in the last list of a message; empty when it offers none."""
+    _, found, listed = message.rpartition(CHOICES)
+    if not found:
+        return []
+    return [line.removeprefix(CHOICE_MARK) for line in listed.splitlines() if line.startswith(CHOICE_MARK)]
+
+
 def _answer(messages: Sequence[Message], seed: int) -> str:
     asked = [message.content for message in messages if message.role == "user"]
-    intent, experiences = _read(asked[0] if asked else "")
-    choices = _choices(asked[-1] if asked else "")
-    carried = [
-        (_carried_over(known.lines, known.intent, intent), _carried_over(known.avoid, known.intent, intent))
-        for known in experiences
-    ]
+    intent, carried = _carried(asked[0] if asked else "")
+    choices = offered(asked[-1] if asked else "")
     if not choices:
         return next(("\n".join(lines) for lines, _ in carried if lines), NO_IDEA + intent)
     done = [message.content.strip() for message in messages if message.role == "assistant"]
-    for lines, _ in carried:
-        following = _next_line(lines, done, choices)
-        if following is not None:
-            return following
+    following = next_line([lines for lines, _ in carried], done, choices)
+    if following is not None:
+        return following
     avoided = {line for _, lines in carried for line in lines}
     open_choices = [c for c in choices if c not in done and c not in avoided]
     open_choices = open_choices or [c for c in choices if c not in avoided] or choices
@@ -104,13 +132,16 @@ def _answer(messages: Sequence[Message], seed: int) -> str:
     return open_choices[int(rng.choice(len(open_choices), p=weights / weights.sum()))]
 
 
-def _next_line(lines: Sequence[str], done: Sequence[str], choices: Sequence[str]) -> str | None:
-    """The first offered line of a plan after those that were done; lines that are not offered are passed over."""
-    position = 0
-    for action in done:
-        if action in lines[position:]:
-            position = lines.index(action, position) + 1
-    return next((line for line in lines[position:] if line in choices), None)
+# Every turn of an episode begins with the same prompt.
+@lru_cache(maxsize=16)
+def _carried(prompt: str) -> tuple[str, tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]]:
+    """The new intent, and what each experience says to do and to avoid in its words."""
+    intent, experiences = _read(prompt)
+    carried = []
+    for known in experiences:
+        replaced = _replaced(known.intent, intent)
+        carried.append((_carried_over(known.lines, replaced), _carried_over(known.avoid, replaced)))
+    return intent, tuple(carried)
 
 
 def _read(prompt: str) -> tuple[str, list[_Experience]]:
@@ -150,20 +181,18 @@ def _task_of(text: str) -> str:
     return next((line.removeprefix(TASK_LINE).strip() for line in text.splitlines() if line.startswith(TASK_LINE)), "")
 
 
-def _choices(message: str) -> list[str]:
-    _, found, offered = message.rpartition(CHOICES)
-    if not found:
-        return []
-    return [line.removeprefix(CHOICE_MARK) for line in offered.splitlines() if line.startswith(CHOICE_MARK)]
-
-
-def _carried_over(lines: Sequence[str], old: str, new: str) -> tuple[str, ...]:
-    """`lines` with the words of `old` that `new` has others for replaced by those."""
+def _replaced(old: str, new: str) -> Mapping[str, str]:
+    """The words of `old` that `new` has others for, and those."""
     before, after = _WORD.findall(old.lower()), _WORD.findall(new.lower())
     replaced: dict[str, str] = {}
     for tag, a, b, c, d in SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
         if tag == "replace" and b - a == d - c:
             replaced.update({x: y for x, y in zip(before[a:b], after[c:d], strict=True) if x not in after})
+    return replaced
+
+
+def _carried_over(lines: Sequence[str], replaced: Mapping[str, str]) -> tuple[str, ...]:
+    """`lines` with the words of the old task replaced by those of the new."""
     if not replaced:
         return tuple(lines)
     return tuple(_WORD.sub(lambda word: replaced.get(word.group().lower(), word.group()), line) for line in lines)

@@ -1,0 +1,65 @@
+"""From steps to what an experiment measured: a row an epoch of each cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memrl_core.analysis.metrics import (
+    cumulative_success,
+    epoch_accuracy,
+    epoch_changes,
+    forgetting_rate,
+    outcome_grid,
+    solved_before_failing_now,
+)
+from memrl_core.experiments.cells import LEARN
+from memrl_core.experiments.plan import Plan
+
+CELL = ["arm", "stream", "seed"]
+
+
+def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
+    """One row an epoch of learning, and one for each frozen use, of every cell in `steps` (`cells.SCHEMA`).
+
+    Columns: the cell (`policy`, `arm`, `stream`, `seed`, every setting), `phase`, `stage`, `set`, `epoch`, and the
+    measures of `analysis.metrics`, whose docstrings define them; `regret` is the sum of best minus actual true chance
+    over the epoch. Forgetting is counted within one stage; it is nan where tasks are met once.
+    """
+    if steps.empty:
+        return pd.DataFrame()
+    policies = {arm.name: (arm.policy, plan.settings_of(arm).model_dump()) for arm in plan.all_arms()}
+    rows: list[dict[str, Any]] = []
+    for (arm, stream, seed, phase, stage, name), part in steps.groupby([*CELL, "phase", "stage", "set"], sort=False):
+        policy, settings = policies[arm]
+        outcomes = np.where(part["success"].isna(), "unrated", np.where(part["success"] == True, "success", "failure"))  # noqa: E712
+        grid = outcome_grid(zip(part["task"], part["epoch"], outcomes, strict=True))
+        success = grid.success
+        changes = epoch_changes(success)
+        measures = {
+            "accuracy": epoch_accuracy(success),
+            "csr": cumulative_success(success),
+            "solved_before_failing_now": solved_before_failing_now(success),
+            "forgetting_rate_of_failures": forgetting_rate(success, of="failures"),
+            "forgetting_rate_of_solved": forgetting_rate(success, of="solved"),
+            "newly_solved": changes.newly_solved,
+            "kept": changes.kept,
+            "forgotten": changes.forgotten,
+            "recovered": changes.recovered,
+            "never": changes.never,
+        }
+        per_epoch = part.groupby("epoch")
+        regret = (part["best_chance"] - part["chance"]).groupby(part["epoch"]).sum(min_count=1)
+        for position, epoch in enumerate(grid.epochs):
+            whole = per_epoch.get_group(epoch)
+            rows.append(
+                {"policy": policy, "arm": arm, "stream": stream, "seed": seed, **settings, "phase": phase,
+                 "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
+                 **{key: values[position] for key, values in measures.items()},
+                 "regret": regret.get(epoch, np.nan) if phase == LEARN else np.nan,
+                 "memories": int(whole["memories"].iloc[-1]), "tainted": float(whole["tainted"].mean()),
+                 "set_similarity": whole["set_similarity"].iloc[0]}
+            )  # fmt: skip
+    return pd.DataFrame(rows)

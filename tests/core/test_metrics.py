@@ -1,0 +1,367 @@
+"""Measures of what is solved, kept and lost, held against small grids worked by hand and against plain loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from memrl_core.analysis.forgotten import forgetting
+from memrl_core.analysis.metrics import (
+    Correlation,
+    TaskState,
+    adaptation_time,
+    average_accuracy,
+    backward_transfer,
+    binned_correlation,
+    correlation,
+    cumulative_success,
+    epoch_accuracy,
+    epoch_changes,
+    forgetting_of_sets,
+    forgetting_rate,
+    forward_transfer,
+    outcome_grid,
+    paired_interval,
+    pass_at_k,
+    retention_and_gain,
+    seed_interval,
+    solved_before_failing_now,
+    task_states,
+)
+from memrl_core.errors import InputError
+from tests.oracles import metrics as oracle
+
+NAN = float("nan")
+MARKS = {"s": 1.0, "f": 0.0, "-": NAN}
+LETTERS = {"s": "success", "f": "failure", "-": "unrated"}
+
+
+def a_grid(*epochs: str) -> np.ndarray:
+    """One text an epoch, one letter a task: s solved, f failed, - not attempted."""
+    return np.array([[MARKS[letter] for letter in epoch] for epoch in epochs], dtype=np.float64)
+
+
+def plain(success: np.ndarray) -> list[list[bool | None]]:
+    return [[None if np.isnan(x) else bool(x) for x in row] for row in success]
+
+
+def same(found: np.ndarray, expected: list) -> bool:
+    return bool(np.allclose(found, np.array(expected, dtype=np.float64), equal_nan=True))
+
+
+def grids(letters: str = "sf-") -> st.SearchStrategy[np.ndarray]:
+    shape = st.tuples(st.integers(1, 6), st.integers(1, 6))
+    return shape.flatmap(lambda s: hnp.arrays(np.float64, s, elements=st.sampled_from([MARKS[c] for c in letters])))
+
+
+# Five tasks over four epochs. The third is lost and won back, the fourth is never solved, the fifth is not always run.
+FIVE = a_grid("sffs-", "ssfff", "fssff", "sfsfs")
+
+
+def test_shares_of_a_grid_worked_by_hand() -> None:
+    assert same(epoch_accuracy(FIVE), [2 / 4, 2 / 5, 2 / 5, 3 / 5])
+    assert same(cumulative_success(FIVE), [2 / 5, 3 / 5, 4 / 5, 5 / 5])
+    assert same(solved_before_failing_now(FIVE), [0, 1 / 5, 2 / 5, 2 / 5])
+
+
+def test_the_four_forgetting_rates_worked_by_hand() -> None:
+    assert same(forgetting_rate(FIVE), [0, 1 / 3, 1 / 3, 1 / 2])
+    assert same(forgetting_rate(FIVE, since="ever"), [0, 1 / 3, 2 / 3, 2 / 2])
+    assert same(forgetting_rate(FIVE, of="solved"), [NAN, 1 / 2, 1 / 2, 1 / 2])
+    assert same(forgetting_rate(FIVE, of="solved", since="ever"), [NAN, 1 / 2, 2 / 3, 2 / 4])
+
+
+def test_states_and_their_counts_worked_by_hand() -> None:
+    new, kept, lost = TaskState.NEWLY_SOLVED, TaskState.KEPT, TaskState.FORGOTTEN
+    back, never, out = TaskState.RECOVERED, TaskState.NEVER, TaskState.NOT_ATTEMPTED
+    assert task_states(FIVE).tolist() == [
+        [new, never, never, new, out],
+        [kept, new, never, lost, never],
+        [lost, kept, new, lost, never],
+        [back, lost, kept, lost, new],
+    ]
+    changes = epoch_changes(FIVE)
+    assert changes.newly_solved.tolist() == [2, 1, 1, 1]
+    assert changes.kept.tolist() == [0, 1, 1, 1]
+    assert changes.forgotten.tolist() == [0, 1, 2, 2]
+    assert changes.recovered.tolist() == [0, 0, 0, 1]
+    assert changes.never.tolist() == [2, 2, 1, 0]
+
+
+def test_an_epoch_that_left_a_task_out_does_not_break_what_was_kept() -> None:
+    assert task_states(a_grid("s", "-", "s"))[2, 0] == TaskState.KEPT
+    assert task_states(a_grid("s", "f", "-", "s"))[3, 0] == TaskState.RECOVERED
+
+
+def test_retention_and_gain_worked_by_hand() -> None:
+    assert same(retention_and_gain(FIVE), [[1 / 2, 1 / 2], [1 / 2, 1 / 3], [1 / 2, 2 / 3]])
+    assert same(retention_and_gain(a_grid("ss", "sf")), [[1 / 2, NAN]])
+    assert same(retention_and_gain(a_grid("ff", "s-")), [[NAN, 1]])
+
+
+def test_shares_of_nothing_are_nan_and_no_epochs_give_no_values() -> None:
+    nothing = a_grid("--")
+    for measure in (epoch_accuracy, cumulative_success, solved_before_failing_now, forgetting_rate):
+        assert same(measure(nothing), [NAN])
+        assert measure(np.zeros((0, 0))).shape == (0,)
+    assert retention_and_gain(np.zeros((0, 0))).shape == (0, 2)
+
+
+@given(grids())
+def test_measures_of_a_grid_follow_from_each_tasks_outcomes(success: np.ndarray) -> None:
+    grid = plain(success)
+    epochs = range(len(grid))
+    assert same(epoch_accuracy(success), [oracle.accuracy(grid, e) for e in epochs])
+    assert same(cumulative_success(success), [oracle.cumulative(grid, e) for e in epochs])
+    assert same(solved_before_failing_now(success), [oracle.failing_after_success(grid, e) for e in epochs])
+    assert same(
+        retention_and_gain(success).reshape(-1, 2),
+        np.array([oracle.retention_gain(grid, e) for e in epochs[1:]]).reshape(-1, 2),
+    )
+    named = [[TaskState(state).name.lower().replace("_", " ") for state in row] for row in task_states(success)]
+    assert named == [[oracle.state(grid, e, t) for t in range(len(grid[0]))] for e in epochs]
+
+
+@given(grids())
+def test_the_changes_of_an_epoch_are_the_tasks_rated_in_it(success: np.ndarray) -> None:
+    changes = epoch_changes(success)
+    counted = {name: getattr(changes, name) for name in ("newly_solved", "kept", "forgotten", "recovered", "never")}
+    assert sum(counted.values()).tolist() == (~np.isnan(success)).sum(axis=1).tolist()
+    for epoch, row in enumerate(task_states(success)):
+        states = Counter(TaskState(state).name.lower() for state in row)
+        assert {name: int(counts[epoch]) for name, counts in counted.items()} == {n: states[n] for n in counted}
+
+
+@given(grids("sf"))
+def test_when_every_task_is_run_the_gap_of_csr_and_accuracy_is_what_was_solved_and_fails(success: np.ndarray) -> None:
+    gap = cumulative_success(success) - epoch_accuracy(success)
+    np.testing.assert_allclose(solved_before_failing_now(success), gap, atol=1e-12)
+
+
+@given(grids("sf"))
+def test_when_every_task_is_run_retention_is_what_the_first_version_did_not_call_forgotten(success: np.ndarray) -> None:
+    np.testing.assert_allclose(retention_and_gain(success)[:, 0], 1 - forgetting_rate(success, of="solved")[1:])
+
+
+@given(grids())
+def test_cumulative_success_never_falls(success: np.ndarray) -> None:
+    csr = cumulative_success(success)
+    assert np.isnan(csr).all() or (np.diff(csr) >= 0).all()
+
+
+@given(grids())
+def test_the_forgetting_rates_are_those_of_the_page_on_what_was_forgotten(success: np.ndarray) -> None:
+    rows = [
+        (epoch * 10 + task, epoch, f"t{task}", {1.0: "success", 0.0: "failure"}.get(value, "unrated"), None)
+        for epoch, row in enumerate(success)
+        for task, value in enumerate(row)
+    ]
+    found = {
+        e.epoch: e for e in forgetting(pd.DataFrame(rows, columns=["step", "epoch", "task", "outcome", "selected"]))
+    }
+    for since in ("last", "ever"):
+        for of in ("failures", "solved"):
+            rates = forgetting_rate(success, of, since)
+            for epoch in range(len(success)):
+                entry = found.get(epoch)
+                other = entry and (entry.of_failures if of == "failures" else entry.of_solved)(since == "ever")
+                assert same(rates[epoch : epoch + 1], [NAN if other is None else other])
+
+
+def test_a_grid_keeps_the_last_rated_attempt_and_the_order_of_first_attempts() -> None:
+    steps = [("b", 1, "success"), ("a", 1, "failure"), ("b", 1, "failure"), ("b", 1, "unrated")]
+    grid = outcome_grid([*steps, ("a", 3, "success"), ("c", 3, "unrated")])
+    assert (grid.tasks, grid.epochs) == (("b", "a", "c"), (1, 3))
+    assert same(grid.success, [[0, 0, NAN], [NAN, 1, NAN]])
+    assert outcome_grid([]).success.shape == (0, 0)
+
+
+@given(grids())
+def test_a_grid_comes_back_from_its_steps(success: np.ndarray) -> None:
+    words = {1.0: "success", 0.0: "failure"}
+    steps = [(f"t{t}", e, words.get(x, "unrated")) for e, row in enumerate(success) for t, x in enumerate(row)]
+    grid = outcome_grid(steps)
+    assert grid.tasks == tuple(f"t{t}" for t in range(success.shape[1]))
+    assert grid.epochs == tuple(range(len(success)))
+    assert same(grid.success, success)
+
+
+def test_pass_at_k_worked_by_hand() -> None:
+    # Two of four samples solve the task: of the six pairs only one holds no success.
+    assert pass_at_k([2], [4], 2) == pytest.approx(5 / 6)
+    assert pass_at_k([2, 0], [4, 4], 2) == pytest.approx(5 / 12)
+    assert np.isnan(pass_at_k([], [], 1))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=7), st.integers(1, 7))
+def test_pass_at_k_is_the_share_of_choices_with_a_success(won: list[bool], k: int) -> None:
+    assume(k <= len(won))
+    assert pass_at_k([sum(won)], [len(won)], k) == pytest.approx(oracle.hit_by_k(won, k))
+
+
+@pytest.mark.parametrize(("successes", "samples", "k"), [(1, 2, 3), (3, 2, 1), (1, 2, 0), (-1, 2, 1)])
+def test_pass_at_k_refuses_what_has_no_answer(successes: int, samples: int, k: int) -> None:
+    with pytest.raises(InputError, match=f"one has {successes} successes in {samples}"):
+        pass_at_k([successes], [samples], k)
+
+
+# Rows: after learning set 1, 2, 3. Set 1 falls from .9 to .6; set 2 is learnt to .8 and ends at .7.
+STREAM = np.array([[0.9, 0.3, 0.2], [0.7, 0.8, 0.5], [0.6, 0.7, 1.0]])
+
+
+def test_transfer_between_task_sets_worked_by_hand() -> None:
+    assert average_accuracy(STREAM) == pytest.approx((0.6 + 0.7 + 1.0) / 3)
+    assert backward_transfer(STREAM) == pytest.approx(((0.6 - 0.9) + (0.7 - 0.8)) / 2)
+    baseline = np.array([0.1, 0.2, 0.3])
+    assert forward_transfer(STREAM, baseline) == pytest.approx(((0.3 - 0.2) + (0.5 - 0.3)) / 2)
+    assert forgetting_of_sets(STREAM) == pytest.approx(((0.9 - 0.6) + (0.8 - 0.7)) / 2)
+
+
+def test_forgetting_measures_from_the_best_and_backward_transfer_from_the_first() -> None:
+    table = np.array([[0.5, NAN, NAN], [0.9, 0.6, NAN], [0.7, 0.6, 0.8]])
+    assert backward_transfer(table) == pytest.approx(((0.7 - 0.5) + 0.0) / 2)
+    assert forgetting_of_sets(table) == pytest.approx(((0.9 - 0.7) + 0.0) / 2)
+    assert np.isnan(forward_transfer(table, np.zeros(3)))
+
+
+@given(hnp.arrays(np.float64, st.integers(2, 5).map(lambda n: (n, n)), elements=st.floats(0, 1)))
+def test_transfer_is_what_the_sums_say(table: np.ndarray) -> None:
+    sets = len(table)
+    earlier = range(sets - 1)
+    assert backward_transfer(table) == pytest.approx(sum(table[-1][j] - table[j][j] for j in earlier) / (sets - 1))
+    lost = [max(table[i][j] for i in earlier) - table[-1][j] for j in earlier]
+    assert forgetting_of_sets(table) == pytest.approx(sum(lost) / (sets - 1))
+    assert forgetting_of_sets(table) >= -backward_transfer(table) - 1e-12
+
+
+def test_one_task_set_has_an_accuracy_and_no_transfer() -> None:
+    one = np.array([[0.4]])
+    assert average_accuracy(one) == pytest.approx(0.4)
+    assert np.isnan([backward_transfer(one), forward_transfer(one, np.zeros(1)), forgetting_of_sets(one)]).all()
+
+
+@pytest.mark.parametrize("measure", [average_accuracy, backward_transfer, forgetting_of_sets])
+def test_a_table_that_is_not_square_is_refused(measure: Callable[[np.ndarray], float]) -> None:
+    with pytest.raises(InputError, match="square table"):
+        measure(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="accuracies without memory"):
+        forward_transfer(STREAM, np.zeros(2))
+
+
+def test_adaptation_time_worked_by_hand() -> None:
+    # Step 7 is the first after the shift. Before it 3 of 4 went well; steps 9 to 12 are the first four with 3 again.
+    outcomes = a_grid("ffssfs" + "ffsfssss")[0]
+    assert adaptation_time(outcomes, shift_at=7, window=4, tolerance=0.0) == 6
+    assert adaptation_time(outcomes, shift_at=7, window=4, tolerance=0.25) == 5
+    assert adaptation_time(outcomes[:11], shift_at=7, window=4, tolerance=0.0) is None
+
+
+def test_a_world_that_became_easier_is_adapted_to_as_soon_as_a_window_is_full() -> None:
+    assert adaptation_time(a_grid("sfsf" + "ssss")[0], shift_at=5, window=2, tolerance=0.1) == 2
+
+
+def test_a_window_that_nobody_rated_is_not_back() -> None:
+    assert adaptation_time(a_grid("ff" + "--f")[0], shift_at=3, window=2, tolerance=1.0) == 3
+
+
+@pytest.mark.parametrize(("shift_at", "window"), [(0, 2), (3, 3), (9, 2), (3, 0), (3, 2)])
+def test_adaptation_needs_a_rated_window_before_the_shift(shift_at: int, window: int) -> None:
+    with pytest.raises(InputError, match="before the shift"):
+        adaptation_time(a_grid("--ssss")[0], shift_at, window, 0.1)
+
+
+@given(
+    st.text("sf-", min_size=2, max_size=16),
+    st.integers(2, 12),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.1, 0.25, 1 / 3]),
+)
+def test_adaptation_time_is_what_going_step_by_step_says(text: str, shift: int, window: int, tolerance: float) -> None:
+    before = text[max(0, shift - 1 - window) : shift - 1]
+    assume(len(before) == window and set(before) != {"-"})
+    outcomes = a_grid(text)[0]
+    steps = [None if np.isnan(x) else float(x) for x in outcomes]
+    assert adaptation_time(outcomes, shift, window, tolerance) == oracle.back_after(steps, shift, window, tolerance)
+
+
+def test_a_correlation_worked_by_hand() -> None:
+    found = correlation(np.array([0.0, 1.0, 2.0, 3.0, NAN, 9.0]), np.array([0.0, 1.0, 0.0, 1.0, 1.0, NAN]))
+    # Deviations -1.5, -.5, .5, 1.5 and ∓.5: sum of products 1, roots of sums of squares √5 and 1.
+    assert found.pearson == pytest.approx(1 / np.sqrt(5))
+    assert found.spearman == pytest.approx(1 / np.sqrt(5))
+    assert (found.n, found.low < found.pearson < found.high) == (4, True)
+
+
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 1)), max_size=20))
+def test_a_correlation_is_what_its_sums_say_or_not_defined(pairs: list[tuple[int, int]]) -> None:
+    q, won = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
+    found = correlation(q, won)
+    if len(pairs) < 3 or len(set(q)) < 2 or len(set(won)) < 2:
+        assert found == Correlation(None, None, len(pairs), None, None)
+        return
+    assert found.pearson == pytest.approx(oracle.pearson(q, won), abs=1e-9)
+    assert found.spearman == pytest.approx(oracle.pearson(oracle.ranks(q), oracle.ranks(won)), abs=1e-9)
+    if len(pairs) > 3 and abs(found.pearson) < 0.999:
+        assert (found.low, found.high) == pytest.approx(oracle.fisher(found.pearson, len(pairs)), abs=1e-5)
+
+
+def test_bin_means_correlate_more_than_single_uses() -> None:
+    rng = np.random.default_rng(0)
+    q = rng.uniform(0, 1, 2000)
+    won = (rng.random(2000) < q).astype(np.float64)
+    single, binned = correlation(q, won), binned_correlation(q, won, 0.2, 1.0, 8)
+    assert binned.n == 8
+    assert single.pearson < 0.65 < 0.95 < binned.pearson
+
+
+def test_a_binned_correlation_is_the_correlation_of_the_bins_means() -> None:
+    q = np.array([-0.5, 0.0, 0.2, 0.25, 0.49, 0.5, 0.9, 1.0, 1.1, 0.3, NAN])
+    won = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, NAN, 1.0])
+    # Four bins over [0, 1]: 0 and .2; .25 and .49; .5; .9 and 1. What lies outside or is not rated is left out.
+    expected = oracle.pearson([0.1, 0.37, 0.5, 0.95], [0.5, 0.0, 1.0, 1.0])
+    found = binned_correlation(q, won, 0.0, 1.0, 4)
+    assert (found.pearson, found.n) == (pytest.approx(expected), 4)
+    assert binned_correlation(q, won, 5.0, 6.0, 4) == Correlation(None, None, 0, None, None)
+    for low, high, bins in ((0.0, 1.0, 0), (1.0, 1.0, 4)):
+        with pytest.raises(InputError, match="Bins need"):
+            binned_correlation(q, won, low, high, bins)
+
+
+def test_the_published_bins_give_the_published_correlation() -> None:
+    shown = np.array([21.5, 46.5, 73.4, 79.1, 82.4, 84.3, 86.2, 88.1])
+    assert binned_correlation(np.arange(0.25, 1.0, 0.1), shown, 0.2, 1.0, 8).pearson == pytest.approx(0.861, abs=0.001)
+
+
+def test_an_interval_over_seeds_is_about_that_of_the_normal_law() -> None:
+    values = np.random.default_rng(1).normal(3.0, 2.0, (60, 2))
+    low, high = seed_interval(values)
+    half = 1.96 * values.std(axis=0) / np.sqrt(60)
+    np.testing.assert_allclose(low, values.mean(axis=0) - half, atol=0.1)
+    np.testing.assert_allclose(high, values.mean(axis=0) + half, atol=0.1)
+
+
+def test_seeds_without_a_value_are_left_out_and_one_seed_has_no_interval() -> None:
+    low, high = seed_interval(np.array([[1.0, 1.0, 5.0], [2.0, NAN, 5.0], [3.0, NAN, NAN]]))
+    assert (low[0], high[0]) == (1.0, 3.0)
+    assert np.isnan([low[1], high[1]]).all()
+    assert (low[2], high[2]) == (5.0, 5.0)
+    assert np.isnan(seed_interval(np.array([0.5]))).all()
+
+
+def test_a_paired_interval_leaves_out_what_a_seed_does_to_both() -> None:
+    rng = np.random.default_rng(2)
+    luck = rng.normal(0, 5, 20)
+    one, other = luck + 1 + rng.normal(0, 0.1, 20), luck + rng.normal(0, 0.1, 20)
+    low, high = paired_interval(one, other)
+    assert 0.8 < low < 1 < high < 1.2
+    separate = seed_interval(one)
+    assert high - low < 0.1 * (separate[1] - separate[0])
+    with pytest.raises(InputError, match="same seeds"):
+        paired_interval(one, other[1:])
