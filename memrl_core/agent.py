@@ -266,8 +266,10 @@ class Episode:
         assert self.trace.reward is not None
         if self.trace.reward.reward is None:
             return UpdateRecord(())
-        values = self._agent.bank.utilities(self.trace.run)
-        return UpdateRecord(self.policy.update(self.credited, self.trace.reward.reward, values))
+        values = self._agent.bank.utilities_of(self.trace.run, self.credited)
+        # A memory may have been forgotten since it was selected.
+        known = [memory_id for memory_id in self.credited if memory_id in values]
+        return UpdateRecord(self.policy.update(known, self.trace.reward.reward, values))
 
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace

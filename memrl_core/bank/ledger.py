@@ -48,7 +48,7 @@ class Ledger:
     ) -> LedgerEvent:
         """A new event of this moment, not appended yet."""
         state = self._known.states.setdefault(run, RunState())
-        begun = max(state.begun, max(self._known.steps_of(run), default=0))
+        begun = max(state.begun, self._known.newest_step(run) or 0)
         return LedgerEvent(
             id=event_id or uuid.uuid4().hex,
             seq=self._known.seq + 1,

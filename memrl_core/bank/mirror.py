@@ -14,6 +14,7 @@ from memrl_core.records import EventKind, LedgerEvent, Utility
 from memrl_core.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
+HOLDS_BETWEEN_STEPS = (EventKind.RUN_STARTED, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_FORGOTTEN)
 MOVES_NOTHING = (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED, EventKind.ENVIRONMENT_CHANGED)
 
 
@@ -141,7 +142,7 @@ class RunState:
         if event.kind is EventKind.SETTINGS_CHANGED:
             self.settings.append(event)
         moves_q = event.kind not in MOVES_NOTHING
-        if event.kind is EventKind.RUN_STARTED or (moves_q and event.step <= self.folded_to):
+        if event.kind in HOLDS_BETWEEN_STEPS or (moves_q and event.step <= self.folded_to):
             self.fold = None
 
 

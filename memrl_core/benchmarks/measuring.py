@@ -10,9 +10,10 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`values` of one thing, a repetition each, in `unit` ("s", "ms" or "×"); `budget` is what they should keep to.
+    """`values` of one thing, a repetition each, in `unit` ("s", "ms", "×", "/s" or "%").
 
-    `size` says how much was worked on. A budget of "" belongs to a figure that is there for comparison.
+    `size` says how much was worked on, `budget` what the values should keep to; a budget of "" belongs to a figure that
+    is there for comparison.
     """
 
     benchmark: str

@@ -18,6 +18,18 @@ SUM = "#8a8f98"
 QUERY = "#f2c230"
 RING = "#7b8794"
 
+# Two runs side by side: the lines of the first and of the second, and the bands of their intervals.
+ARMS = (SELECTED, UTILITY)
+ARM_BANDS = ("rgba(76,143,214,0.22)", "rgba(224,130,20,0.22)")
+
+# What an epoch made of a task, in Okabe and Ito's colours; each also has its own hatching in `STATE_PATTERNS`.
+NEWLY_SOLVED = "#56b4e9"
+KEPT = "#0072b2"
+FORGOTTEN = "#d55e00"
+RECOVERED = "#e6c229"
+NEVER_SOLVED = "rgba(140,140,150,0.45)"
+STATE_PATTERNS = {NEWLY_SOLVED: "+", KEPT: "", FORGOTTEN: "/", RECOVERED: "x", NEVER_SOLVED: "."}
+
 # ColorBrewer's PuOr with its pale middle darkened enough to be seen on white.
 _PUOR = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#c9c7cf"), (0.75, "#998ec3"), (1.0, "#542788"))
 

@@ -10,13 +10,16 @@ import pytest
 from rich.console import Console
 
 from memrl_core.analysis.uses import uses
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.benchmarks import whole_run
+from memrl_core.benchmarks import headless, whole_run
 from memrl_core.benchmarks.measuring import Measurement, repeated
 from memrl_core.benchmarks.suite import BENCHMARKS, Machine, run_benchmarks, this_machine
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core.benchmarks.table import benchmark_table
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
+from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
 
@@ -77,6 +80,45 @@ def test_what_the_recorder_adds_is_a_part_of_the_reported_step() -> None:
     added, whole = found["added to the commit of a step"], found["a reported step"]
     assert len(added) == len(whole) == 2
     assert all(0 < part < total for part, total in zip(added, whole, strict=True))
+
+
+def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(tmp_path: Path) -> None:
+    headless.grow(tmp_path / "bank", MEMORIES)
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        assert bank.memory_count(headless.RUN) == MEMORIES
+    done = headless.go_on(tmp_path / "bank", MEMORIES, steps=7, batch=3)
+    assert done.steps == 7
+    assert set(done.parts) == {*headless.PARTS, headless.REST}
+    assert all(0 < taken < done.wall for taken in done.parts.values())
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        assert bank.next_step(headless.RUN) == MEMORIES + 1
+
+
+def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
+    shares = [m for m in run_benchmarks(["headless"], 20, 10, 2) if m.unit == "%"]
+    assert len(shares) == 2 * len((*headless.PARTS, headless.REST))
+    for size in {m.size for m in shares}:
+        of_a_round = np.sum([m.values for m in shares if m.size == size], axis=0)
+        assert np.allclose(of_a_round, 100)
+
+
+def test_a_headless_run_is_measured_at_no_more_memories_than_its_budget_speaks_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(headless, "MEMORIES", 12)
+    assert {m.size.partition(" memories")[0] for m in run_benchmarks(["headless"], 10_000, 2, 1)} == {"12"}
+
+
+def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    with agent.bank.batch(4):
+        traces = list(agent.run(sample_tasks("household-train")[:10]))
+        with MemoryBank.open(agent.bank.uri) as survived:
+            assert [row.id for row in survived.step_rows(agent.run_id)] == [trace.id for trace in traces[:8]]
+            assert survived.utilities(agent.run_id) == agent.bank.utilities(agent.run_id, as_of=8)
+            assert len(survived.memories()) == 8
+        assert all(finding.ok for finding in check(agent.bank.uri))
+    agent.bank.close()
 
 
 def test_a_call_that_warms_up_is_not_counted() -> None:

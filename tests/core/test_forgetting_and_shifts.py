@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
-from tests.builders import a_bank, a_step, an_agent
+from memrl_core.records import Phase
+from tests.builders import a_bank, a_run, a_step, an_agent
 
 
 def test_a_forgotten_memory_is_no_longer_seen_and_was_seen_before(tmp_path: Path) -> None:
@@ -38,6 +40,32 @@ def test_what_was_forgotten_stays_forgotten_when_the_bank_is_opened_again(tmp_pa
         bank.forget("r", ["r-0001"])
     with MemoryBank.open(str(tmp_path / "b")) as again:
         assert list(again.utilities("r")) == ["r-0002"]
+
+
+def test_a_fork_without_a_step_of_its_own_forgets_at_once(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "b") as bank:
+        for step in (1, 2, 3):
+            bank.commit_step(*a_step(step))
+        bank.start_run(replace(a_run("f", base="r", base_step=3), first_step=4))
+        assert len(bank.utilities("f")) == 3
+        bank.forget("f", ["r-0002"])
+        assert list(bank.utilities("f")) == ["r-0001", "r-0003"]
+        assert len(bank.utilities("r")) == 3
+
+
+def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "b", delta=-1.0)
+    tasks = sample_tasks("household-train")[:3]
+    list(agent.run(tasks))
+    episode = agent.begin(tasks[0])
+    while episode.phase is not Phase.GENERATE:
+        episode.advance()
+    gone, *rest = episode.credited
+    agent.bank.forget("r", [gone])
+    trace = episode.finish()
+    assert trace.update is not None
+    assert [change.memory_id for change in trace.update.changes] == rest
+    assert gone not in agent.bank.utilities("r")
 
 
 def test_walking_through_a_run_shows_each_step_what_it_saw(tmp_path: Path) -> None:

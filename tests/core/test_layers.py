@@ -15,7 +15,8 @@ TOP_DOWN = (
     {"memrl_core.cli"},
     {"memrl_core.commands"},
     {"memrl_core.terminal"},
-    {"memrl_core.report", "memrl_core.benchmarks", "memrl_core.experiments"},
+    {"memrl_core.report", "memrl_core.benchmarks", "memrl_core.experiments", "memrl_core.lessons"},
+    {"memrl_core.twins"},
     {"memrl_core.workspace"},
     {"memrl_core.live"},
     {"memrl_core.figures"},
@@ -24,7 +25,7 @@ TOP_DOWN = (
     {"memrl_core.bank", "memrl_core.writing", "memrl_core.turns"},
     {"memrl_core.policies", "memrl_core.models", "memrl_core.embedders", "memrl_core.environments"},
     {"memrl_core.prompting", "memrl_core.retrieval", "memrl_core.learning"},
-    {"memrl_core.view", "memrl_core.settings", "memrl_core.background"},
+    {"memrl_core.view", "memrl_core.settings", "memrl_core.background", "memrl_core.toml_files"},
     {"memrl_core.records", "memrl_core.errors"},
 )
 

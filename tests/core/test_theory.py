@@ -1,0 +1,289 @@
+"""The curves of theory, held against simulated chains, the paper's numbers, unrolled sums, and their own texts."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.analysis.theory import (
+    averaging_q,
+    constant_step_q,
+    effective_window,
+    formulas,
+    half_life,
+    lag_after_change,
+    mean_q,
+    mixture_limit,
+    settled_after,
+    trade_off,
+    variance_limit,
+    variance_q,
+)
+from memrl_core.errors import InputError
+
+CHAINS = 20_000
+ERRORS = 4.5
+"""Standard errors within which a simulated mean or variance has to lie: beyond them once in 150,000."""
+ALPHA = st.floats(0.001, 1.0)
+REWARD = st.floats(-10, 10)
+
+
+def chains(alpha: float, low: float, high: float, p: float, q0: float, t: int, seed: int = 7) -> np.ndarray:
+    """q of many memories after t rewards that are `high` with chance p and `low` otherwise."""
+    rng = np.random.default_rng(seed)
+    q = np.full(CHAINS, q0)
+    for _ in range(t):
+        q = (1 - alpha) * q + alpha * np.where(rng.random(CHAINS) < p, high, low)
+    return q
+
+
+def within_sampling_error(q: np.ndarray, mean: float, variance: float) -> bool:
+    """Whether mean and variance of the chains are within their standard errors of what is claimed."""
+    squares = (q - q.mean()) ** 2
+    mean_error = math.sqrt(variance / len(q))
+    variance_error = float(squares.std()) / math.sqrt(len(q))
+    return abs(q.mean() - mean) <= ERRORS * mean_error and abs(q.var(ddof=1) - variance) <= ERRORS * variance_error
+
+
+@pytest.mark.parametrize("t", [1, 4, 15])
+@pytest.mark.parametrize(("alpha", "p", "q0"), [(0.3, 0.8, 0.0), (0.1, 0.2, 1.5), (0.9, 0.5, -1.0)])
+def test_simulated_chains_have_the_mean_and_variance_of_theory(alpha: float, p: float, q0: float, t: int) -> None:
+    q = chains(alpha, -1.0, 1.0, p, q0, t)
+    beta, sigma = 2 * p - 1, 2 * math.sqrt(p * (1 - p))
+    assert within_sampling_error(q, float(mean_q(t, alpha, beta, q0)), float(variance_q(t, alpha, sigma)))
+    assert not within_sampling_error(q, float(mean_q(t, alpha, beta, q0)) + 0.1, float(variance_q(t, alpha, sigma)))
+
+
+def test_a_scattered_start_adds_its_share_of_variance() -> None:
+    rng = np.random.default_rng(1)
+    q = rng.normal(0.5, 2.0, CHAINS)
+    for _ in range(3):
+        q = q + 0.3 * (rng.normal(0.2, 0.5, CHAINS) - q)
+    assert within_sampling_error(q, float(mean_q(3, 0.3, 0.2, 0.5)), float(variance_q(3, 0.3, 0.5, v0=4.0)))
+
+
+@pytest.mark.parametrize(
+    ("low", "p", "mean", "variance", "limit"),
+    [
+        (0.0, 0.2, 0.2, 0.0277, 0.0282),
+        (0.0, 0.5, 0.5, 0.0439, 0.0441),
+        (0.0, 0.8, 0.8, 0.0277, 0.0282),
+        (-1.0, 0.2, -0.6, 0.1123, 0.1129),
+        (-1.0, 0.5, 0.0, 0.1754, 0.1765),
+        (-1.0, 0.8, 0.6, 0.1147, 0.1129),
+    ],
+)
+def test_the_table_of_outcomes_at_alpha_three_tenths(
+    low: float, p: float, mean: float, variance: float, limit: float
+) -> None:
+    beta, sigma = low + p * (1 - low), (1 - low) * math.sqrt(p * (1 - p))
+    assert float(mean_q(40, 0.3, beta, 0.0)) == pytest.approx(mean, abs=1e-5)
+    assert float(variance_limit(0.3, sigma)) == pytest.approx(limit, abs=5e-5)
+    # The table's variances were simulated with 20,000 chains, whose relative standard error is about 1 %.
+    assert float(variance_q(40, 0.3, sigma)) == pytest.approx(variance, rel=0.03)
+    assert within_sampling_error(chains(0.3, low, 1.0, p, 0.0, 40), beta, float(variance_q(40, 0.3, sigma)))
+
+
+def test_the_numbers_that_the_paper_settings_give() -> None:
+    assert float(half_life(0.3)) == pytest.approx(1.943, abs=5e-4)
+    assert float(settled_after(0.3)) == pytest.approx(8.40, abs=5e-3)
+    assert float(effective_window(0.3)) == pytest.approx(5.667, abs=5e-4)
+    assert float(variance_limit(0.3, 1.0)) == pytest.approx(0.17647, abs=5e-6)
+    assert mean_q([1, 2, 3, 4, 5, 6], 0.3, 1.0, 0.0) == pytest.approx([0.3, 0.51, 0.657, 0.7599, 0.83193, 0.882351])
+
+
+@given(st.integers(0, 60), ALPHA, st.floats(0, 5), st.floats(0, 5))
+def test_the_variance_is_the_sum_of_equation_17(t: int, alpha: float, sigma: float, v0: float) -> None:
+    kept = 1 - alpha
+    unrolled = kept ** (2 * t) * v0 + alpha**2 * sigma**2 * sum(kept ** (2 * k) for k in range(t))
+    assert float(variance_q(t, alpha, sigma, v0)) == pytest.approx(unrolled, rel=1e-6, abs=1e-12)
+
+
+@given(ALPHA, st.floats(0.01, 5))
+def test_the_variance_grows_towards_its_limit_and_never_beyond(alpha: float, sigma: float) -> None:
+    variance, limit = variance_q(np.arange(200), alpha, sigma), float(variance_limit(alpha, sigma))
+    assert variance[0] == 0
+    assert (np.diff(variance) >= -1e-12).all() and (variance <= limit * (1 + 1e-12)).all()
+    assert float(variance_q(100_000, alpha, sigma)) == pytest.approx(limit)
+
+
+@given(st.lists(ALPHA, min_size=2, max_size=20, unique=True), st.floats(0.01, 5))
+def test_a_larger_step_is_noisier_and_faster(alphas: list[float], sigma: float) -> None:
+    found = trade_off(sorted(alphas), sigma, 1.0, within=0.1)
+    assert (np.diff(found.noise) >= 0).all()
+    assert (np.diff(found.half_life) <= 0).all() and (np.diff(found.until_within) <= 0).all()
+
+
+@given(ALPHA.filter(lambda a: a < 1), REWARD, REWARD, st.floats(0.01, 0.99))
+def test_after_the_half_life_half_of_the_way_is_left(alpha: float, beta: float, q0: float, share: float) -> None:
+    assert float(mean_q(half_life(alpha), alpha, beta, q0)) == pytest.approx((q0 + beta) / 2, abs=1e-9)
+    assert float(mean_q(settled_after(alpha, share), alpha, beta, q0)) == pytest.approx(
+        q0 + share * (beta - q0), abs=1e-9
+    )
+
+
+@given(REWARD, REWARD, st.floats(0, 5))
+def test_a_step_of_one_keeps_only_the_last_reward(beta: float, q0: float, sigma: float) -> None:
+    assert mean_q([0, 1, 2], 1.0, beta, q0) == pytest.approx([q0, beta, beta])
+    assert variance_q([0, 1, 2], 1.0, sigma, 3.0) == pytest.approx([3.0, sigma**2, sigma**2])
+    assert (float(half_life(1.0)), float(settled_after(1.0)), float(effective_window(1.0))) == (0, 0, 1)
+
+
+@given(ALPHA, st.integers(1, 400))
+def test_a_plain_mean_of_the_window_varies_as_much_as_q(alpha: float, n: int) -> None:
+    assert 1 / float(effective_window(alpha)) == pytest.approx(float(variance_limit(alpha, 1.0)))
+    assert float(effective_window(2 / (n + 1))) == pytest.approx(n)
+
+
+def test_a_change_is_followed_from_the_old_mean_to_the_new() -> None:
+    path = lag_after_change(np.arange(50), 0.3, before=0.8, after=-0.6)
+    q, walked = 0.8, []
+    for _ in range(50):
+        walked.append(q)
+        q += 0.3 * (-0.6 - q)
+    assert path == pytest.approx(walked)
+
+
+@given(ALPHA.filter(lambda a: a < 1), st.floats(-5, 5), st.floats(0.001, 3))
+def test_what_is_left_of_a_jump_has_the_size_asked_for(alpha: float, jump: float, near: float) -> None:
+    updates = float(trade_off([alpha], 1.0, jump, within=near).until_within[0])
+    if abs(jump) <= near:
+        assert updates == 0
+    else:
+        assert abs(jump - float(lag_after_change(updates, alpha, 0.0, jump))) == pytest.approx(near)
+
+
+def test_a_jump_that_has_to_be_followed_exactly_never_is_except_by_a_step_of_one() -> None:
+    assert trade_off([0.3, 1.0], 1.0, 2.0, within=0.0).until_within.tolist() == [math.inf, 0.0]
+
+
+# --- other steps, other intents ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(REWARD, min_size=1, max_size=30), ALPHA, REWARD)
+def test_averages_and_constant_steps_are_those_of_a_loop(rewards: list[float], alpha: float, q0: float) -> None:
+    mean, q, means, values = 0.0, q0, [], []
+    for n, reward in enumerate(rewards, start=1):
+        mean += (reward - mean) / n
+        q += alpha * (reward - q)
+        means.append(mean)
+        values.append(q)
+    assert averaging_q(rewards) == pytest.approx(means, abs=1e-9)
+    assert constant_step_q(rewards, alpha, q0) == pytest.approx(values, abs=1e-9)
+    assert constant_step_q([rewards, rewards], alpha, q0)[1] == pytest.approx(values, abs=1e-9)
+
+
+def test_an_average_is_calmer_while_the_world_stands_still_and_slower_when_it_turns() -> None:
+    rng = np.random.default_rng(2)
+    rewards = rng.choice([-1.0, 1.0], p=[0.1, 0.9], size=(CHAINS // 10, 120))
+    rewards[:, 60:] *= -1
+    average, constant = averaging_q(rewards), constant_step_q(rewards, 0.3, 0.0)
+    assert average[:, 59].var() < constant[:, 59].var() / 5
+    assert constant[:, 75].mean() == pytest.approx(float(lag_after_change(16, 0.3, 0.8, -0.8)), abs=0.05)
+    assert average[:, 75].mean() > 0.4
+
+
+def test_a_memory_for_two_kinds_of_intents_settles_between_them() -> None:
+    rng = np.random.default_rng(3)
+    kinds = rng.random((CHAINS, 60)) < 0.25
+    rewards = np.where(kinds, 1.0, -0.6) + rng.normal(0, 0.1, kinds.shape)
+    settled = constant_step_q(rewards, 0.3, 0.0)[:, -1]
+    limit = mixture_limit([1.0, -0.6], [0.25, 0.75])
+    assert limit == pytest.approx(-0.2)
+    assert abs(settled.mean() - limit) <= ERRORS * settled.std() / math.sqrt(CHAINS)
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def evaluated(text: str) -> float:
+    """What a formula with its numbers comes to: read as arithmetic, sharing nothing with the module."""
+    for written, python in (("−", "-"), ("·", "*"), ("^", "**"), ("√", "sqrt"), ("ln", "log"), ("∞", "inf")):
+        text = text.replace(written, python)
+    assert re.fullmatch(r"(?:[\d\s.()*/+-]|sqrt|log|inf)+", text), text
+    return float(eval(text, {"__builtins__": {}}, {"sqrt": math.sqrt, "log": math.log, "inf": math.inf}))
+
+
+ROUND = st.integers(-4000, 4000).map(lambda n: n / 1000)
+
+
+@given(st.integers(1, 1000).map(lambda n: n / 1000), ROUND, ROUND.map(abs), ROUND, st.integers(0, 60))
+def test_every_formula_comes_to_its_value_when_its_text_is_worked_out(
+    alpha: float, beta: float, sigma: float, q0: float, t: int
+) -> None:
+    for formula in formulas(alpha, beta, sigma, q0, t):
+        left, right = formula.substituted.rsplit(" = ", 1)
+        assert evaluated(left) == pytest.approx(formula.value, rel=1e-9, abs=1e-12), formula
+        assert float(right.replace("−", "-")) == pytest.approx(formula.value, abs=5.0001e-4)
+        assert re.fullmatch(r"−?\d+\.\d{3}", right)
+        assert formula.source.startswith("arXiv 2601.03192, ")
+
+
+def test_a_number_with_more_than_three_decimals_stands_in_full() -> None:
+    mean, *_ = formulas(0.0125, 0.8, 0.4, -1 / 3, 2)
+    assert evaluated(mean.substituted.rsplit(" = ", 1)[0]) == pytest.approx(mean.value, rel=1e-9)
+    assert "0.0125" in mean.substituted
+
+
+def test_the_formula_of_the_mean_reads_as_in_a_book() -> None:
+    mean, *_ = formulas(0.3, 0.8, 0.4, 0.0, 5)
+    assert mean.substituted == "0.800 + (1 − 0.300)^5 · (0.000 − 0.800) = 0.666"
+    assert (mean.symbols, mean.source) == ("β + (1 − α)^t · (q0 − β)", "arXiv 2601.03192, eq. 12")
+    with pytest.raises(FrozenInstanceError):
+        mean.value = 1.0  # type: ignore[misc]
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.3, 1.0001, math.nan, math.inf])
+def test_a_step_size_outside_its_range_is_refused_everywhere(alpha: float) -> None:
+    for asked in (
+        lambda: mean_q(1, alpha, 0.0, 0.0),
+        lambda: variance_q(1, alpha, 1.0),
+        lambda: variance_limit(alpha, 1.0),
+        lambda: half_life([0.3, alpha]),
+        lambda: effective_window(alpha),
+        lambda: trade_off([0.3, alpha], 1.0, 1.0, 0.1),
+        lambda: constant_step_q([1.0], alpha, 0.0),
+        lambda: formulas(alpha, 0.0, 1.0, 0.0, 1),
+    ):
+        with pytest.raises(InputError, match="step size"):
+            asked()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused(bad: float) -> None:
+    for asked in (
+        lambda: mean_q(1, 0.3, bad, 0.0),
+        lambda: mean_q(1, 0.3, 0.0, bad),
+        lambda: mean_q(bad, 0.3, 0.0, 0.0),
+        lambda: variance_q(1, 0.3, bad),
+        lambda: variance_q(1, 0.3, 1.0, bad),
+        lambda: trade_off([0.3], 1.0, bad, 0.1),
+        lambda: averaging_q([1.0, bad]),
+        lambda: mixture_limit([bad], [1.0]),
+    ):
+        with pytest.raises(InputError, match=r"finite|mixture"):
+            asked()
+
+
+def test_negative_counts_spreads_and_shares_are_refused() -> None:
+    for asked in (
+        lambda: mean_q(-1, 0.3, 0.0, 0.0),
+        lambda: variance_limit(0.3, -1.0),
+        lambda: trade_off([0.3], 1.0, 1.0, within=-0.1),
+        lambda: settled_after(0.3, 1.0),
+        lambda: mixture_limit([1.0, 0.0], [1.5, -0.5]),
+        lambda: mixture_limit([1.0, 0.0], [0.5, 0.4]),
+        lambda: mixture_limit([1.0], [0.5, 0.5]),
+        lambda: averaging_q(1.0),
+    ):
+        with pytest.raises(InputError):
+            asked()
