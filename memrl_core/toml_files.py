@@ -32,7 +32,7 @@ def read_model(path: Path, model: type[Model]) -> Model:
     try:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path.name} is not TOML: {error}. Nothing was started; correct the line.") from None
+        raise InputError(f"{path.name} is not TOML: {error}. Correct the line and try again.") from None
     except ValidationError as error:
         raise InputError(_sentence(path.name, text, model, error)) from None
 
@@ -90,7 +90,7 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
         key = ".".join(str(part + 1) if isinstance(part, int) else part for part in where)
         told = _told(model, where, dict(problem))
         problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{told}")
-    return "; ".join(problems) + ". Nothing was started."
+    return "; ".join(problems) + ". Correct the file and try again."
 
 
 def _told(model: type[BaseModel], where: Where, problem: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _fields(model: type[BaseModel], where: Where) -> list[str]:
         if isinstance(part, str) and part in model.model_fields:
             inner = _model_in(model.model_fields[part].annotation)
             model = inner or model
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -47,6 +47,7 @@ class TwinRuns:
         self.tasks: tuple[Task, ...] = tuple(workspace.tasks_of(bank.run(left)))
         self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
+        self._pace = 1.0
         self._between = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -79,15 +80,20 @@ class TwinRuns:
 
         Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
         """
-        if not 0 < per_second <= FASTEST:
-            raise InputError(f"The speed is a number above 0 and at most {FASTEST:g} steps a second.")
+        self.change_speed(per_second)
         if self.playing:
             return
         self._pause.clear()
         self.error = None
         last = None if steps is None else self.steps + steps
-        self._thread = threading.Thread(target=self._play, args=(1 / per_second, last), daemon=True, name="twins")
+        self._thread = threading.Thread(target=self._play, args=(last,), daemon=True, name="twins")
         self._thread.start()
+
+    def change_speed(self, per_second: float) -> None:
+        """Play at another speed from the next step on. Raises `InputError` as `play` does."""
+        if not 0 < per_second <= FASTEST:
+            raise InputError(f"The speed is a number above 0 and at most {FASTEST:g} steps a second.")
+        self._pace = 1 / per_second
 
     def pause(self) -> None:
         """Stop playing; a step under way in either run is dropped, and done again when they go on."""
@@ -116,13 +122,13 @@ class TwinRuns:
                 agent.environment = make_environment(info.environment, **self.bank.run(run).environment_options)
             return at
 
-    def _play(self, pace: float, last: int | None) -> None:
+    def _play(self, last: int | None) -> None:
         try:
             while not self._pause.is_set() and (last is None or self.steps < last):
                 begun = time.monotonic()
                 with self._between:
                     self._advance(self._pause.is_set)
-                self._pause.wait(max(0.0, pace - (time.monotonic() - begun)))
+                self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
         except MemRLError as error:
             self.error = error
         except Exception as error:
@@ -130,11 +136,12 @@ class TwinRuns:
             self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
 
     def _advance(self, cancelled: Callable[[], bool]) -> None:
-        """One step in each run; a run that is behind catches up alone."""
+        """One step in each run, written together; a run that is behind catches up alone."""
         following = [self.bank.next_step(run) for run in self.runs]
-        for agent, step in zip(self._agents, following, strict=True):
-            if step == min(following):
-                self._one(agent, step, cancelled)
+        with self.bank.batch(2):
+            for agent, step in zip(self._agents, following, strict=True):
+                if step == min(following):
+                    self._one(agent, step, cancelled)
 
     def _one(self, agent: Agent, step: int, cancelled: Callable[[], bool]) -> None:
         task = self.tasks[(step - 1) % len(self.tasks)]
@@ -197,7 +204,11 @@ def labels(bank: MemoryBank, left: str, right: str) -> tuple[str, str]:
     different = [name for name in MemRLSettings.model_fields if settings[0].get(name) != settings[1].get(name)]
     said = [
         [info.policy] * (infos[0].policy != infos[1].policy)
-        + [f"{symbol(name)} = {own.get(name)}" for name in different]
+        + [f"{symbol(name)} = {_told(own.get(name))}" for name in different]
         for info, own in zip(infos, settings, strict=True)
     ]
     return (", ".join(said[0]) or "left", ", ".join(said[1]) or "right")
+
+
+def _told(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

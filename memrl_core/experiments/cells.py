@@ -62,14 +62,17 @@ SCHEMA = pa.schema(
         "used_same_task": _LIST(pa.bool_()),
         "used_poison": _LIST(pa.bool_()),
         "tainted": pa.bool_(),
+        "poison_left": pa.int64(),
+        "poison_q": pa.float64(),
         "best_chance": pa.float64(),
         "chance": pa.float64(),
         "set_similarity": pa.float64(),
     }
 )
 """A row a step. q and visits are those before the step. `tainted`: a poisoned memory, or one that descends from such a
-one, was in the prompt. `chance` and `best_chance` are the true chances of `analysis.regret`, null where nobody knows
-them. `set_similarity` is the mean pairwise cosine of the intents of the step's set of tasks."""
+one, was in the prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `chance`
+and `best_chance` are the true chances of `analysis.regret`, null where nobody knows them. `set_similarity` is the mean
+pairwise cosine of the intents of the step's set of tasks."""
 
 
 class Cell(BaseModel):
@@ -87,7 +90,7 @@ class Cell(BaseModel):
     @property
     def fingerprint(self) -> str:
         """A name for exactly this cell under this version of the program."""
-        said = json.dumps([__version__, self.model_dump(mode="json")], sort_keys=True)
+        said = json.dumps([__version__, SCHEMA.names, self.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     @property
@@ -215,6 +218,7 @@ class _Course:
         if tainted and trace.write is not None:
             self._tainted.update(op.memory_id for op in trace.write.operations if op.op == "ADD")
         regret = step_regret(self._bank, trace) if phase == LEARN else None
+        poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         outcome = trace.reward.outcome
         return {
             "arm": self._cell.arm.name,
@@ -239,6 +243,8 @@ class _Course:
             "used_same_task": [memory.task == trace.task.id for memory in memories],
             "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
             "tainted": tainted,
+            "poison_left": len(poison_left),
+            "poison_q": float(np.mean(poison_left)) if poison_left else None,
             "best_chance": regret.best if regret else None,
             "chance": regret.got if regret else None,
             "set_similarity": similarity,

@@ -30,7 +30,7 @@ from memrl_core.experiments.reports_of_values import (
 from memrl_core.experiments.runner import Experiment
 
 WINDOW = 30
-TOLERANCE = 0.1
+TOLERANCE = 0.05
 
 
 def reports(experiment: Experiment) -> list[ReportTable]:

@@ -139,11 +139,9 @@ def poison_report(experiment: Experiment) -> ReportTable:
     reference = accuracy.loc[experiment.plan.reference]
     rows = []
     for arm, part in learned.groupby("arm", sort=False):
-        poisoned = part[part["tainted"]]
+        poisoned = part[part["poison_left"] > 0]
         begin = int(poisoned["epoch"].min()) if len(poisoned) else None
         later = part if begin is None else part[part["epoch"] >= begin]
-        bad = uses(part)
-        bad = bad[bad["used_poison"]]
         first, last = (later["epoch"] == later["epoch"].min(), later["epoch"] == later["epoch"].max())
         rows.append(
             (
@@ -153,7 +151,9 @@ def poison_report(experiment: Experiment) -> ReportTable:
                 share(_in_prompt(later[first])),
                 share(_in_prompt(later[last])),
                 share(later[last].groupby("seed")["tainted"].mean().to_numpy(dtype=float)),
-                *(_q_at(bad, visits) for visits in (1, 2, 4)),
+                number(_at_the_end(later[first], "poison_q")),
+                number(_at_the_end(later[last], "poison_q")),
+                number(_at_the_end(later[last], "poison_left")) if begin is not None else NOTHING,
             )
         )
     return ReportTable(
@@ -165,12 +165,18 @@ def poison_report(experiment: Experiment) -> ReportTable:
             "poison in the prompt at first",
             "in the last epoch",
             "of what descends from it",
-            "its q after 1 use",
-            "2 uses",
-            "4 uses",
+            "its q after that epoch",
+            "q at the end",
+            "left at the end",
         ),
         tuple(rows),
-        (INTERVAL, PAIRED, "descends: a poisoned memory was in the prompt when it was written, or one that descends"),
+        (
+            INTERVAL,
+            PAIRED,
+            "descends: a poisoned memory was in the prompt when it was written, or one that descends",
+            "its q: the mean over the poisoned memories that are left; one that shares prompts with good memories is "
+            "paid for their success",
+        ),
     )
 
 
@@ -205,7 +211,6 @@ def _against(own: pd.Series, reference: pd.Series, epoch: int) -> str:
     return NOTHING if one.equals(other) else points(one, other)
 
 
-def _q_at(bad: pd.DataFrame, visits: int) -> str:
-    """The mean q of poison that has been used `visits` times, as it stood before the next use."""
-    at = bad[bad["used_visits"] == visits]
-    return number(at.groupby("seed")["used_q"].mean().to_numpy(dtype=np.float64))
+def _at_the_end(part: pd.DataFrame, column: str) -> np.ndarray:
+    """The column's value after the last step of each seed."""
+    return np.asarray(part.sort_values("step").groupby("seed")[column].last(), dtype=np.float64)

@@ -6,6 +6,7 @@ Position never changes and never encodes q; colour does, on one fixed scale for 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ from memrl_core.figures.text import plain
 FRAME_MILLISECONDS = 300
 EDGE = 0.06
 """Room around the outermost points, as a share of the map."""
+SPREAD = 0.014
+"""Distance between memories of one place, as a share of the map."""
+GOLDEN_ANGLE = np.pi * (3 - 5**0.5)
+
+Floats = npt.NDArray[np.float64]
 
 
 def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Picture:
@@ -29,13 +35,14 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
     Frames follow one another without a transition, so nothing moves that a wish for reduced motion would forbid: points
     appear, and change colour and shape where they are.
     """
+    landscape = replace(landscape, positions=fanned(landscape.positions))
     low, middle, high = q_range(settings)
     looks = [_looks(landscape, frame, middle) for frame in range(len(landscape.steps))]
     cards = np.array([landscape.ids, [plain(label) for label in landscape.labels]], dtype=object).T
     shapes = (
-        ("triangle-up", f"above {middle:g}"),
-        ("triangle-down", f"below {middle:g}"),
-        ("circle", f"at {middle:g} or never updated"),
+        ("circle", f"at {middle:g} or never updated", 7),
+        ("triangle-up", f"above {middle:g}", 11),
+        ("triangle-down", f"below {middle:g}", 11),
     )
     points = [
         {
@@ -47,13 +54,13 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
                 **look["marker"],
                 "symbol": symbol,
                 "coloraxis": "coloraxis",
-                "size": 11,
+                "size": size,
                 "line": {"width": 1, "color": NEUTRAL},
             },
             "customdata": cards,
             "hovertemplate": "<b>%{customdata[1]}</b> q %{marker.color:+.3f}<extra></extra>",
         }
-        for look, (symbol, name) in zip(looks[-1], shapes, strict=True)
+        for look, (symbol, name, size) in zip(looks[-1], shapes, strict=True)
     ]
     names = [str(step) for step in landscape.steps]
     frames = [{"name": name, "data": look, "traces": [0, 1, 2]} for name, look in zip(names, looks, strict=True)]
@@ -73,14 +80,28 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
     return Picture(figure, _table(landscape), title, alt)
 
 
+def fanned(positions: Floats) -> Floats:
+    """`positions` (n, 2) with memories of one place laid out around it, oldest in the middle, so that each is seen.
+
+    A memory's seat depends on the older ones alone: it stays where it is as others come.
+    """
+    if not len(positions):
+        return positions
+    seats = pd.DataFrame(positions.round(6)).groupby([0, 1]).cumcount().to_numpy()
+    radius = SPREAD * np.ptp(positions, axis=0) * np.sqrt(seats)[:, None]
+    turn = seats * GOLDEN_ANGLE
+    fan: Floats = positions + radius * np.column_stack([np.cos(turn), np.sin(turn)])
+    return fan
+
+
 def _looks(landscape: Landscape, frame: int, middle: float) -> list[dict[str, Any]]:
-    """What differs between frames, for the points above, below and in the middle (see `q_symbol`).
+    """What differs between frames, for the points in the middle, above and below (see `q_symbol`).
 
     A trace a shape makes the legend, and spares 60 lists of symbols. Plotly draws no point that has no y.
     """
     q, updated, height = landscape.q[frame], landscape.visits[frame] > 0, landscape.positions[:, 1]
     up, down = updated & (q > middle), updated & (q < middle)
-    shown = (up, down, ~np.isnan(q) & ~up & ~down)
+    shown = (~np.isnan(q) & ~up & ~down, up, down)
     colour = _short(q)
     return [{"y": _short(np.where(of, height, np.nan)), "marker": {"color": colour}} for of in shown]
 
@@ -103,6 +124,8 @@ def _layout(landscape: Landscape, names: list[str]) -> dict[str, Any]:
     return bare_layout(
         margin={"l": 0, "r": 0, "t": 34, "b": 8},
         hovermode="closest",
+        # The swatches of a legend would take the colour of one memory.
+        showlegend=False,
         dragmode="pan",
         xaxis={"visible": False, "range": x},
         yaxis={"visible": False, "range": y},

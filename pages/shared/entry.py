@@ -23,6 +23,8 @@ def navigation() -> StreamlitPage:
             st.Page("pages/step.py", title="Step"),
             st.Page("pages/decision.py", title="Decision"),
             st.Page("pages/compare.py", title="Compare"),
+            st.Page("pages/lab.py", title="Lab"),
+            st.Page("pages/lessons.py", title="Lessons"),
             st.Page("pages/bank.py", title="Bank"),
         ],
         position="top",

@@ -12,7 +12,7 @@ from memrl_core.figures.picture import Picture
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.picture import image_options, table_twin
-from pages.shared.plotly_map import plotly_map
+from pages.shared.plotly_map import load_plotly, plotly_map
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -37,6 +37,7 @@ def map_panel(view: View) -> None:
     if not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
     clicked = plotly_map(picture, f"map_{shape}", image_options("map"))
+    load_plotly()
     if clicked and clicked != view.place.memory:
         places.go(memory=clicked)
         st.rerun()

@@ -2,6 +2,8 @@
 
 const CONFIG = { displaylogo: false, responsive: true, scrollZoom: true, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
 
+const GRID = "rgba(140, 140, 150, 0.25)";
+
 function plotly() {
   return new Promise((resolve) => {
     const look = () => (window.memrlPlotly ? resolve(window.memrlPlotly) : setTimeout(look, 50));
@@ -13,7 +15,11 @@ function inTheme(layout, host) {
   const style = getComputedStyle(host);
   const text = style.getPropertyValue("--st-text-color").trim() || style.color;
   const family = style.getPropertyValue("--st-font").trim() || style.fontFamily;
-  return { ...layout, font: { ...(layout.font || {}), color: text, family, size: 12 } };
+  const axes = {};
+  for (const [name, axis] of Object.entries(layout)) {
+    if (/^[xy]axis\d*$/.test(name)) axes[name] = { automargin: true, gridcolor: GRID, zerolinecolor: GRID, ...axis };
+  }
+  return { ...layout, ...axes, font: { ...(layout.font || {}), color: text, family, size: 12 } };
 }
 
 export default function ({ parentElement, data, setTriggerValue }) {

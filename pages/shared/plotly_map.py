@@ -33,10 +33,17 @@ export default function ({ setStateValue }) { setStateValue("loaded", true); }
 
 
 def plotly_map(picture: Picture, key: str, image: Mapping[str, object], height: int = 470) -> str | None:
-    """Draw the picture, which the chart's camera saves as `image` says; returns the id of the point just clicked."""
+    """Draw the picture, which the chart's camera saves as `image` says; returns the id of the point just clicked.
+
+    A page that draws any calls `load_plotly` once, after them.
+    """
     data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height, "image": dict(image)}
     clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
+    return str(clicked) if clicked else None
+
+
+def load_plotly() -> None:
+    """Send Plotly's script to the browser, unless this session has it."""
     if not st.session_state.get("plotly_sent"):
         loaded = _library(key="plotly_library", on_loaded_change=lambda: None, height=1).loaded
         st.session_state["plotly_sent"] = bool(loaded)
-    return str(clicked) if clicked else None

@@ -16,6 +16,7 @@ TOP_DOWN = (
     {"memrl_core.commands"},
     {"memrl_core.terminal"},
     {"memrl_core.report", "memrl_core.benchmarks", "memrl_core.experiments", "memrl_core.lessons"},
+    {"memrl_core.lab"},
     {"memrl_core.twins"},
     {"memrl_core.workspace"},
     {"memrl_core.live"},

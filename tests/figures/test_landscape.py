@@ -52,7 +52,7 @@ def made_up(memories: int = 4, frames: int = 3) -> Landscape:
 
 def drawn(frame: Any) -> dict[int, tuple[str, float]]:
     """Which points a frame of three traces shows, with symbol and colour."""
-    symbols = ("triangle-up", "triangle-down", "circle")
+    symbols = ("circle", "triangle-up", "triangle-down")
     return {
         int(point): (symbol, float(trace.marker.color[point]))
         for symbol, trace in zip(symbols, frame.data, strict=True)
@@ -144,7 +144,7 @@ def test_the_picture_opens_at_the_last_frame_with_the_slider_there() -> None:
     figure = landscape_picture(made_up(), SETTINGS).figure
     assert drawn(figure) == drawn(figure.frames[-1])
     assert figure.layout.sliders[0].active == len(figure.frames) - 1
-    assert [trace.marker.symbol for trace in figure.data] == ["triangle-up", "triangle-down", "circle"]
+    assert [trace.marker.symbol for trace in figure.data] == ["circle", "triangle-up", "triangle-down"]
 
 
 def test_no_frame_moves_a_point_or_touches_the_scale() -> None:

@@ -1,0 +1,23 @@
+"""Lab: two runs live side by side, theory beside what they did, and their q landscape over time."""
+
+from pages.shared import entry, lab_place
+from pages.shared.lab_landscape import landscape_over_time
+from pages.shared.lab_pairs import new_pair, pair_line
+from pages.shared.lab_theory import theory_beside_practice
+from pages.shared.lab_twins import controls, while_they_play
+
+entry.by_app("pages/lab.py")
+
+place = lab_place.current()
+view = lab_place.choose_view(place)
+if view == lab_place.THEORY:
+    theory_beside_practice(place)
+elif place.twins is None:
+    new_pair(place)
+elif view == lab_place.LANDSCAPE:
+    pair_line(place, place.twins)
+    landscape_over_time(place, place.twins)
+else:
+    pair_line(place, place.twins)
+    controls(place.twins)
+    while_they_play(place, place.twins)

@@ -1,0 +1,25 @@
+"""Lessons: short sequences of claim, predict, do, reveal, notice, each around a scene of the running program."""
+
+import streamlit as st
+
+from memrl_core.lessons.progress import load_progress
+from memrl_core.lessons.shelf import load_shelf
+from pages.shared import entry
+from pages.shared import lesson_place as places
+from pages.shared.lesson_frame import look, moves, strip, undo
+from pages.shared.lesson_list import lessons_list
+from pages.shared.lesson_pages import page
+
+entry.by_app("pages/lessons.py")
+
+shelf = load_shelf()
+at = places.current(shelf)
+look(presenting=at is not None and at.presenting)
+if at is None:
+    lessons_list(shelf, load_progress())
+    st.stop()
+
+strip(at)
+undo(at.key, load_progress(), shelf.words)
+page(at)
+moves(at, list(shelf.lessons))

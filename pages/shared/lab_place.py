@@ -1,0 +1,113 @@
+"""Where the person is in the Lab: the pair of runs, the view and the chart, kept in the URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import MemRLError
+from memrl_core.lab import BANK, lab_bank
+from memrl_core.twins import TwinRuns, open_twins
+from pages.shared import place as places
+from pages.shared.text import literal
+
+NAMES = ("bank", "left", "right", "view", "chart")
+STORED, MOVED = "lab_place", "lab_moved"
+TWINS, THEORY, LANDSCAPE = VIEWS = ("twins", "theory", "landscape")
+VIEW_TITLES = {TWINS: "Twin runs", THEORY: "Theory beside practice", LANDSCAPE: "q over time on the map"}
+
+
+@dataclass(frozen=True)
+class LabPlace:
+    """A bank with the pair of runs that is looked at; `twins` is None before one was chosen."""
+
+    bank_name: str
+    bank: MemoryBank
+    twins: TwinRuns | None
+    view: str
+    chart: str
+
+
+@st.cache_resource
+def pairs() -> dict[tuple[str, str, str], TwinRuns]:
+    """The pairs that somebody plays, by bank and runs: they outlive a reload of the page."""
+    return {}
+
+
+def go(**changes: str | None) -> None:
+    """Move to another pair, view or chart; None leaves it."""
+    kept = {**st.session_state.get(STORED, {}), **changes}
+    st.session_state[STORED] = {name: value for name, value in kept.items() if value is not None}
+    # The URL follows in `current`: what a callback writes to it does not reach the browser in time.
+    st.session_state[MOVED] = True
+
+
+def current() -> LabPlace:
+    """Where the URL, or without one the session, says the person is; what does not exist gets a notice."""
+    asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
+    if st.session_state.pop(MOVED, False) or not asked:
+        asked = dict(st.session_state.get(STORED, {}))
+    known = places.known_banks()
+    name = asked.get("bank", BANK)
+    if name not in known and name != BANK:
+        _notice(f"There is no bank “{name}” on this machine. The Lab's own is shown.")
+        name = BANK
+    if name not in known:
+        lab_bank().close()
+    bank = places.opened(known.get(name) or str(workspace.banks_folder() / BANK))
+    bank.refresh()
+    twins = _twins(bank, asked.get("left", ""), asked.get("right", ""))
+    view = asked.get("view", TWINS)
+    if view not in VIEWS:
+        _notice(f"The Lab has no view “{view}”.")
+        view = TWINS
+    kept = {
+        "bank": name,
+        **({"left": twins.runs[0], "right": twins.runs[1]} if twins else {}),
+        "view": view,
+        **({"chart": asked["chart"]} if "chart" in asked else {}),
+    }
+    st.session_state[STORED] = kept
+    st.query_params.from_dict(kept)
+    return LabPlace(name, bank, twins, view, asked.get("chart", ""))
+
+
+def choose_view(place: LabPlace) -> str:
+    """The three views of the Lab; the one that is chosen."""
+    key = "lab_view"
+    if st.session_state.get(key) not in VIEWS:
+        st.session_state[key] = place.view
+    chosen = st.segmented_control(
+        "View", VIEWS, format_func=VIEW_TITLES.__getitem__, required=True, key=key, label_visibility="collapsed"
+    )
+    if chosen != place.view:
+        go(view=str(chosen))
+        st.rerun()
+    return place.view
+
+
+def remember(twins: TwinRuns) -> None:
+    """Keep a pair for this server, so that it goes on playing while other pages are looked at."""
+    pairs()[(str(twins.bank.uri), *twins.runs)] = twins
+
+
+def _twins(bank: MemoryBank, left: str, right: str) -> TwinRuns | None:
+    if not left or not right:
+        return None
+    known = pairs().get((str(bank.uri), left, right))
+    if known is not None and known.bank is bank:
+        return known
+    try:
+        twins = open_twins(bank, left, right)
+    except MemRLError as error:
+        _notice(str(error))
+        return None
+    remember(twins)
+    return twins
+
+
+def _notice(sentence: str) -> None:
+    st.toast(literal(sentence[:300]), icon=":material/link_off:", duration="long")

@@ -1,0 +1,528 @@
+"""Lessons are data: every fault is told with its line, every shipped one can be walked through, and progress stays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError, MemRLError, UnknownRun
+from memrl_core.lessons import progress
+from memrl_core.lessons.decision import DecisionScene
+from memrl_core.lessons.ladder import MOST_REWARDS, LadderScene
+from memrl_core.lessons.lesson import Lesson, read_lesson
+from memrl_core.lessons.pictures import ladder_picture, twins_picture
+from memrl_core.lessons.progress import Kept, Progress
+from memrl_core.lessons.shelf import lessons_bank, load_shelf, own_folder, shipped_folder
+from memrl_core.lessons.twins import TwinsScene
+from memrl_core.lessons.words import Words, filled
+from memrl_core.twins import TwinRuns
+
+SHIPPED = {path.stem: read_lesson(path) for path in sorted(shipped_folder().glob("[0-9]*.toml"))}
+STILL = [key for key, lesson in SHIPPED.items() if lesson.scene.kind != "twins"]
+
+A_LESSON = """\
+title = "One"
+summary = "A lesson."
+minutes = 3
+claim = "Something is so."
+
+[scene]
+kind = "ladder"
+alpha = 0.5
+
+[predict]
+question = "Is it?"
+choices = ["Yes", "No"]
+answer = 1
+because = "It is."
+
+[do]
+text = "Press."
+
+[[do.check]]
+value = "rewards"
+at_least = 1
+label = "Pressed"
+hint = "The button."
+
+[[do.check]]
+value = "q"
+at_least = 0.5
+label = "Up"
+hint = "Again."
+
+[reveal]
+text = "So."
+
+[notice]
+points = ["It was."]
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
+    """The recorded demo, as lessons see it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMRL_HOME", str(tmp_path_factory.mktemp("lessons")))
+        with MemoryBank.open(str(lessons_bank())) as opened:
+            yield opened
+
+
+def written(folder: Path, text: str, name: str = "one.toml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def line(text: str, key: str) -> int:
+    return next(n for n, row in enumerate(text.splitlines(), start=1) if row.startswith(key))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lesson_is_read_from_its_file(tmp_path: Path) -> None:
+    lesson = read_lesson(written(tmp_path, A_LESSON))
+    assert (lesson.title, lesson.minutes, lesson.scene.alpha) == ("One", 3, 0.5)
+    assert [check.condition for check in lesson.do.check] == ["rewards at_least 1.0", "q at_least 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "said"),
+    [
+        ('kind = "ladder"', 'kind = "snake"', "kind", "'memories', 'decision', 'ladder' or 'twins'"),
+        ("alpha = 0.5", "alpha = 1.5", "alpha", "less than or equal to 1"),
+        ("alpha = 0.5", "alpha = 0.5\nspeed = 3", "speed", "no such key. Allowed: kind, q0, alpha"),
+        ("minutes = 3", "minutes = 0", "minutes", "greater than or equal to 1"),
+        ("answer = 1", "answer = 3", "answer", "counted from 1 to 2"),
+        ('["Yes", "No"]', '["Yes"]', "choices", "at least 2"),
+        ('value = "rewards"', 'value = "stars"', 'value = "stars"', "no value “stars”. Allowed: rewards, successes"),
+        ("at_least = 1\n", "at_least = 1\nat_most = 2\n", "[[do.check]]", "exactly one of at_least, at_most, is"),
+        ("at_least = 1\n", "", "[[do.check]]", "exactly one of at_least, at_most, is"),
+        ("at_least = 1\n", "is = true\n", 'value = "rewards"', "is a number"),
+        ('because = "It is."', 'because = "![x](http://elsewhere/x.png)"', "because", "no pictures"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_lesson_is_told_with_its_line_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, key: str, said: str
+) -> None:
+    text = A_LESSON.replace(old, new, 1)
+    assert text != A_LESSON
+    with pytest.raises(InputError) as failure:
+        read_lesson(written(tmp_path, text))
+    told = str(failure.value)
+    assert f"one.toml, line {line(text, key)}: " in told
+    assert said in told
+
+
+def test_a_lesson_without_a_scene_or_that_is_not_toml_gets_its_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"one\.toml: scene: this key is missing"):
+        read_lesson(written(tmp_path, A_LESSON.replace("[scene]", "[decor]")))
+    with pytest.raises(InputError, match=r"one\.toml is not TOML: .*line 1"):
+        read_lesson(written(tmp_path, "title = One"))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_lesson(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "holds"),
+    [
+        ("at_least = 2", 2.0, True), ("at_least = 2", 1.9, False), ("at_most = 0", 0.0, True),
+        ("at_most = 0", 0.1, False), ("is = 3", 3.0, True), ("is = 3", 2.0, False), ("at_least = 2", None, False),
+    ],
+)  # fmt: skip
+def test_a_check_compares_a_value_that_is_there(
+    tmp_path: Path, condition: str, value: float | None, holds: bool
+) -> None:
+    lesson = read_lesson(written(tmp_path, A_LESSON.replace("at_least = 1", condition, 1)))
+    assert lesson.do.check[0].holds({} if value is None else {"rewards": value}) is holds
+
+
+def test_an_own_lesson_joins_replaces_and_cannot_break_the_others() -> None:
+    written(own_folder(), A_LESSON, "zz-mine.toml")
+    written(own_folder(), A_LESSON.replace('"One"', '"Ein Dreier"'), "01-a-memory-is-a-triplet.toml")
+    written(own_folder(), A_LESSON.replace("minutes = 3", "minutes = 'three'"), "02-similarity-alone-fails.toml")
+    shelf = load_shelf()
+    assert list(shelf.lessons) == [*SHIPPED, "zz-mine"]
+    assert shelf.lessons["01-a-memory-is-a-triplet"].title == "Ein Dreier"
+    assert shelf.lessons["02-similarity-alone-fails"] == SHIPPED["02-similarity-alone-fails"]
+    (trouble,) = shelf.troubles
+    assert trouble.startswith("02-similarity-alone-fails.toml, line 3: minutes: ")
+
+
+def test_the_words_of_the_page_are_one_file_that_a_translation_replaces() -> None:
+    shipped = (shipped_folder() / "words.toml").read_text(encoding="utf-8")
+    written(own_folder(), shipped.replace('heading = "Lessons"', 'heading = "Lektionen"'), "words.toml")
+    assert load_shelf().words.heading == "Lektionen"
+    written(own_folder(), "heading = 3", "words.toml")
+    shelf = load_shelf()
+    assert shelf.words.heading == "Lessons"
+    assert shelf.troubles and shelf.troubles[0].startswith("words.toml, line 1: heading: ")
+
+
+def test_only_the_names_in_braces_are_filled_and_nothing_in_them_is_acted_on() -> None:
+    assert filled("{n} of {m}", n=1, m="{n}") == "1 of {n}"
+    assert filled("{n.__class__}", n=1) == "{n.__class__}"
+
+
+def test_what_ships_is_eight_lessons_without_trouble() -> None:
+    shelf = load_shelf()
+    assert shelf.troubles == ()
+    assert [int(key[:2]) for key in shelf.lessons] == list(range(1, 9))
+    assert isinstance(shelf.words, Words)
+    assert len({lesson.title for lesson in shelf.lessons.values()}) == 8
+
+
+# --- the shipped lessons can be walked through, and what they say is so -----------------------------------------------
+
+
+def picked(bank: MemoryBank, fits: Callable[[str, float, int], bool]) -> str:
+    utilities = bank.utilities("household")
+    return next(m.id for m in bank.memories("household") if fits(m.outcome, utilities[m.id].q, utilities[m.id].visits))
+
+
+def done(key: str, bank: MemoryBank) -> list[dict[str, Any]]:
+    """What a person does in each lesson, as the inputs of its scene one after the other."""
+    if key.startswith("01"):
+        return [
+            {"memory": picked(bank, lambda outcome, q, visits: visits >= 5)},
+            {"memory": picked(bank, lambda outcome, q, visits: visits == 0)},
+        ]
+    if key.startswith("02"):
+        return [{"weight": 0.5}]
+    if key.startswith("03"):
+        return [{"rewards": [1.0] * 4}, {"rewards": [1.0] * 4 + [-1.0]}]
+    if key.startswith("04"):
+        return [{"weight": 0.0}, {"weight": 1.0}]
+    if key.startswith("05"):
+        rewards = [1.0] * 8 + [-1.0]
+        return [{"rewards": rewards}, {"rewards": rewards, "alpha": 0.1}, {"rewards": rewards, "alpha": 0.8}]
+    return [
+        {"memory": picked(bank, lambda outcome, q, visits: outcome == "failure" and q >= 0.5)},
+        {"memory": picked(bank, lambda outcome, q, visits: outcome == "success" and q <= -0.2)},
+    ]
+
+
+def performed(lesson: Lesson[Any], bank: MemoryBank, states: list[Mapping[str, Any]]) -> Kept:
+    kept = Kept()
+    for inputs in states:
+        kept = progress.moved(kept, **inputs)
+        kept = progress.observed(lesson, kept, lesson.scene.observe(bank, kept.inputs))
+    return kept
+
+
+@pytest.mark.parametrize("key", STILL)
+def test_a_lesson_can_be_finished_with_a_right_and_with_a_wrong_prediction(key: str, bank: MemoryBank) -> None:
+    lesson = SHIPPED[key]
+    untouched = progress.observed(lesson, Kept(), lesson.scene.observe(bank, {}))
+    assert progress.missing(lesson, untouched) == ("predict", "do")
+    kept = performed(lesson, bank, done(key, bank))
+    assert progress.missing(lesson, kept) == ("predict",)
+    assert not progress.saw(lesson, kept, "reveal").locked
+    for choice in range(1, len(lesson.predict.choices) + 1):
+        told = progress.saw(lesson, progress.predicted(lesson, kept, choice), "reveal")
+        assert told.locked
+        assert progress.is_right(lesson, told) is (choice == lesson.predict.answer)
+        assert progress.saw(lesson, told, "notice").finished
+        with pytest.raises(InputError, match="stands"):
+            progress.predicted(lesson, told, 1)
+
+
+@pytest.mark.parametrize("key", STILL)
+def test_no_step_of_a_lesson_is_done_before_the_person_does_it(key: str, bank: MemoryBank) -> None:
+    lesson = SHIPPED[key]
+    for leave_out in range(len(states := done(key, bank))):
+        kept = performed(lesson, bank, states[:leave_out])
+        assert "do" in progress.missing(lesson, kept)
+
+
+def test_similarity_alone_chooses_three_failures_and_utility_better_ones(bank: MemoryBank) -> None:
+    lesson = SHIPPED["02-similarity-alone-fails"]
+    scene = lesson.scene
+    assert isinstance(scene, DecisionScene)
+    assert scene.looked_at(bank, {}).trace.task.intent in lesson.predict.question
+    at_start = scene.observe(bank, {})
+    assert (at_start["selected_failures"], at_start["selected_successes"]) == (3, 0)
+    assert lesson.predict.choices[lesson.predict.answer - 1] == "None"
+    looked = scene.looked_at(bank, {})
+    intents = {bank.memory(memory_id).intent for memory_id in looked.decision.selected}
+    assert intents == {looked.trace.task.intent}
+    for hinted in (0.4, 0.6, 0.8):
+        assert float(scene.observe(bank, {"weight": hinted})["selected_q_mean"]) >= 0.3
+
+
+def test_at_lambda_one_the_memories_are_of_other_tasks_but_from_the_pool(bank: MemoryBank) -> None:
+    scene = SHIPPED["04-lambda-from-0-to-1"].scene
+    assert isinstance(scene, DecisionScene)
+    similar, both, useful = (scene.looked_at(bank, {"weight": weight}) for weight in (0.0, 0.75, 1.0))
+    assert all("potato" in bank.memory(i).intent for i in similar.decision.selected)
+    assert not any("potato" in bank.memory(i).intent for i in useful.decision.selected)
+    assert {"potato" in bank.memory(i).intent for i in both.decision.selected} == {True, False}
+    pool = {c.memory_id for c in useful.decision.candidates if c.rank_select is not None}
+    assert set(useful.decision.selected) <= pool
+    known = bank.utilities("household", scene.step - 1)
+    best = max(known, key=lambda memory_id: known[memory_id].q)
+    assert best not in pool, "the best memory of all was not similar enough to be looked at"
+
+
+def test_the_numbers_in_the_lesson_of_a_reward_are_those_of_its_ladder(bank: MemoryBank) -> None:
+    lesson = SHIPPED["03-a-reward-moves-q"]
+    assert (lesson.scene.q0, lesson.scene.alpha) == (0.0, 0.3)
+    once = lesson.scene.observe(bank, {"rewards": [1.0]})["q"]
+    assert f"At {once:g}" == lesson.predict.choices[lesson.predict.answer - 1]
+
+
+def test_after_eight_successes_and_a_failure_the_largest_step_size_is_furthest_from_the_mean(bank: MemoryBank) -> None:
+    lesson = SHIPPED["05-too-stiff-too-nervous"]
+    scene = lesson.scene
+    assert isinstance(scene, LadderScene)
+    rewards = [1.0] * 8 + [-1.0]
+    mean = sum(rewards) / len(rewards)
+    off = {climb.alpha: abs(climb.values[-1] - mean) for climb in scene.climbs({"rewards": rewards})}
+    assert f"The one with α = {max(off, key=off.__getitem__):g}" == lesson.predict.choices[lesson.predict.answer - 1]
+    assert {f"The one with α = {alpha:g}" for alpha in off} == set(lesson.predict.choices)
+    _, stiff, nervous = (climb.values[-1] for climb in scene.climbs({"rewards": rewards}))
+    assert nervous < -0.7 and 0 < stiff < 0.5 * mean
+
+
+def test_failures_can_be_worth_more_than_successes_in_the_demo(bank: MemoryBank) -> None:
+    utilities = bank.utilities("household")
+    memories = bank.memories("household")
+    good = [m for m in memories if m.outcome == "failure" and utilities[m.id].q >= 0.5]
+    bad = [m for m in memories if m.outcome == "success" and utilities[m.id].q <= -0.2]
+    assert [m.step < 5 for m in good].count(True) == 2
+    assert len(bad) == 1 and bad[0].step < 15
+
+
+def test_every_memory_of_the_demo_began_with_the_same_q_and_the_last_was_never_used(bank: MemoryBank) -> None:
+    settings = bank.settings("household")
+    assert settings["q0_success"] == settings["q0_failure"]
+    newest = bank.memories("household")[-1]
+    assert bank.utilities("household")[newest.id].visits == 0
+
+
+def played_through(scene: TwinsScene, pair: TwinRuns, bank: MemoryBank) -> None:
+    with bank.batch(50):
+        while not (scene.waits_for_shift(pair) and scene.steps_to_play(pair) == 0):
+            if not scene.steps_to_play(pair):
+                return
+            pair.step(scene.steps_to_play(pair))
+    pair.shift()
+    played_through(scene, pair, bank)
+
+
+def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
+    """A lesson of twins, done: what is kept, and the accuracies, CSR and forgotten shares of both, six rows."""
+    lesson = SHIPPED[key]
+    scene = lesson.scene
+    assert isinstance(scene, TwinsScene)
+    with MemoryBank.open(str(lessons_bank())) as opened:
+        kept = progress.observed(lesson, Kept(), scene.observe(opened, {}))
+        assert kept.passed == ()
+        pair = scene.begin(opened)
+        kept = progress.moved(kept, left=pair.runs[0], right=pair.runs[1])
+        pair.step(scene.task_count)
+        kept = progress.observed(lesson, kept, scene.observe(opened, kept.inputs))
+        assert kept.passed == ()
+        played_through(scene, pair, opened)
+        values = scene.observe(opened, kept.inputs)
+        kept = progress.observed(lesson, kept, values)
+        played = scene.played(opened, kept.inputs)
+        assert played is not None and scene.reopen(opened, kept.inputs) is not None
+        table = twins_picture(played, ("left", "right"), scene.task_count).table
+        rows = [
+            table.loc[table["arm"] == side, column].tolist()
+            for side in ("left", "right")
+            for column in ("accuracy", "CSR", "solved before, failing now")
+        ]
+        assert [values[f"left_{name}"] for name in ("accuracy", "csr", "forgotten")] == pytest.approx(
+            [row[-1] for row in rows[:3]]
+        )
+    return lesson, kept, rows
+
+
+def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> None:
+    lesson, kept, (left, _, _, right, _, forgotten) = walked("06-the-world-shifts")
+    assert progress.missing(lesson, kept) == ("predict",)
+    scene = lesson.scene
+    assert isinstance(scene, TwinsScene) and scene.shift_after is not None
+    assert (scene.task_count, scene.shift_after, scene.epochs) == (8, 4, 8)
+    assert (scene.left.weight, scene.right.weight) == (0.0, 0.5)
+    before, after = scene.shift_after - 1, scene.shift_after
+    assert right[after] < right[before] <= right[-1]
+    assert forgotten[after] == max(forgotten) > forgotten[-1]
+    assert left[after] >= left[before]
+    assert left[-1] < right[-1]
+    with MemoryBank.open(str(lessons_bank())) as opened:
+        run = str(kept.inputs["right"])
+        attempts = [[opened.trace(run, epoch * 8 + task) for epoch in (3, 4, 7)] for task in range(1, 9)]
+    outcomes = ("success", "failure", "success")
+    won_back = [steps for steps in attempts if tuple(step.reward.outcome for step in steps) == outcomes]
+    assert won_back
+    for _, lost, back in won_back:
+        assert lost.update.changes and all(change.after < change.before for change in lost.update.changes)
+        assert set(lost.decision.selected) != set(back.decision.selected)
+
+
+def test_the_same_csr_can_hide_twice_the_accuracy() -> None:
+    lesson, kept, (left, left_csr, left_lost, right, right_csr, _) = walked("08-forgetting-and-csr")
+    assert progress.missing(lesson, kept) == ("predict",)
+    assert lesson.scene.epochs == len(left) == 6
+    assert (lesson.scene.left.weight, lesson.scene.right.weight) == (0.0, 0.5)
+    assert left_csr[-1] == right_csr[-1]
+    assert right[-1] >= 2 * left[-1] and right[-1] > 0.5
+    assert all(a <= b for row in (left_csr, right_csr) for a, b in pairwise(row))
+    assert [csr - solved for csr, solved in zip(left_csr, left, strict=True)] == pytest.approx(left_lost)
+    assert left_lost[-1] == 0.5
+
+
+def test_a_lesson_of_twins_begun_again_comes_out_the_same(bank: MemoryBank) -> None:
+    lesson = SHIPPED["08-forgetting-and-csr"]
+    scene = lesson.scene.model_copy(update={"task_count": 4, "epochs": 3, "shift_after": 1})
+    told = []
+    for _ in range(2):
+        pair = scene.begin(bank)
+        played_through(scene, pair, bank)
+        values = dict(scene.observe(bank, dict(zip(("left", "right"), pair.runs, strict=True))))
+        assert values["finished"] and values["shifts"] == 1
+        told.append(values)
+    assert told[0] == told[1]
+
+
+# --- scenes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_scene_yields_only_values_that_a_check_may_ask_for(bank: MemoryBank) -> None:
+    for key, lesson in SHIPPED.items():
+        states: list[dict[str, Any]] = [{}] if key not in STILL else [{}, *done(key, bank)]
+        for inputs in states:
+            values = lesson.scene.observe(bank, inputs)
+            assert values.keys() <= lesson.scene.VALUES.keys()
+            for name, value in values.items():
+                assert isinstance(value, (int, float) if lesson.scene.VALUES[name] is float else str | bool)
+
+
+def test_looking_at_a_scene_changes_nothing_in_the_bank(bank: MemoryBank) -> None:
+    before = bank.facts
+    for key in STILL:
+        for inputs in done(key, bank):
+            SHIPPED[key].scene.observe(bank, inputs)
+    assert bank.facts == before
+
+
+def test_inputs_of_another_scene_or_out_of_range_get_a_sentence(bank: MemoryBank) -> None:
+    with pytest.raises(InputError, match="Start this lesson again"):
+        SHIPPED["03-a-reward-moves-q"].scene.observe(bank, {"weight": 1})
+    with pytest.raises(MemRLError):
+        SHIPPED["02-similarity-alone-fails"].scene.observe(bank, {"weight": 7})
+    with pytest.raises(UnknownRun):
+        SHIPPED["08-forgetting-and-csr"].scene.observe(bank, {"left": "gone", "right": "gone-too"})
+
+
+def test_only_the_controls_of_a_lesson_can_be_moved(bank: MemoryBank) -> None:
+    values = SHIPPED["02-similarity-alone-fails"].scene.observe(bank, {"k2": 0, "weight": 0.5})
+    assert values["k2"] == 3 and values["weight"] == 0.5
+
+
+def test_a_ladder_ends_somewhere(bank: MemoryBank) -> None:
+    scene = SHIPPED["03-a-reward-moves-q"].scene
+    assert isinstance(scene, LadderScene)
+    full = {"rewards": [1.0] * (MOST_REWARDS - 1)}
+    with pytest.raises(InputError, match="enough"):
+        scene.with_reward(scene.with_reward(full, 1.0), 1.0)
+
+
+def test_the_ladder_is_drawn_as_it_was_climbed() -> None:
+    scene = SHIPPED["05-too-stiff-too-nervous"].scene
+    assert isinstance(scene, LadderScene)
+    picture = ladder_picture(scene, {"rewards": [1.0, -1.0], "alpha": 0.5})
+    assert picture.table["q, α = 0.5"].tolist() == [0.0, 0.5, -0.25]
+    assert picture.table["expected of the same mean"].tolist() == [0.0, 0.0, 0.0]
+    assert "2 rewards took q from +0.000 to −0.250" in picture.title
+    assert ladder_picture(scene, {}).title.endswith("0 rewards took q from +0.000 to +0.000")
+
+
+def test_the_lessons_look_at_a_bank_of_their_own(home: Path) -> None:
+    demo = workspace.demo_bank()
+    mine = lessons_bank()
+    assert mine != demo and mine == lessons_bank()
+    shutil.rmtree(demo)
+    with MemoryBank.open(str(mine)) as opened:
+        assert [info.id for info in opened.runs()] == ["household"]
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def finished(lesson: Lesson[Any], prediction: int) -> Kept:
+    passed = tuple(check.condition for check in lesson.do.check)
+    return Kept(prediction=prediction, passed=passed, seen=progress.PAGES)
+
+
+def test_progress_survives_reopening_and_a_lesson_can_be_begun_again_and_brought_back() -> None:
+    lesson = SHIPPED["03-a-reward-moves-q"]
+    progress.change("03", lambda kept: progress.moved(kept, rewards=[1.0, -1.0]))
+    progress.change("03", lambda kept: progress.predicted(lesson, kept, 2))
+    progress.change("03", lambda kept: progress.saw(lesson, kept, "claim"))
+    known = progress.load_progress().of("03")
+    assert (known.prediction, known.inputs, known.seen) == (2, {"rewards": [1.0, -1.0]}, ("claim",))
+    assert progress.next_page(known) == "predict"
+    progress.start_again("03")
+    assert progress.load_progress().of("03") == Kept()
+    progress.undo_start_again("03")
+    assert progress.load_progress() == Progress(lessons={"03": known})
+    progress.start_again("03")
+    progress.change("03", lambda kept: progress.predicted(lesson, kept, 1))
+    assert progress.load_progress().cleared == {}
+
+
+def test_the_score_counts_what_was_revealed_only() -> None:
+    one, two, three = list(SHIPPED)[:3]
+    right = {key: SHIPPED[key].predict.answer for key in (one, two, three)}
+    known = Progress(
+        lessons={
+            one: finished(SHIPPED[one], right[one]),
+            two: finished(SHIPPED[two], right[two] % len(SHIPPED[two].predict.choices) + 1),
+            three: Kept(prediction=right[three], seen=("claim", "predict")),
+            "deleted": Kept(prediction=1, seen=progress.PAGES),
+        }
+    )
+    told = progress.score(SHIPPED, known)
+    assert (told.right, told.predicted, told.finished, told.lessons) == (1, 2, 2, 8)
+
+
+def test_a_prediction_that_a_rewritten_lesson_no_longer_offers_is_asked_for_anew() -> None:
+    lesson = SHIPPED["03-a-reward-moves-q"]
+    kept = progress.fitting(lesson, finished(lesson, 5))
+    assert kept.prediction is None and not kept.locked
+    assert progress.missing(lesson, kept) == ("predict",)
+    with pytest.raises(InputError, match="no choice 9"):
+        progress.predicted(lesson, kept, 9)
+
+
+def test_progress_that_cannot_be_read_is_put_aside_and_told(home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "lessons.json").write_text("{broken")
+    with pytest.raises(InputError, match=r"kept as lessons-unreadable\.json"):
+        progress.load_progress()
+    assert progress.load_progress() == Progress()
+    assert (home / "lessons-unreadable.json").read_text() == "{broken"
+
+
+def test_progress_that_cannot_be_saved_is_told(home: Path) -> None:
+    (home / "lessons.draft").mkdir(parents=True)
+    with pytest.raises(InputError, match="could not be saved"):
+        progress.change("03", lambda kept: progress.moved(kept, rewards=[]))
