@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.practice import Break, Practice, breaks, measured
+from memrl_core.analysis.assumptions import Break, breaks
+from memrl_core.analysis.practice import Practice, measured
 from memrl_core.analysis.theory import formulas
 from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
