@@ -38,12 +38,16 @@ def read_model(path: Path, model: type[Model]) -> Model:
 
 
 def line_of(text: str, where: Sequence[str | int]) -> int | None:
-    """The line, from 1, on which the key `where` stands, or the nearest one around it; None when it is not there."""
-    found: tuple[int, int] | None = None
-    for number, key in _keys(text):
-        if key == tuple(where[: len(key)]) and (found is None or len(key) > found[0]):
-            found = len(key), number
-    return found[1] if found else None
+    """The line, from 1, on which the key `where` stands, else the nearest one around it, else the first one in it.
+
+    None when there is none of these.
+    """
+    sought = tuple(where)
+    keys = list(_keys(text))
+    around = [(len(key), -number) for number, key in keys if key == sought[: len(key)]]
+    if around:
+        return -max(around)[1]
+    return next((number for number, key in keys if key[: len(sought)] == sought), None) if sought else None
 
 
 def _keys(text: str) -> Iterator[tuple[int, Where]]:
@@ -86,9 +90,13 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
     problems = []
     for problem in error.errors(include_url=False):
         where = problem["loc"]
+        told = _told(model, where, dict(problem))
+        key, colon, rest = told.partition(": ")
+        if not where and colon and key in model.model_fields:
+            # A model that checks several keys together begins with the one to change.
+            where, told = (key,), rest
         line = line_of(text, where)
         key = ".".join(str(part + 1) if isinstance(part, int) else part for part in where)
-        told = _told(model, where, dict(problem))
         problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{told}")
     return "; ".join(problems) + ". Correct the file and try again."
 

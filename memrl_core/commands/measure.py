@@ -120,9 +120,8 @@ def experiment(
     if tables:
         said = [f"{machine_line(this_machine())}\n", *map(markdown, tables)]
         ResultFolder(out).write_report("\n".join(said))
-    console.print(
-        f"{found.done} of {found.cells} cells are finished; their results are in {escape(str(out / RESULTS))}."
-    )
+    where = f"; their results are in {escape(str(out / RESULTS))}" if found.done else ""
+    console.print(f"{found.done} of {found.cells} cells are finished{where}.")
     if found.error:
         raise InputError(found.error)
     if found.stopped:

@@ -22,8 +22,6 @@ from memrl_core.analysis.regret import step_regret
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local
-from memrl_core.environments import make_environment
-from memrl_core.environments.base import Environment
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stream
 from memrl_core.experiments.poisoning import poison, prune
@@ -163,7 +161,6 @@ class _Course:
                 self._intervene(epoch, total, tasks)
                 epoch += 1
                 for task in tasks:
-                    agent.environment = self._worlds[task.environment]
                     trace = whole_step(agent, task, epoch, self._cancelled)
                     yield self._row(trace, LEARN, number, stage.tasks, similarity)
             for name in cell.stream.evaluate:
@@ -175,13 +172,16 @@ class _Course:
         tasks = drawn(name, self._cell.stream.evaluate_count, self._cell.seed)
         similarity = _mean_similarity(agent, tasks)
         for task in tasks:
-            agent.environment = self._worlds[task.environment]
             yield self._row(frozen_step(agent, task, epoch, self._cancelled), EVALUATE, stage, name, similarity)
 
     def _agent(self, run: str, seed: int, base: str | None) -> Agent:
         cell = self._cell
         self._bank.flush()
-        options = {"shift_at": list(cell.stream.shift_at)} if cell.stream.shift_at else {}
+        shifts = list(cell.stream.shift_at)
+        if base is not None:
+            # A frozen use is another run with its own step numbers: it meets the world as it is by now.
+            swaps = sum(shift <= self._bank.next_step(base) for shift in shifts)
+            shifts = [1] if swaps % 2 else []
         info = workspace.start_run(
             self._bank,
             environment="household",
@@ -192,11 +192,8 @@ class _Course:
             base=base,
             run=run,
             policy=cell.arm.policy,
-            environment_options=options,
+            environment_options={"shift_at": shifts} if shifts else {},
         )
-        # A frozen use is another run with its own step numbers: it meets the world as it is by now.
-        shifted = base is not None and sum(s <= self._bank.next_step(RUN) for s in cell.stream.shift_at) % 2
-        self._worlds: dict[str, Environment] = _worlds({"shift_at": 1} if shifted else {} if base else options)
         return workspace.live_run(self._bank, info.id, self._preferences).agent
 
     def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
@@ -263,10 +260,6 @@ def _clear(uri: str) -> None:
         return
 
 
-def _worlds(options: dict[str, Any]) -> dict[str, Environment]:
-    return {"household": make_environment("household", **options)}
-
-
 def _mean_similarity(agent: Agent, tasks: Sequence[Task]) -> float | None:
     """The mean cosine over all pairs of the tasks' intents (arXiv 2601.03192, figure 10); None for fewer than two."""
     if len(tasks) < 2:
@@ -277,8 +270,8 @@ def _mean_similarity(agent: Agent, tasks: Sequence[Task]) -> float | None:
 
 
 def _epoch_at(share: float, total: int) -> int:
-    """The epoch after which something is done: at least the first, and before the last."""
-    return min(max(1, round(share * total)), max(1, total - 1))
+    """The epoch after which something is done: at least the first and before the last; a single one has it before."""
+    return min(max(1, round(share * total)), total - 1)
 
 
 def _timeless(trace: StepTrace) -> StepTrace:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import asyncio
+import logging
 import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from memrl_core.models.base import Cancelled
 
 POLL = 0.1
 ANSWER_WITHIN = 10
-"""Seconds in which a scheduler has to answer, and in which one that was lost may come back."""
+"""Seconds in which a scheduler has to answer, and for which a cluster may be without a worker."""
 GO_ON = "Finished cells are kept; run the same command again to go on."
 
 
@@ -38,16 +41,15 @@ class Attempt:
     error: str = ""
 
 
-def attempt(cell: Cell, banks: str, stop_file: Path | None = None) -> Attempt:
-    """Run one cell with its bank below the address `banks`, or in a folder that is deleted when it ends.
+def attempt(cell: Cell, banks: str, cancelled: Cancelled, temporary: Path | None = None) -> Attempt:
+    """Run one cell with its bank below the address `banks`, or in a folder in `temporary` that is deleted when it ends.
 
-    It stops within a step when `stop_file` appears.
+    It stops within a step when `cancelled()` turns true.
     """
-    cancelled = stop_file.exists if stop_file is not None else None
     try:
         if banks:
             return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled))
-        with tempfile.TemporaryDirectory(prefix="memrl-cell-") as folder:
+        with tempfile.TemporaryDirectory(prefix="memrl-cell-", dir=temporary) as folder:
             return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled))
     except Stopped:
         return Attempt(cell)
@@ -59,16 +61,19 @@ def attempt(cell: Cell, banks: str, stop_file: Path | None = None) -> Attempt:
         )
 
 
-def on_this_machine(cells: Sequence[Cell], banks: str, jobs: int, cancelled: Cancelled) -> Iterator[Attempt]:
+def on_this_machine(
+    cells: Sequence[Cell], banks: str, jobs: int, cancelled: Cancelled
+) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as they end, in `jobs` processes (0: one a core). Raises `InputError` when one is killed.
 
     When `cancelled()` turns true, cells under way stop within a step.
     """
-    with tempfile.TemporaryDirectory(prefix="memrl-stop-") as folder:
+    with tempfile.TemporaryDirectory(prefix="memrl-experiment-") as folder:
         stop_file = Path(folder) / "stop"
         with _watched(cancelled, stop_file):
             parallel = Parallel(n_jobs=jobs or os.cpu_count() or 1, return_as="generator_unordered")
-            ending = parallel(delayed(_in_a_process)(cell, banks, stop_file) for cell in cells)
+            with _deaf_to_ctrl_c():
+                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file) for cell in cells)
             try:
                 for ended in ending:
                     yield ended
@@ -76,25 +81,32 @@ def on_this_machine(cells: Sequence[Cell], banks: str, jobs: int, cancelled: Can
                         stop_file.touch()
             except TerminatedWorkerError:
                 raise InputError(f"A process that ran a cell was killed, perhaps for want of memory. {GO_ON}") from None
+            finally:
+                ending.close()
 
 
-def on_cluster(cells: Sequence[Cell], banks: str, scheduler: str, cancelled: Cancelled) -> Iterator[Attempt]:
+def on_cluster(
+    cells: Sequence[Cell], banks: str, scheduler: str, cancelled: Cancelled
+) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as the workers of the Dask cluster at `scheduler` end them.
 
     Raises `InputError` when the extra `cluster` is not installed, when no scheduler answers or it has no workers, and
-    when the scheduler or a worker is lost on the way.
+    when the scheduler or all workers are lost on the way.
     """
     client = _connected(scheduler)
+    failed = False
     try:
-        pending = {client.submit(attempt, cell, banks, pure=False): cell for cell in cells}
-        lost_at = None
-        while pending and not cancelled():
+        pending = {client.submit(_on_a_worker, cell, banks, pure=False): cell for cell in cells}
+        seen = time.monotonic()
+        while pending and not failed and not cancelled():
             for future in [future for future in pending if future.status != "pending"]:
-                cell = pending.pop(future)
-                yield _result(future, cell, scheduler)
-            lost_at = None if client.status == "running" else lost_at or time.monotonic()
-            if lost_at is not None and time.monotonic() - lost_at > ANSWER_WITHIN:
-                raise InputError(f"The Dask scheduler at {scheduler} was lost. {GO_ON}")
+                ended = _result(future, pending.pop(future), scheduler)
+                failed = failed or bool(ended.error)
+                yield ended
+            if client.scheduler_info(n_workers=1)["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > ANSWER_WITHIN:
+                raise InputError(f"The Dask scheduler at {scheduler} has lost its workers. {GO_ON}")
             time.sleep(POLL)
         if pending and client.status == "running":
             client.cancel(list(pending), force=True)
@@ -110,7 +122,13 @@ def _connected(scheduler: str) -> Any:
             "Running on a cluster needs the extra “cluster”: pip install 'memrl-inspector[cluster]'. Nothing was "
             "started."
         ) from None
+    for name in ("distributed", "distributed.client"):
+        # What they log of a lost connection is said in our own sentence.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
+        # A client that cannot connect is never closed, and may hang the program when it is collected: ask ahead of it.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _answered(scheduler)).result()
         connect: Any = distributed.Client
         client = connect(scheduler, timeout=ANSWER_WITHIN, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError):
@@ -128,23 +146,54 @@ def _connected(scheduler: str) -> Any:
     return client
 
 
+async def _answered(scheduler: str) -> None:
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    options = Security().get_connection_args("client")  # type: ignore[no-untyped-call]
+    comm = await connect(scheduler, timeout=ANSWER_WITHIN, **options)  # type: ignore[no-untyped-call]
+    await comm.close()
+
+
 def _result(future: Any, cell: Cell, scheduler: str) -> Attempt:
-    if future.status == "finished":
-        ended: Attempt = future.result(timeout=ANSWER_WITHIN)
-        return ended
-    if future.status == "error":
+    try:
         error = future.exception(timeout=ANSWER_WITHIN)
-        return Attempt(cell, error=f"The cluster could not run the cell {cell.name} ({type(error).__name__}). {GO_ON}")
-    raise InputError(f"The Dask scheduler at {scheduler} was lost. {GO_ON}")
+        if error is None:
+            ended: Attempt = future.result(timeout=ANSWER_WITHIN)
+            return ended
+    except (OSError, TimeoutError, CancelledError):
+        raise InputError(f"The Dask scheduler at {scheduler} was lost. {GO_ON}") from None
+    return Attempt(cell, error=f"The cluster could not run the cell {cell.name} ({type(error).__name__}). {GO_ON}")
+
+
+def _on_a_worker(cell: Cell, banks: str) -> Attempt:
+    from distributed import get_worker
+
+    # Dask never ends the thread of a task that was cancelled; it only tells its state.
+    worker = get_worker()
+    task = worker.state.tasks[worker.get_current_task()]
+    return attempt(cell, banks, lambda: task.state == "cancelled")
 
 
 def _in_a_process(cell: Cell, banks: str, stop_file: Path) -> Attempt:
-    if multiprocessing.parent_process() is not None:
-        # Ctrl-C reaches every process of a terminal; the parent decides what it means.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if stop_file.exists():
         return Attempt(cell)
-    return attempt(cell, banks, stop_file)
+    return attempt(cell, banks, stop_file.exists, stop_file.parent)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started within it never hear Ctrl-C, which reaches every process of a terminal: the parent decides.
+
+    They inherit the mask, so they are deaf before their first line runs; a handler would come too late.
+    """
+    # Up to Python 3.12 starting the tracker, which joblib does on the way, takes the mask off again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

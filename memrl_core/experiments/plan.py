@@ -97,6 +97,8 @@ class Stream(_Part):
     @field_validator("evaluate")
     @classmethod
     def _sets_are_there(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names):
+            raise ValueError("a set is listed twice; each is used once after a stage")
         return [_must_be_a_set(name) for name in names]
 
 
@@ -144,7 +146,9 @@ class Plan(_Part):
             try:
                 make_policy(arm.policy, self.settings_of(arm).model_dump())
             except SettingsError as error:
-                raise ValueError(f"arm “{arm.name}”: {error}") from None
+                told = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
+                where = "arms" if arm in self.arms else "grid" if self.grid else "settings"
+                raise ValueError(f"{where}: arm “{arm.name}”: {told}") from None
         for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):
             if len(set(names)) < len(names):
                 raise ValueError(f"{what}: two have the same name; each needs its own")
@@ -153,7 +157,7 @@ class Plan(_Part):
                 f"compare_with: there is no arm “{self.compare_with}”. Allowed: {', '.join(arm.name for arm in arms)}"
             )
         if self.cells > MOST_CELLS:
-            raise ValueError(f"these are more than {MOST_CELLS:,} cells; ask for fewer arms, streams or seeds")
+            raise ValueError(f"seeds: these are more than {MOST_CELLS:,} cells; ask for fewer arms, streams or seeds")
         return self
 
     def all_arms(self) -> list[ArmPlan]:
@@ -201,9 +205,11 @@ def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None
         return plan
     try:
         return Plan.model_validate({**plan.model_dump(), **changes})
-    except ValueError as error:
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        told = ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
         raise InputError(
-            f"The experiment cannot run with these seeds and epochs: {error}. Nothing was started."
+            f"The experiment cannot run with these seeds and epochs: {told}. Nothing was started."
         ) from None
 
 

@@ -60,7 +60,8 @@ def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
         for memory_id, utility in bank.utilities(run).items()
         if utility.visits >= visits and utility.q < q_below
     ]
-    bank.forget(run, doomed, f"q below {q_below:g} after at least {visits} updates")
+    if doomed:
+        bank.forget(run, doomed, f"q below {q_below:g} after at least {visits} updates")
     return doomed
 
 

@@ -135,19 +135,19 @@ def similarity_report(experiment: Experiment) -> ReportTable:
 def poison_report(experiment: Experiment) -> ReportTable:
     """How far malicious memories spread, how fast their q falls, and what forgetting brings back."""
     learned = experiment.steps[experiment.steps["phase"] == LEARN]
-    accuracy = learned.groupby(["arm", "seed", "epoch"])["success"].mean()
-    reference = accuracy.loc[experiment.plan.reference]
+    many = learned["stream"].nunique() > 1
     rows = []
-    for arm, part in learned.groupby("arm", sort=False):
+    for (stream, arm), part in learned.groupby(["stream", "arm"], sort=False):
+        reference = learned[(learned["stream"] == stream) & (learned["arm"] == experiment.plan.reference)]
         poisoned = part[part["poison_left"] > 0]
         begin = int(poisoned["epoch"].min()) if len(poisoned) else None
         later = part if begin is None else part[part["epoch"] >= begin]
         first, last = (later["epoch"] == later["epoch"].min(), later["epoch"] == later["epoch"].max())
         rows.append(
             (
-                str(arm),
-                NOTHING if begin is None else _against(accuracy.loc[arm], reference, begin),
-                _against(accuracy.loc[arm], reference, int(later["epoch"].max())),
+                named(str(stream), str(arm), many),
+                NOTHING if begin is None else _against(part, reference, begin),
+                _against(part, reference, int(later["epoch"].max())),
                 share(_in_prompt(later[first])),
                 share(_in_prompt(later[last])),
                 share(later[last].groupby("seed")["tainted"].mean().to_numpy(dtype=float)),
@@ -161,10 +161,10 @@ def poison_report(experiment: Experiment) -> ReportTable:
         (
             "arm",
             f"accuracy when it comes in, against {experiment.plan.reference}",
-            "in the last epoch",
-            "poison in the prompt at first",
-            "in the last epoch",
-            "of what descends from it",
+            f"in the last epoch, against {experiment.plan.reference}",
+            "poison in the prompt when it comes in",
+            "poison in the prompt in the last epoch",
+            "what descends from it in the last epoch",
             "its q after that epoch",
             "q at the end",
             "left at the end",
@@ -206,9 +206,10 @@ def _in_prompt(part: pd.DataFrame) -> np.ndarray:
     return np.asarray(part["used_poison"].map(any).groupby(part["seed"]).mean(), dtype=np.float64)
 
 
-def _against(own: pd.Series, reference: pd.Series, epoch: int) -> str:
-    one, other = (side.xs(epoch, level="epoch").astype(float) for side in (own, reference))
-    return NOTHING if one.equals(other) else points(one, other)
+def _against(own: pd.DataFrame, reference: pd.DataFrame, epoch: int) -> str:
+    if own.index.equals(reference.index):
+        return NOTHING
+    return points(*(side[side["epoch"] == epoch].groupby("seed")["success"].mean() for side in (own, reference)))
 
 
 def _at_the_end(part: pd.DataFrame, column: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,19 +70,20 @@ def run_experiment(
             if on_progress is not None:
                 on_progress(len(found), len(cells))
             if missing and not stop():
-                ending = (
+                attempts = (
                     on_cluster(missing, banks, scheduler, stop)
                     if scheduler
                     else on_this_machine(missing, banks, jobs, stop)
                 )
-                for ended in ending:
-                    error = error or ended.error
-                    if ended.table is None:
-                        continue
-                    folder.keep(ended.cell, ended.table)
-                    found[ended.cell.name] = ended.table
-                    if on_progress is not None:
-                        on_progress(len(found), len(cells))
+                with closing(attempts):
+                    for ended in attempts:
+                        error = error or ended.error
+                        if ended.table is None:
+                            continue
+                        folder.keep(ended.cell, ended.table)
+                        found[ended.cell.name] = ended.table
+                        if on_progress is not None:
+                            on_progress(len(found), len(cells))
         except InputError as failure:
             error = str(failure)
         tables = [found[cell.name].replace_schema_metadata() for cell in cells if cell.name in found]

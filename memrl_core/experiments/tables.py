@@ -41,7 +41,7 @@ def rich_table(report: ReportTable) -> Table:
     """A report of an experiment for a terminal."""
     table = Table(title=Text(report.title), caption=Text("\n".join(report.notes)), caption_justify="left")
     for position, column in enumerate(report.columns):
-        table.add_column(Text(column), justify="right" if position else "left")
+        table.add_column(Text(column), justify="right" if position else "left", overflow="fold")
     for row in report.rows:
         table.add_row(*map(Text, row))
     return table

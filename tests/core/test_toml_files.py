@@ -79,7 +79,9 @@ def fault_of(tmp_path: Path, text: str) -> str:
         (("arms", 0, "settings", "k1"), 12),
         (("arms", 1, "name"), 15),
         (("arms", 1, "settings", "k1"), 17),
+        (("arms",), 10),
         (("nowhere",), None),
+        ((), None),
     ],
 )
 def test_a_key_is_found_on_its_line(where: tuple[str | int, ...], line: int | None) -> None:

@@ -1,0 +1,148 @@
+"""An experiment as a file: what it may say, and how a fault in it is told."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core.cli import app
+from memrl_core.errors import InputError
+from memrl_core.experiments.cells import cells_of
+from memrl_core.experiments.plan import read_plan
+
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "sample_data" / "experiments").glob("*.toml"))
+ARM = '[[arms]]\nname = "a"\n'
+
+
+def a_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'title = "Mine"\n{text}', encoding="utf-8")
+    return path
+
+
+def refusal(path: Path, **changes: int) -> str:
+    with pytest.raises(InputError) as failure:
+        read_plan(path, **changes)
+    said = str(failure.value)
+    assert "\n" not in said and ".." not in said and said.endswith(".")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "allowed"),
+    [
+        ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, epochs"),
+        (f"{ARM}polcy = 'memrl'\n", 4, "arms.1.polcy", "Allowed: name, policy, settings, poison, prune"),
+        (f"{ARM}policy = 'other'\n", 4, "arms.1.policy", "Allowed: memrl"),
+        ("[grid]\npolicy = ['other']\n", 2, "grid", "Allowed: memrl"),
+        ("[settings]\nweigth = 0\n", 2, "settings", "there is no setting “weigth”. Allowed: k1, "),
+        (f"{ARM}settings = {{ weigth = 0 }}\n", 4, "arms.1.settings", "Allowed: k1, "),
+        (f"{ARM}settings = {{ weight = 2 }}\n", 4, "arms.1.settings", "less than or equal to 1 (given: 2)"),
+        ("[grid]\nweight = [0.5, -1]\n", 2, "grid", "greater than or equal to 0 (given: -1)"),
+        ("[grid]\nweight = []\n", 2, "grid", "at least one value"),
+        (f"{ARM}poison = {{ after = 2 }}\n", 4, "arms.1.poison.after", "less than or equal to 1 (given: 2)"),
+        ("seeds = 0\n", 2, "seeds", "greater than or equal to 1 (given: 0)"),
+        ("seeds = 1001\n", 2, "seeds", "less than or equal to 1000"),
+        ("epochs = 0\n", 2, "epochs", "greater than or equal to 1"),
+        ("report = ['nope']\n", 2, "report.1", "'accuracy', 'forgetting'"),
+        ("[[streams]]\nshift_at = [0]\n", 3, "streams.1.shift_at.1", "greater than or equal to 1"),
+        ("[[streams]]\n[[streams.stages]]\ntasks = 'nowhere'\n", 4, "streams.1.stages.1.tasks", "household-train"),
+        (
+            "[[streams]]\n[[streams.stages]]\ntasks = 'household-train:fly'\n",
+            4,
+            "streams.1.stages.1.tasks",
+            "no family “fly”. Known: cool",
+        ),
+        ("[[streams]]\nevaluate = ['nowhere']\n", 3, "streams.1.evaluate", "Known: conversation, household"),
+        (
+            "[[streams]]\nevaluate = ['household-demo', 'household-demo']\n",
+            3,
+            "streams.1.evaluate",
+            "listed twice",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
+    tmp_path: Path, text: str, line: int, key: str, allowed: str
+) -> None:
+    said = refusal(a_file(tmp_path, text))
+    assert said.startswith(f"mine.toml, line {line}: {key}: ")
+    assert allowed in said
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ARM + ARM, "arms: two have the same name"),
+        ("[grid]\nweight = [0.5]\n[[arms]]\nname = 'λ = 0.5'\n", "arms: two have the same name"),
+        ("[grid]\nweight = [0.5, 0.5]\n", "arms: two have the same name"),
+        ("[[streams]]\n[[streams]]\n", "streams: two have the same name"),
+        (f"compare_with = 'b'\n{ARM}", "compare_with: there is no arm “b”. Allowed: a"),
+        (f"{ARM}settings = {{ k1 = 2, k2 = 5 }}\n", "arm “a”: k2 = 5 cannot be larger than k1 = 2"),
+        ("[grid]\nk1 = [2, 6]\nk2 = [1, 5]\n", "arm “k1 = 2, k2 = 5”: k2 = 5 cannot be larger than k1 = 2"),
+        (f"[settings]\nk1 = 2\n{ARM}settings = {{ k2 = 5 }}\n", "arm “a”: k2 = 5 cannot be larger than k1 = 2"),
+        ("seeds = 1000\n[grid]\nweight = [0, 0.5, 1]\nalpha = [0.1, 0.2, 0.3, 0.4]\n", "more than 10,000 cells"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(a_file(tmp_path, text))
+
+
+def test_a_file_that_cannot_be_read_as_toml_is_told(tmp_path: Path) -> None:
+    assert "mine.toml is not TOML" in refusal(a_file(tmp_path, "seeds = \n"))
+    assert "line 2" in refusal(a_file(tmp_path, "seeds = \n"))
+    assert "missing.toml cannot be read" in refusal(tmp_path / "missing.toml")
+    assert "cannot be read" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seeds", "0"), ("--seeds", "-1"), ("--seeds", "1001")])
+def test_seeds_that_are_asked_for_are_checked_like_those_of_the_file(tmp_path: Path, option: str, value: str) -> None:
+    path = a_file(tmp_path, "")
+    done = CliRunner().invoke(app, ["experiment", str(path), "--out", str(tmp_path / "out"), option, value])
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == refusal(path, seeds=int(value))
+    assert re.fullmatch(r"The experiment cannot run .*: seeds: Input should be .*\. Nothing was started\.", said(done))
+    assert not (tmp_path / "out").exists()
+
+
+def test_epochs_that_are_asked_for_are_checked_and_hold_for_every_stage(tmp_path: Path) -> None:
+    path = a_file(tmp_path, "[[streams]]\n[[streams.stages]]\nepochs = 7\n[[streams.stages]]\n")
+    assert "epochs: Input should be greater than or equal to 1" in refusal(path, epochs=0)
+    assert [stage.epochs for stage in read_plan(path).streams[0].stages] == [7, None]
+    plan = read_plan(path, seeds=2, epochs=3)
+    assert (plan.seeds, plan.epochs) == (2, 3)
+    assert [stage.epochs for stage in plan.streams[0].stages] == [None, None]
+
+
+def said(done: object) -> str:
+    return str(getattr(done, "exception", ""))
+
+
+def test_every_combination_of_a_grid_is_an_arm_besides_those_that_are_written_down(tmp_path: Path) -> None:
+    plan = read_plan(a_file(tmp_path, f"seeds = 2\n{ARM}\n[grid]\nweight = [0, 1]\nalpha = [0.1, 0.2, 0.3]\n"))
+    combined = [f"λ = {weight}, α = {alpha}" for weight, alpha in product((0, 1), (0.1, 0.2, 0.3))]
+    assert [arm.name for arm in plan.all_arms()] == ["a", *combined]
+    assert plan.reference == "a"
+    assert plan.settings_of(plan.all_arms()[-1]).weight == 1
+    assert plan.settings_of(plan.all_arms()[-1]).alpha == 0.3
+
+
+def test_a_file_with_a_title_alone_compares_nothing_and_runs_memrl_as_it_is(tmp_path: Path) -> None:
+    plan = read_plan(a_file(tmp_path, ""))
+    assert [arm.name for arm in plan.all_arms()] == ["MemRL"]
+    assert len(cells_of(plan)) == plan.cells == 10
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_experiment_is_whole_and_each_of_its_cells_has_a_name_of_its_own(path: Path) -> None:
+    plan = read_plan(path)
+    cells = cells_of(plan)
+    assert len(cells) == plan.cells == len(plan.all_arms()) * len(plan.streams) * plan.seeds
+    assert len({cell.name for cell in cells}) == len({cell.fingerprint for cell in cells}) == len(cells)
+    assert plan.question and plan.reference in [arm.name for arm in plan.all_arms()]
+    begin = [cell.seed for cell in cells[: len(cells) // plan.seeds]]
+    assert set(begin) == {0}
