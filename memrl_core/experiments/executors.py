@@ -29,6 +29,7 @@ from memrl_core.models.base import Cancelled
 POLL = 0.1
 ANSWER_WITHIN = 10
 """Seconds in which a scheduler has to answer, and for which a cluster may be without a worker."""
+LOST = "its scheduler or its workers no longer answer"
 GO_ON = "Finished cells are kept; run the same command again to go on."
 
 
@@ -106,7 +107,7 @@ def on_cluster(
             if client.scheduler_info(n_workers=1)["workers"]:
                 seen = time.monotonic()
             elif time.monotonic() - seen > ANSWER_WITHIN:
-                raise InputError(f"The Dask scheduler at {scheduler} has lost its workers. {GO_ON}")
+                raise InputError(f"The Dask cluster at {scheduler} was lost: {LOST}. {GO_ON}")
             time.sleep(POLL)
         if pending and client.status == "running":
             client.cancel(list(pending), force=True)
@@ -162,7 +163,7 @@ def _result(future: Any, cell: Cell, scheduler: str) -> Attempt:
             ended: Attempt = future.result(timeout=ANSWER_WITHIN)
             return ended
     except (OSError, TimeoutError, CancelledError):
-        raise InputError(f"The Dask scheduler at {scheduler} was lost. {GO_ON}") from None
+        raise InputError(f"The Dask cluster at {scheduler} was lost: {LOST}. {GO_ON}") from None
     return Attempt(cell, error=f"The cluster could not run the cell {cell.name} ({type(error).__name__}). {GO_ON}")
 
 

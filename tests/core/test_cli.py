@@ -129,7 +129,8 @@ def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
     assert (code, "[bold red]x[/] [link=http://a]y[/link]" in said) == (0, True)
 
 
-def test_the_doctor_finds_a_healthy_bank_healthy() -> None:
+def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 200)
     code, said = memrl("doctor")
     assert code == 0
     assert "Ollama is not running" in said and "ollama serve" in said

@@ -103,7 +103,7 @@ def test_workers_that_are_lost_on_the_way_end_the_experiment_with_a_sentence(tmp
             scheduler=cluster.scheduler_address,
             on_progress=lambda done, _: cluster.scale(0) if done else None,
         )
-    assert "has lost its workers. Finished cells are kept" in found.error
+    assert "was lost: its scheduler or its workers no longer answer. Finished cells are kept" in found.error
     assert 1 <= found.done == len(kept(tmp_path / "out")) < 40
 
 
@@ -165,7 +165,8 @@ def test_a_scheduler_that_dies_costs_no_finished_cell_and_the_command_goes_on_wi
             helper.wait()
     assert process.returncode == 2
     assert noise.replace("\n", " ").strip() == (
-        f"The Dask scheduler at {address} was lost. Finished cells are kept; run the same command again to go on."
+        f"The Dask cluster at {address} was lost: its scheduler or its workers no longer answer. Finished cells are "
+        "kept; run the same command again to go on."
     )
     before = kept(out)
     assert f"{len(before)} of 40 cells are finished" in said
