@@ -17,6 +17,7 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError, StepError
+from memrl_core.policies import make_policy
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings, symbol
 
@@ -81,6 +82,8 @@ class TwinRuns:
         Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
         """
         self.change_speed(per_second)
+        if self._pause.is_set():
+            self.wait()
         if self.playing:
             return
         self._pause.clear()
@@ -164,6 +167,8 @@ def start_twins(
 
     Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
     """
+    for side in sides:
+        make_policy(side.policy, side.settings.model_dump())
     pair = bank.new_run_id("twins")
     options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
     names = []
@@ -178,9 +183,11 @@ def start_twins(
 def open_twins(bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences | None = None) -> TwinRuns:
     """Two runs of a bank as twins, to go on with.
 
-    Raises `UnknownRun`, and `InputError` when they do not have the same tasks, seed, model and world.
+    Raises `UnknownRun`, and `InputError` when they are one run or do not have the same tasks, seed, model and world.
     """
     one, other = bank.run(left), bank.run(right)
+    if left == right:
+        raise InputError(f"{left} is no twin of itself. Choose two runs.")
     for what in ("environment", "tasks", "task_count", "seed", "model", "environment_options", "first_step", "base"):
         if getattr(one, what) != getattr(other, what):
             raise InputError(

@@ -19,5 +19,7 @@ elif view == lab_place.LANDSCAPE:
     landscape_over_time(place, place.twins)
 else:
     pair_line(place, place.twins)
-    controls(place.twins)
-    while_they_play(place, place.twins)
+    # Looked at once: a play that ends while the page is drawn would leave its parts at odds.
+    playing = place.twins.playing
+    controls(place.twins, playing)
+    while_they_play(place, place.twins, playing)

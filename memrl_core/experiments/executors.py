@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def on_this_machine(
         with _watched(cancelled, stop_file):
             parallel = Parallel(n_jobs=jobs or os.cpu_count() or 1, return_as="generator_unordered")
             with _deaf_to_ctrl_c():
-                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file) for cell in cells)
+                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file, os.getpid()) for cell in cells)
             try:
                 for ended in ending:
                     yield ended
@@ -176,10 +177,24 @@ def _on_a_worker(cell: Cell, banks: str) -> Attempt:
     return attempt(cell, banks, lambda: task.state == "cancelled")
 
 
-def _in_a_process(cell: Cell, banks: str, stop_file: Path) -> Attempt:
+def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int) -> Attempt:
+    if os.getpid() != parent:
+        _end_with(parent)
     if stop_file.exists():
         return Attempt(cell)
     return attempt(cell, banks, stop_file.exists, stop_file.parent)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: joblib's workers would wait for more work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pages.shared.text import literal
 NAMES = ("bank", "left", "right", "view", "chart")
 STORED, MOVED = "lab_place", "lab_moved"
 TWINS, THEORY, LANDSCAPE = VIEWS = ("twins", "theory", "landscape")
+EPOCHS, CHANGES, GRID, RETENTION = CHARTS = ("epochs", "changes", "grid", "retention")
 VIEW_TITLES = {TWINS: "Twin runs", THEORY: "Theory beside practice", LANDSCAPE: "q over time on the map"}
 
 
@@ -64,15 +65,19 @@ def current() -> LabPlace:
     if view not in VIEWS:
         _notice(f"The Lab has no view “{view}”.")
         view = TWINS
+    chart = asked.get("chart", EPOCHS)
+    if chart not in CHARTS:
+        _notice(f"The Lab has no chart “{chart}”.")
+        chart = EPOCHS
     kept = {
         "bank": name,
         **({"left": twins.runs[0], "right": twins.runs[1]} if twins else {}),
         "view": view,
-        **({"chart": asked["chart"]} if "chart" in asked else {}),
+        **({"chart": chart} if chart != EPOCHS else {}),
     }
     st.session_state[STORED] = kept
     st.query_params.from_dict(kept)
-    return LabPlace(name, bank, twins, view, asked.get("chart", ""))
+    return LabPlace(name, bank, twins, view, chart)
 
 
 def choose_view(place: LabPlace) -> str:

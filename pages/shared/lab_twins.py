@@ -29,10 +29,10 @@ REFRESH = 0.5
 WINDOW = 20
 ARMS = tuple[Arm, Arm]
 CHARTS: Mapping[str, tuple[str, Callable[[ARMS], list[Picture]]]] = {
-    "epochs": ("Accuracy and CSR", lambda arms: [curves_picture(arms)]),
-    "changes": ("New, kept, forgotten", lambda arms: [changes_picture(arms)]),
-    "grid": ("Task by task", lambda arms: [grid_picture(arm) for arm in arms]),
-    "retention": ("Retention and gain", lambda arms: [retention_gain_picture(arms)]),
+    lab_place.EPOCHS: ("Accuracy and CSR", lambda arms: [curves_picture(arms)]),
+    lab_place.CHANGES: ("New, kept, forgotten", lambda arms: [changes_picture(arms)]),
+    lab_place.GRID: ("Task by task", lambda arms: [grid_picture(arm) for arm in arms]),
+    lab_place.RETENTION: ("Retention and gain", lambda arms: [retention_gain_picture(arms)]),
 }
 NOW = "moving"
 MEASURES: Mapping[str, Callable[[Standing], float | None]] = {
@@ -43,22 +43,23 @@ MEASURES: Mapping[str, Callable[[Standing], float | None]] = {
 }
 
 
-def controls(twins: TwinRuns) -> None:
+def controls(twins: TwinRuns, playing: bool) -> None:
     """Step, play, pause, shift."""
     epoch_left = len(twins.tasks) - twins.steps % len(twins.tasks)
     with st.container(horizontal=True, vertical_alignment="bottom", key="lab_controls"):
-        if twins.playing:
+        if playing:
             st.button(
-                "Pause", icon=":material/pause:", type="primary", key="lab_pause", on_click=_paused, args=(twins,)
-            )
+                "Pause", icon=":material/pause:", type="primary", key="lab_pause", shortcut="p", on_click=_paused,
+                args=(twins,),
+            )  # fmt: skip
         else:
             st.button("Play", icon=":material/play_arrow:", type="primary", key="lab_play", shortcut="p",
                       on_click=_played, args=(twins, None))  # fmt: skip
-        st.button("Step", icon=":material/skip_next:", key="lab_step", shortcut="n", disabled=twins.playing,
+        st.button("Step", icon=":material/skip_next:", key="lab_step", shortcut="n", disabled=playing,
                   on_click=_act, args=(twins.step,))  # fmt: skip
         st.button(
             f"Finish epoch {twins.steps // len(twins.tasks) + 1}", icon=":material/fast_forward:", key="lab_epoch",
-            disabled=twins.playing, on_click=_played, args=(twins, epoch_left),
+            disabled=playing, on_click=_played, args=(twins, epoch_left),
         )  # fmt: skip
         st.select_slider(
             "Steps a second", SPEEDS, value=10, key="lab_speed", width=180, on_change=_faster, args=(twins,)
@@ -72,9 +73,9 @@ def controls(twins: TwinRuns) -> None:
         st.error(literal(str(twins.error)), icon=":material/error:")
 
 
-def while_they_play(place: LabPlace, twins: TwinRuns) -> None:
+def while_they_play(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
     """What came of both so far; drawn again and again while they play."""
-    st.fragment(_so_far, run_every=REFRESH if twins.playing else None)(place, twins, twins.playing)
+    st.fragment(_so_far, run_every=REFRESH if playing else None)(place, twins, playing)
     load_plotly()
 
 
@@ -114,7 +115,7 @@ def _difference(one: float | None, other: float | None) -> str:
 def _chosen_chart(place: LabPlace) -> str:
     key = "lab_chart"
     if st.session_state.get(key) not in CHARTS:
-        st.session_state[key] = place.chart if place.chart in CHARTS else "epochs"
+        st.session_state[key] = place.chart
     return str(
         st.segmented_control(
             "Chart",

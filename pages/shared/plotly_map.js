@@ -30,7 +30,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   let gone = false;
   plotly().then((Plotly) => {
     if (gone) return;
-    const layout = { ...inTheme(figure.layout, host), height: data.height, autosize: true };
+    // Without a revision that stays the same Plotly forgets zoom and hidden lines with every update.
+    const layout = { uirevision: "kept", ...inTheme(figure.layout, host), height: data.height, autosize: true };
     Plotly.react(host, figure.data, layout, { ...CONFIG, toImageButtonOptions: data.image }).then(() => {
       host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1);
       host.removeAllListeners("plotly_click");

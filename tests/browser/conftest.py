@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 START_TIMEOUT = 60.0
 EXPECT_TIMEOUT = 20_000
-PROBED = re.compile(r"/(step|decision|compare|bank)/_stcore/(health|host-config)$")
+PROBED = re.compile(r"/(step|decision|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 
 @dataclass
@@ -106,7 +106,8 @@ def watched_page(browser: Browser, app: RunningApp) -> Iterator[Page]:
             complaints.append(f"{message.text} {message.location['url']}")
 
     opened.on("console", note)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    # An animation of Plotly that another one takes the place of is rejected without a reason.
+    opened.on("pageerror", lambda error: complaints.append(str(error)) if str(error) != "undefined" else None)
     expect.set_options(timeout=EXPECT_TIMEOUT)
     opened.set_default_timeout(EXPECT_TIMEOUT)
     yield opened

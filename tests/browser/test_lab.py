@@ -1,0 +1,176 @@
+"""The Lab at work in a real browser: pairs play, charts stay as they were left, the landscape moves by itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+
+from memrl_core import lab
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.settings import MemRLSettings
+from memrl_core.twins import Side, start_twins
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import SERIOUS, settled
+
+MOVING, EPOCHS = ".st-key-lab_moving_0 .memory-map", ".st-key-lab_epochs_0 .memory-map"
+RANGE = "chart => Array.from(chart._fullLayout.xaxis.range)"
+
+
+def a_link(app: RunningApp, steps: int, view: str = "twins") -> str:
+    """A pair with so many steps in the Lab's bank of the app, and the link that shows it."""
+    path, embedder = app.home / "banks" / lab.BANK, HashingEmbedder()
+    with _opened(path, embedder) as bank:
+        twins = start_twins(bank, (Side(MemRLSettings(weight=0.0)), Side()), task_count=8, seed=3)
+        twins.step(steps)
+        left, right = twins.runs
+    return f"{app.url}/lab?bank={lab.BANK}&left={left}&right={right}&view={view}"
+
+
+def _opened(path: Path, embedder: HashingEmbedder) -> MemoryBank:
+    if path.exists():
+        return MemoryBank.open(str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return MemoryBank.create(str(path), embedder.name, embedder.dimension)
+
+
+def drawn(page: Page, selector: str) -> Locator:
+    chart = page.locator(selector)
+    expect(chart.locator(".plot-container")).to_be_visible()
+    return chart
+
+
+def times_drawn(chart: Locator) -> int:
+    return int(chart.get_attribute("data-drawn") or 0)
+
+
+def step_of(page: Page) -> int:
+    said = page.get_by_text(re.compile(r"^Step \d+ · epoch")).inner_text()
+    return int(said.split()[1])
+
+
+def until_step(page: Page, step: int) -> None:
+    page.wait_for_function(
+        "step => +(document.body.innerText.match(/Step (\\d+) · epoch/) || [])[1] >= step",
+        arg=step,
+    )
+
+
+def press(page: Page, key: str) -> None:
+    page.locator(f".st-key-{key} button").click()
+
+
+def no_wider_than_the_window(page: Page) -> bool:
+    return bool(page.evaluate(
+        "[document.documentElement, document.querySelector('[data-testid=stMain]')]"
+        ".every(part => part.scrollWidth <= part.clientWidth)"
+    ))  # fmt: skip
+
+
+def test_played_charts_are_drawn_in_place_and_keep_their_zoom(page: Page, app: RunningApp) -> None:
+    page.goto(a_link(app, 24))
+    chart = drawn(page, MOVING)
+    settled(page)
+    chart.evaluate("chart => { chart.mark = 'the same node' }")
+    press(page, "lab_play")
+    until_step(page, 26)
+    drawn_before = times_drawn(chart)
+    whole = chart.evaluate(RANGE)
+    box = chart.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, -600)
+    page.wait_for_function(
+        "([chart, width]) => { const r = chart._fullLayout.xaxis.range; return r[1] - r[0] < 0.95 * width }",
+        arg=[chart.element_handle(), whole[1] - whole[0]],
+    )
+    page.wait_for_timeout(500)
+    zoomed, then = chart.evaluate(RANGE), step_of(page)
+    until_step(page, then + 10)
+    assert chart.evaluate(RANGE) == zoomed
+    assert times_drawn(chart) > drawn_before
+    press(page, "lab_pause")
+    expect(page.locator(".st-key-lab_play button")).to_be_visible()
+    settled(page)
+    stopped = step_of(page)
+    page.wait_for_timeout(1200)
+    assert step_of(page) == stopped
+    assert chart.evaluate(RANGE) == zoomed
+    assert chart.evaluate("chart => chart.mark") == "the same node"
+
+
+def test_the_keys_n_and_p_step_play_and_pause(page: Page, app: RunningApp) -> None:
+    page.goto(a_link(app, 3))
+    drawn(page, MOVING)
+    settled(page)
+    page.keyboard.press("n")
+    until_step(page, 4)
+    settled(page)
+    page.keyboard.press("p")
+    until_step(page, 8)
+    page.keyboard.press("p")
+    expect(page.locator(".st-key-lab_play button")).to_be_visible()
+
+
+def test_a_shift_is_told_and_marked_while_they_play(page: Page, app: RunningApp) -> None:
+    page.goto(a_link(app, 6))
+    chart = drawn(page, MOVING)
+    settled(page)
+    marks = "chart => (chart._fullLayout.shapes || []).length"
+    before = chart.evaluate(marks)
+    press(page, "lab_play")
+    until_step(page, 8)
+    page.get_by_role("button", name="Shift the world").click()
+    expect(page.get_by_text(re.compile(r"world shifted at step \d+"))).to_be_visible()
+    until_step(page, step_of(page) + 3)
+    page.wait_for_function(
+        "([chart, before]) => (chart._fullLayout.shapes || []).length > before", arg=[chart.element_handle(), before]
+    )
+    press(page, "lab_pause")
+    expect(page.locator(".st-key-lab_play button")).to_be_visible()
+
+
+def test_the_landscape_plays_and_scrubs_without_the_server(page: Page, app: RunningApp) -> None:
+    sent: list[object] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
+    page.goto(a_link(app, 12, "landscape"))
+    # The others are the labels of ticks.
+    label = page.locator(".slider-label", has_text="step")
+    expect(label).to_have_text("step 12")
+    settled(page)
+    page.wait_for_timeout(500)
+    before = len(sent)
+    assert before
+    # The first frame, then on by itself.
+    rail = page.locator(".slider-rail-touch-rect").bounding_box()
+    assert rail
+    page.mouse.click(rail["x"] + 2, rail["y"] + rail["height"] / 2)
+    expect(label).to_have_text("step 0")
+    page.locator(".updatemenu-button").first.click()
+    expect(label).to_have_text(re.compile(r"step ([5-9]|1\d)$"))
+    page.locator(".updatemenu-button").nth(1).click()
+    page.wait_for_timeout(400)
+    paused = label.text_content()
+    page.wait_for_timeout(700)
+    assert label.text_content() == paused
+    assert len(sent) == before
+
+
+@pytest.mark.parametrize("view", ["twins", "theory", "landscape"])
+def test_no_view_is_inaccessible_or_too_wide(page: Page, app: RunningApp, view: str) -> None:
+    page.goto(a_link(app, 10, view))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        drawn(page, MOVING) if view == "twins" else expect(page.locator(".js-plotly-plot").first).to_be_visible()
+        settled(page)
+        page.wait_for_timeout(500)
+        found = Axe().run(page).response["violations"]
+        bad = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
+        assert bad == [], scheme
+    page.set_viewport_size({"width": 1024, "height": 768})
+    settled(page)
+    assert no_wider_than_the_window(page)

@@ -1,0 +1,156 @@
+"""What the Lab asks of a pair of runs, held against counting by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core import lab, workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
+from memrl_core.lab import QUESTIONS, arms_of, lab_bank, pairs_in, settings_for, standings, streams_of
+from memrl_core.settings import MemRLSettings
+from memrl_core.twins import Side, TwinRuns, start_twins
+from tests.oracles import metrics as oracle
+
+TASKS = 5
+
+
+@pytest.fixture
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBank]:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
+    with lab_bank() as made:
+        yield made
+
+
+def a_pair(bank: MemoryBank, steps: int) -> TwinRuns:
+    sides = Side(MemRLSettings(k2=0)), Side(MemRLSettings(weight=1.0))
+    twins = start_twins(bank, sides, task_count=TASKS, seed=2)
+    if steps:
+        twins.step(steps)
+    return twins
+
+
+def grid_of(twins: TwinRuns, run: str) -> list[list[bool | None]]:
+    """Solved or not by epoch and task, read from the traces."""
+    steps = twins.steps
+    grid: list[list[bool | None]] = [[None] * min(TASKS, steps) for _ in range(math.ceil(steps / TASKS))]
+    for trace in twins.bank.traces(run):
+        if trace.step <= steps and trace.reward is not None and trace.reward.outcome != "unknown":
+            grid[(trace.step - 1) // TASKS][(trace.step - 1) % TASKS] = trace.reward.outcome == "success"
+    return grid
+
+
+# --- the bank and its pairs -------------------------------------------------------------------------------------------
+
+
+def test_the_bank_of_the_lab_is_made_once_and_then_opened(bank: MemoryBank) -> None:
+    twins = a_pair(bank, 1)
+    assert Path(bank.uri) == workspace.banks_folder() / lab.BANK
+    with lab_bank() as again:
+        assert {info.id for info in again.runs()} == set(twins.runs)
+        assert again.embedder == bank.embedder
+
+
+def test_pairs_are_found_newest_first_and_other_runs_are_none(bank: MemoryBank) -> None:
+    assert pairs_in(bank) == []
+    first, second = a_pair(bank, 0), a_pair(bank, 0)
+    for run in ("household-1", "twins-lone-left", "twins-lone2-right", "notwins-left", "notwins-right"):
+        workspace.start_run(bank, environment="household", tasks="household-train", run=run)
+    assert pairs_in(bank) == [second.runs, first.runs]
+
+
+@pytest.mark.parametrize("question", list(QUESTIONS))
+def test_a_question_changes_what_it_names_and_nothing_else(question: str) -> None:
+    standard = MemRLSettings().model_dump()
+    left, right = (settings.model_dump() for settings in settings_for(question))
+    assert left != right
+    different = {name for name in standard if left[name] != right[name]}
+    assert len(different) == 1
+    for value in numbers_after_equals(question):
+        assert value in {float(side[name]) for side in (left, right) for name in different}
+
+
+def numbers_after_equals(question: str) -> list[float]:
+    return [float(part.split()[0]) for part in question.split(" = ")[1:]]
+
+
+def test_a_question_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="no question “Why\\?”"):
+        settings_for("Why?")
+
+
+# --- figures of a pair ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, TASKS - 1, TASKS, 3 * TASKS + 2])
+def test_arms_streams_and_standings_are_what_counting_by_hand_gives(bank: MemoryBank, steps: int) -> None:
+    twins = a_pair(bank, steps)
+    window = 4
+    both = zip(twins.runs, arms_of(twins), streams_of(twins), standings(twins, window), strict=True)
+    for run, arm, stream, standing in both:
+        grid = grid_of(twins, run)
+        told = np.array([[math.nan if won is None else float(won) for won in row] for row in grid])
+        np.testing.assert_array_equal(arm.success, told)
+        assert list(arm.tasks) == [trace.task.id for trace in twins.bank.traces(run, (1, min(TASKS, steps)))]
+        met = [won for row in grid for won in row][:steps]
+        assert list(stream.outcomes) == [float(bool(won)) for won in met]
+        last = len(grid) - 1
+        assert standing.epoch == last + 1
+        assert standing.recent == pytest.approx(sum(map(bool, met[-window:])) / len(met[-window:]))
+        assert standing.accuracy == pytest.approx(oracle.accuracy(grid, last))
+        assert standing.csr == pytest.approx(oracle.cumulative(grid, last))
+        assert standing.lost == pytest.approx(oracle.failing_after_success(grid, last))
+        assert arm.name == stream.name == standing.name
+    assert [arm.name for arm in arms_of(twins)] == ["k2 = 0, λ = 0.5", "k2 = 3, λ = 1"]
+
+
+def test_before_the_first_step_there_is_nothing_and_no_number_is_made_up(bank: MemoryBank) -> None:
+    twins = a_pair(bank, 0)
+    assert [arm.success.size for arm in arms_of(twins)] == [0, 0]
+    assert [len(stream.outcomes) for stream in streams_of(twins)] == [0, 0]
+    for standing in standings(twins, 20):
+        assert (standing.recent, standing.epoch, standing.accuracy, standing.csr, standing.lost) == (
+            None, 0, None, None, None,
+        )  # fmt: skip
+
+
+def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None:
+    twins = a_pair(bank, 3)
+    alone = workspace.live_run(bank, twins.runs[0], workspace.Preferences()).agent
+    alone.begin(twins.tasks[3]).finish()
+    assert [len(bank.step_rows(run)) for run in twins.runs] == [4, 3]
+    assert [len(stream.outcomes) for stream in streams_of(twins)] == [3, 3]
+    assert [arm.success.shape for arm in arms_of(twins)] == [(1, 3), (1, 3)]
+
+
+def test_an_unrated_step_counts_for_nothing(bank: MemoryBank) -> None:
+    same = {"environment": "conversation", "tasks": "conversation", "task_count": 2}
+    for run in ("twins-c-left", "twins-c-right"):
+        workspace.start_run(bank, run=run, **same)  # type: ignore[arg-type]
+    twins = lab_twins(bank)
+    twins.step(2)
+    assert all(np.isnan(stream.outcomes).tolist() == [True, True] for stream in streams_of(twins))
+    assert [(side.recent, side.accuracy, side.csr) for side in standings(twins, 20)] == [(None, None, None)] * 2
+
+
+def lab_twins(bank: MemoryBank) -> TwinRuns:
+    return TwinRuns(bank, *pairs_in(bank)[0], workspace.Preferences())
+
+
+@pytest.mark.parametrize(("before", "at", "place"), [(0, 1, 0.5), (TASKS, TASKS + 1, 1.5), (7, 8, 1.9)])
+def test_a_shift_lies_where_its_step_is_on_the_axis_of_epochs(
+    bank: MemoryBank, before: int, at: int, place: float
+) -> None:
+    twins = a_pair(bank, before)
+    assert twins.shift() == at
+    # A shift before the first step of an epoch must not lie beyond the axis.
+    assert all(shift <= len(arm.success) + 0.5 for arm in arms_of(twins) for shift in arm.shifts)
+    twins.step(TASKS)
+    for arm, stream in zip(arms_of(twins), streams_of(twins), strict=True):
+        assert arm.shifts == pytest.approx((place,))
+        assert tuple(stream.shifts) == (at,)
