@@ -16,6 +16,8 @@ from pages.shared import lesson_place as places
 from pages.shared.lesson_frame import undo
 from pages.shared.text import literal, verbatim
 
+COLUMNS = 2
+
 
 def lessons_list(shelf: Shelf, known: Progress) -> None:
     """Every lesson with its summary and a way in; the score above, what could not be read below it."""
@@ -25,8 +27,12 @@ def lessons_list(shelf: Shelf, known: Progress) -> None:
     _score(shelf, known)
     for sentence in shelf.troubles:
         st.warning(f"{words.file_troubles} {literal(sentence)}", icon=":material/draft:")
-    for key, lesson in shelf.lessons.items():
-        _row(key, lesson, known, words)
+    keys = list(shelf.lessons)
+    following = next((key for key in keys if not known.of(key).finished), None)
+    for start in range(0, len(keys), COLUMNS):
+        for column, key in zip(st.columns(COLUMNS), keys[start : start + COLUMNS], strict=False):
+            with column:
+                _card(key, keys.index(key) + 1, shelf.lessons[key], known, words, first=key == following)
     with st.expander(words.write_own, icon=":material/edit_note:", key="write_own"):
         _write_own(words)
 
@@ -53,24 +59,21 @@ def _score(shelf: Shelf, known: Progress) -> None:
     st.markdown(f"**{filled(said, **asdict(score))}**")
 
 
-def _row(key: str, lesson: Lesson[Any], known: Progress, words: Words) -> None:
+def _card(key: str, number: int, lesson: Lesson[Any], known: Progress, words: Words, first: bool) -> None:
     kept = known.of(key)
-    with st.container(border=True, key=f"lesson_{key}"):
-        left, right = st.columns([4, 1], vertical_alignment="center")
-        with left:
-            st.markdown(f"#### {lesson.title}")
-            st.markdown(lesson.summary)
-            st.caption(f"{filled(words.minutes, minutes=lesson.minutes)} · {_how_far(kept, words)}")
-        with right:
+    with st.container(border=True, height="stretch", key=f"lesson_{key}"):
+        st.markdown(f"#### {number} · {lesson.title}")
+        st.markdown(lesson.summary)
+        with st.container(horizontal=True, vertical_alignment="center"):
             st.button(
                 words.read_again if kept.finished else words.go_on if kept.seen else words.begin,
                 key=f"open_{key}",
-                type="secondary" if kept.finished else "primary",
-                width="stretch",
+                type="primary" if first else "secondary",
                 on_click=places.go,
                 kwargs={places.LESSON: key, places.PAGE: progress.next_page(kept)},
             )
-            undo(key, known, words)
+            st.caption(f"{filled(words.minutes, minutes=lesson.minutes)} · {_how_far(kept, words)}")
+        undo(key, known, words)
 
 
 def _how_far(kept: Kept, words: Words) -> str:

@@ -30,19 +30,21 @@ def _claim(at: At) -> None:
 
 
 def _predict(at: At) -> None:
-    predict, key = at.lesson.predict, "prediction"
+    predict = at.lesson.predict
     st.markdown(predict.question)
-    st.session_state[key] = at.kept.prediction
-    st.radio(
-        at.words.your_prediction,
-        range(1, len(predict.choices) + 1),
-        key=key,
-        format_func=lambda choice: predict.choices[choice - 1],
-        disabled=at.kept.locked,
-        on_change=lambda: places.keep(
-            at.key, lambda kept: progress.predicted(at.lesson, kept, st.session_state[key] or 0)
-        ),
-    )
+    st.markdown(f"**{at.words.your_prediction}**")
+    # Buttons, and no radio: it would keep the focus, and the arrow keys would change the choice and not the page.
+    for number, choice in enumerate(predict.choices, start=1):
+        chosen = number == at.kept.prediction
+        st.button(
+            choice,
+            icon=":material/radio_button_checked:" if chosen else ":material/radio_button_unchecked:",
+            key=f"prediction_{number}",
+            type="primary" if chosen else "secondary",
+            disabled=at.kept.locked,
+            on_click=places.keep,
+            args=(at.key, lambda kept, number=number: progress.predicted(at.lesson, kept, number)),
+        )
     if at.kept.locked:
         st.caption(at.words.prediction_locked)
     elif at.kept.prediction is not None:

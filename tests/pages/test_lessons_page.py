@@ -105,7 +105,7 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
     app = opened(visit, LADDER)
     app.button(key="move_right").click().run()
     assert app.query_params["page"] == "predict"
-    app.radio(key="prediction").set_value(2).run()
+    app.button(key="prediction_2").click().run()
     app.button(key="move_right").click().run()
     for _ in range(4):
         app.button(key="reward_0").click().run()
@@ -120,7 +120,7 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
     assert any(metric.value == "5" for metric in app.metric)
 
     app.button(key="page_predict").click().run()
-    assert app.radio(key="prediction").disabled and app.radio(key="prediction").value == 2
+    assert app.button(key="prediction_2").disabled and "checked" in app.button(key="prediction_2").icon
     app = opened(visit, LADDER, "notice")
     assert load_shelf().lessons[LADDER].notice.points[0] in said(app)
     app = visit("lessons")
@@ -130,7 +130,7 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
 def test_a_wrong_prediction_is_told_kindly_with_the_reason(visit: Visit) -> None:
     lesson = load_shelf().lessons["02-similarity-alone-fails"]
     app = opened(visit, "02-similarity-alone-fails", "predict")
-    app.radio(key="prediction").set_value(4).run()
+    app.button(key="prediction_4").click().run()
     app = opened(visit, "02-similarity-alone-fails", "do")
     app.slider(key="lesson_weight").set_value(0.5).run()
     assert "check_box_outline_blank" not in said(app)
@@ -163,7 +163,7 @@ def test_a_memory_is_picked_read_and_its_history_revealed(visit: Visit) -> None:
     app.selectbox(key="lesson_memory").select("household-0040").run()
     assert "look at the book in good light" in [code.value for code in app.code]
     app = opened(visit, key, "predict")
-    app.radio(key="prediction").set_value(3).run()
+    app.button(key="prediction_3").click().run()
     app = opened(visit, key, "reveal")
     assert "no reward yet, q is still" in said(app).replace("\\", "")
     assert any("You predicted it" in success.value for success in app.success)
@@ -187,7 +187,7 @@ def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit
     assert "λ = 0" in said(app).replace("\\", "")
     assert load_progress().of("twins").passed == ("finished is True",)
     app = opened(visit, "twins", "predict")
-    app.radio(key="prediction").set_value(1).run()
+    app.button(key="prediction_1").click().run()
     assert "There." in said(opened(visit, "twins", "reveal"))
 
 
