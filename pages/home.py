@@ -8,6 +8,7 @@ from pages.shared import entry
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
+from pages.shared.home_lessons import lessons_and_lab
 from pages.shared.models import ollama_panel
 from pages.shared.text import literal
 
@@ -47,6 +48,8 @@ with openings:
     st.markdown("A bank that `memrl run` or another session left on this machine, or at any LanceDB address.")
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()
+
+lessons_and_lab()
 
 if place is not None:
     header(place)

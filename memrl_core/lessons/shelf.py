@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core import workspace
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import BankMissing, InputError
@@ -19,6 +20,8 @@ from memrl_core.lessons.lesson import Lesson, read_lesson
 from memrl_core.lessons.words import Words, read_words
 
 BANK = "lessons"
+RECORDED = ("household", "household-demo")
+"""The run of the recording, and its tasks."""
 WORDS = "words"
 
 
@@ -77,3 +80,12 @@ def lessons_bank() -> Path:
             )
         copy_bank(source, target)
     return target
+
+
+def must_be_recorded(bank: MemoryBank) -> None:
+    """Raise `InputError` unless the bank that stands where the lessons' own should has the recorded run."""
+    if not any((info.id, info.tasks) == RECORDED for info in bank.runs()):
+        raise InputError(
+            f"The lessons keep a bank of their own named “{BANK}”, and another one has that name on this machine. "
+            "Nothing was changed; delete it, or give it another name, on the page Bank."
+        )

@@ -19,7 +19,7 @@ from memrl_core.analysis.metrics import (
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.scene import Inputs, Scene, Value, read_inputs
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, TwinRuns, open_twins, shifts_of, start_twins
+from memrl_core.twins import Side, TwinRuns, shifts_of, start_twins
 
 SIDES = ("left", "right")
 
@@ -84,10 +84,10 @@ class TwinsScene(Scene):
         sides = Side(self.left), Side(self.right)
         return start_twins(bank, sides, tasks=self.tasks, task_count=self.task_count, seed=self.seed)
 
-    def reopen(self, bank: MemoryBank, inputs: Inputs) -> TwinRuns | None:
-        """The two runs, to go on with; None when they were not started. Raises `UnknownRun` when they are gone."""
+    def started(self, inputs: Inputs) -> tuple[str, str] | None:
+        """The names of the two runs; None when they were not started."""
         started = read_inputs(Started, inputs)
-        return open_twins(bank, started.left, started.right) if started.left else None
+        return (started.left, started.right) if started.left else None
 
     def steps_to_play(self, twins: TwinRuns) -> int:
         """Steps to the end of the epoch under way; 0 at the end, and while a shift is waited for."""
@@ -101,10 +101,9 @@ class TwinsScene(Scene):
 
     def played(self, bank: MemoryBank, inputs: Inputs) -> Played | None:
         """What came of the two runs; None when they were not started."""
-        started = read_inputs(Started, inputs)
-        if not started.left:
+        runs = self.started(inputs)
+        if runs is None:
             return None
-        runs = started.left, started.right
         steps = min(bank.next_step(run) - 1 for run in runs)
         epochs = steps // self.task_count
         grids = tuple(

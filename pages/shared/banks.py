@@ -15,6 +15,7 @@ from pages.shared import place as places
 from pages.shared.forms import open_bank_form
 from pages.shared.map_panel import layout_of
 from pages.shared.models import embedder_choice
+from pages.shared.pairs import forget_pairs
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -99,6 +100,7 @@ def _release(uri: str) -> None:
     for (bank, _), live in places.live_runs().items():
         if bank == uri and live.busy:
             raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")
+    forget_pairs(uri)
     places.forget_live(uri)
     places.opened.clear(uri)
     layout_of.clear()

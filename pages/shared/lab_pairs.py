@@ -15,6 +15,7 @@ from pages.shared import lab_place
 from pages.shared import place as places
 from pages.shared.forms import settings_fields
 from pages.shared.lab_place import LabPlace
+from pages.shared.pairs import remember
 from pages.shared.text import literal
 
 OWN = "My own settings"
@@ -85,7 +86,7 @@ def _begin(place: LabPlace, values: list[tuple[str, dict[str, Any]]], tasks: str
     except MemRLError as error:
         st.error(literal(str(error)), icon=":material/error:")
         return
-    lab_place.remember(twins)
+    remember(twins)
     lab_place.go(left=twins.runs[0], right=twins.runs[1])
     st.rerun()
 

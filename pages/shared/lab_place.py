@@ -10,8 +10,9 @@ from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.lab import BANK, lab_bank
-from memrl_core.twins import TwinRuns, open_twins
+from memrl_core.twins import TwinRuns
 from pages.shared import place as places
+from pages.shared.pairs import pair_of
 from pages.shared.text import literal
 
 NAMES = ("bank", "left", "right", "view", "chart")
@@ -30,12 +31,6 @@ class LabPlace:
     twins: TwinRuns | None
     view: str
     chart: str
-
-
-@st.cache_resource
-def pairs() -> dict[tuple[str, str, str], TwinRuns]:
-    """The pairs that somebody plays, by bank and runs: they outlive a reload of the page."""
-    return {}
 
 
 def go(**changes: str | None) -> None:
@@ -94,24 +89,14 @@ def choose_view(place: LabPlace) -> str:
     return place.view
 
 
-def remember(twins: TwinRuns) -> None:
-    """Keep a pair for this server, so that it goes on playing while other pages are looked at."""
-    pairs()[(str(twins.bank.uri), *twins.runs)] = twins
-
-
 def _twins(bank: MemoryBank, left: str, right: str) -> TwinRuns | None:
     if not left or not right:
         return None
-    known = pairs().get((str(bank.uri), left, right))
-    if known is not None and known.bank is bank:
-        return known
     try:
-        twins = open_twins(bank, left, right)
+        return pair_of(bank, left, right)
     except MemRLError as error:
         _notice(str(error))
         return None
-    remember(twins)
-    return twins
 
 
 def _notice(sentence: str) -> None:

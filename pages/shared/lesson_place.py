@@ -15,7 +15,7 @@ from memrl_core.lessons import progress
 from memrl_core.lessons.lesson import Lesson
 from memrl_core.lessons.progress import PAGES, Kept, Page
 from memrl_core.lessons.scene import Value
-from memrl_core.lessons.shelf import Shelf, lessons_bank
+from memrl_core.lessons.shelf import Shelf, lessons_bank, must_be_recorded
 from memrl_core.lessons.words import Words, filled
 from pages.shared import place as places
 from pages.shared.text import literal
@@ -112,6 +112,7 @@ def _observed(lesson: Lesson[Any], kept: Kept) -> tuple[MemoryBank | None, Mappi
     try:
         bank = places.opened(str(lessons_bank()))
         bank.refresh()
+        must_be_recorded(bank)
         return bank, lesson.scene.observe(bank, kept.inputs), ""
     except MemRLError as error:
         return None, {}, str(error)

@@ -16,6 +16,7 @@ from memrl_core.lessons.decision import DecisionScene, Looked
 from memrl_core.lessons.ladder import LadderScene
 from memrl_core.lessons.memories import MemoriesScene, Shown
 from memrl_core.lessons.pictures import ladder_picture
+from memrl_core.lessons.progress import load_progress
 from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import filled
 from memrl_core.records import Memory
@@ -46,7 +47,7 @@ def _memories(at: At, scene: MemoriesScene, bank: MemoryBank, live: bool) -> Non
     shown, words = scene.shown(bank, at.kept.inputs), at.words
     if live:
         key = "lesson_memory"
-        st.session_state[key] = shown.picked.id if shown.picked else None
+        _set(key, shown.picked.id if shown.picked else None)
         st.selectbox(
             words.pick_memory,
             [memory.id for memory in shown.memories],
@@ -121,7 +122,7 @@ def _decision_picture(scene: DecisionScene, bank: MemoryBank, looked: Looked) ->
 def _control(at: At, name: str, value: float, live: bool) -> None:
     low, high, step = CONTROLS[name]
     key = f"lesson_{name}"
-    st.session_state[key] = value
+    _set(key, value)
     st.slider(
         str(getattr(at.words, name)),
         low,
@@ -143,7 +144,7 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
                     filled(words.give_reward, reward=said),
                     key=f"reward_{number}",
                     on_click=places.act,
-                    args=(lambda reward=reward: places.do(at.key, **scene.with_reward(inputs, reward)),),
+                    args=(lambda reward=reward: _reward(at, scene, reward),),
                 )
             st.button(
                 words.take_back,
@@ -155,7 +156,7 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
             )
     if scene.alpha_free:
         key = "lesson_alpha"
-        st.session_state[key] = given.alpha
+        _set(key, given.alpha)
         st.slider(
             words.alpha,
             0.01,
@@ -170,3 +171,14 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
         st.metric(words.rewards_so_far, len(given.rewards), width="content")
         st.metric(words.updates_to_half, f"{at.values['updates_to_half']:.1f}", width="content")
     chart(at, ladder_picture(scene, inputs), "lesson_ladder")
+
+
+def _reward(at: At, scene: LadderScene, reward: float) -> None:
+    # A second press comes before the page is drawn again, so the page's own inputs may be old.
+    places.do(at.key, **scene.with_reward(load_progress().of(at.key).inputs, reward))
+
+
+def _set(key: str, value: str | float | None) -> None:
+    """Show a value in a control, unless it does: setting it again would take back what is being typed meanwhile."""
+    if key not in st.session_state or st.session_state[key] != value:
+        st.session_state[key] = value

@@ -12,15 +12,10 @@ from memrl_core.twins import FASTEST, TwinRuns, labels
 from pages.shared import lesson_place as places
 from pages.shared.lesson_frame import chart
 from pages.shared.lesson_place import At
+from pages.shared.pairs import pair_of, remember
 from pages.shared.text import literal
 
 REFRESH = 0.4
-
-
-@st.cache_resource
-def pairs() -> dict[tuple[str, str], TwinRuns]:
-    """The pairs of runs that somebody plays, by their names: they outlive a reload of the page."""
-    return {}
 
 
 def twins(at: At, scene: TwinsScene, bank: MemoryBank, live: bool) -> None:
@@ -54,19 +49,13 @@ def twins(at: At, scene: TwinsScene, bank: MemoryBank, live: bool) -> None:
 
 
 def _pair(at: At, scene: TwinsScene, bank: MemoryBank) -> TwinRuns | None:
-    names = str(at.kept.inputs.get("left", "")), str(at.kept.inputs.get("right", ""))
-    known = pairs().get(names)
-    if known is not None and known.bank is bank:
-        return known
-    pair = scene.reopen(bank, at.kept.inputs)
-    if pair is not None:
-        pairs()[pair.runs] = pair
-    return pair
+    names = scene.started(at.kept.inputs)
+    return pair_of(bank, *names) if names else None
 
 
 def _begin(key: str, scene: TwinsScene, bank: MemoryBank) -> None:
     pair = scene.begin(bank)
-    pairs()[pair.runs] = pair
+    remember(pair)
     places.do(key, left=pair.runs[0], right=pair.runs[1])
 
 

@@ -22,7 +22,7 @@ from memrl_core.lessons.progress import Kept, Progress
 from memrl_core.lessons.shelf import lessons_bank, load_shelf, own_folder, shipped_folder
 from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import Words, filled
-from memrl_core.twins import TwinRuns
+from memrl_core.twins import TwinRuns, open_twins
 
 SHIPPED = {path.stem: read_lesson(path) for path in sorted(shipped_folder().glob("[0-9]*.toml"))}
 STILL = [key for key, lesson in SHIPPED.items() if lesson.scene.kind != "twins"]
@@ -341,7 +341,8 @@ def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
         values = scene.observe(opened, kept.inputs)
         kept = progress.observed(lesson, kept, values)
         played = scene.played(opened, kept.inputs)
-        assert played is not None and scene.reopen(opened, kept.inputs) is not None
+        names = scene.started(kept.inputs)
+        assert played is not None and names is not None and open_twins(opened, *names).steps == played.steps
         table = twins_picture(played, ("left", "right"), scene.task_count).table
         rows = [
             table.loc[table["arm"] == side, column].tolist()

@@ -43,7 +43,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
 
     monkeypatch.setattr(AppTest, "_run", run_and_look)
 
-    def opened(page: str, **link: str) -> AppTest:
+    def opened(page: str, /, **link: str) -> AppTest:
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         for name, value in link.items():
             app.query_params[name] = value

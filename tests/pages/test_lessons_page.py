@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
 from memrl_core.lessons.progress import PAGES, Kept, load_progress
 from memrl_core.lessons.shelf import load_shelf, shipped_folder
-from pages.shared.lesson_twins import pairs
+from pages.shared.pairs import forget_pairs, pairs
 from tests.pages.test_pages import said
 
 Visit = Callable[..., AppTest]
@@ -57,12 +59,7 @@ points = ["Seen."]
 
 def opened(visit: Visit, lesson: str, page: str = "", **link: str) -> AppTest:
     """A page of a lesson, opened by its link in a new session."""
-    app = visit("lessons")
-    for name, value in {"lesson": lesson, **({"page": page} if page else {}), **link}.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
+    return visit("lessons", lesson=lesson, **({"page": page} if page else {}), **link)
 
 
 def own(home: Path, name: str, text: str) -> None:
@@ -174,7 +171,7 @@ def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit
     app = opened(visit, "twins", "do")
     app.button(key="start_twins").click().run()
     started = load_progress().of("twins").inputs
-    pair = pairs()[str(started["left"]), str(started["right"])]
+    (pair,) = (twins for key, twins in pairs().items() if key[1:] == (started["left"], started["right"]))
     app.button(key="play").click().run()
     assert pair.wait(30)
     app.run()
@@ -259,3 +256,25 @@ def test_a_scene_that_cannot_be_shown_says_so_and_the_lesson_can_be_begun_again(
     app = opened(visit, "gone", "do")
     assert any("999" in error.value for error in app.error)
     assert "start_again" in {button.key for button in app.button}
+
+
+def test_a_bank_of_a_person_that_took_the_name_is_told_and_left_alone(home: Path, visit: Visit) -> None:
+    path = home / "banks" / "lessons"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    MemoryBank.create(str(path), "hashing-8", 8).close()
+    app = opened(visit, "02-similarity-alone-fails", "do")
+    assert "another one has that name on this machine" in app.error[0].value
+    assert path.is_dir()
+
+
+def test_a_bank_in_which_agents_play_is_not_deleted(home: Path, visit: Visit) -> None:
+    opened(visit, "06-the-world-shifts", "do").button(key="start_twins").click().run()
+    (key,) = (key for key in pairs() if key[0].startswith(str(home)))
+    twins = pairs()[key]
+    twins.play(1.0, 3)
+    with pytest.raises(InputError, match="Two agents are playing in this bank"):
+        forget_pairs(key[0])
+    twins.pause()
+    assert twins.wait(30)
+    forget_pairs(key[0])
+    assert key not in pairs()

@@ -1,0 +1,149 @@
+"""Lessons in a real browser: walked with right and wrong predictions, by keys, and before a class."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import SERIOUS, settled
+
+TRIPLET, SIMILARITY, REWARD = "01-a-memory-is-a-triplet", "02-similarity-alone-fails", "03-a-reward-moves-q"
+SHIFT = "06-the-world-shifts"
+
+
+def show(page: Page, app: RunningApp, lesson: str, at: str = "claim", presenter: bool = False) -> None:
+    page.goto(f"{app.url}/lessons?lesson={lesson}&page={at}{'&presenter=1' if presenter else ''}")
+    on(page, at)
+
+
+def on(page: Page, at: str) -> None:
+    page.wait_for_url(re.compile(rf"page={at}\b"))
+    expect(page.locator(".st-key-lesson_strip")).to_be_visible()
+    settled(page)
+
+
+def press(page: Page, key: str) -> None:
+    page.locator(f".st-key-{key} button").click()
+    settled(page)
+
+
+def predict(page: Page, choice: int) -> None:
+    press(page, f"prediction_{choice}")
+    expect(page.get_by_text("Kept. You can change it")).to_be_visible()
+
+
+def turn(page: Page, at: str) -> None:
+    page.keyboard.press("ArrowRight")
+    on(page, at)
+
+
+def pick(page: Page, memory: str) -> None:
+    box = page.locator(".st-key-lesson_memory input")
+    box.click()
+    box.fill(memory)
+    page.get_by_role("option", name=memory).first.click()
+    settled(page)
+
+
+def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_reload(
+    page: Page, app: RunningApp
+) -> None:
+    show(page, app, REWARD)
+    turn(page, "predict")
+    predict(page, 2)
+    turn(page, "do")
+    for reward in (0, 0, 0, 0, 1):
+        press(page, f"reward_{reward}")
+    expect(page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal")).not_to_contain_text("lock")
+    turn(page, "reveal")
+    expect(page.get_by_text("You predicted it.")).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    page.reload()
+    on(page, "reveal")
+    expect(page.get_by_text("You predicted it.")).to_be_visible()
+    turn(page, "notice")
+    expect(page.get_by_text("so q never passes it")).to_be_visible()
+
+
+def test_a_lesson_with_a_wrong_prediction_says_why_and_opens_all_the_same(page: Page, app: RunningApp) -> None:
+    show(page, app, SIMILARITY, "reveal")
+    expect(page.get_by_text("Still missing")).to_be_visible()
+    press(page, "go_predict")
+    predict(page, 4)
+    turn(page, "do")
+    slider = page.get_by_role("slider")
+    slider.focus()
+    for _ in range(60):
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_test_id("stSliderThumbValue")).to_have_text("0.60")
+    settled(page)
+    assert "page=do" in page.url, "an arrow key on a slider turned the page"
+    page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal").click()
+    on(page, "reveal")
+    expect(page.get_by_text("It came out differently")).to_be_visible()
+    expect(page.get_by_text("Nothing in similarity speaks against them")).to_be_visible()
+
+
+def test_memories_are_looked_at_and_compared(page: Page, app: RunningApp) -> None:
+    show(page, app, TRIPLET, "predict")
+    predict(page, 3)
+    turn(page, "do")
+    for uses in ("Uses rewarded 5 ", "Uses rewarded 0 "):
+        pick(page, uses)
+    page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal").click()
+    on(page, "reveal")
+    expect(page.get_by_text("You predicted it.")).to_be_visible()
+
+
+def test_two_agents_play_and_the_world_shifts(page: Page, app: RunningApp) -> None:
+    show(page, app, SHIFT, "predict")
+    predict(page, 1)
+    turn(page, "do")
+    press(page, "start_twins")
+    for epoch in range(1, 9):
+        page.get_by_role("button", name=f"Play epoch {epoch} of 8").click()
+        if epoch == 4:
+            page.locator(".st-key-shift button").click()
+    expect(page.get_by_text("Both agents have played all 8 epochs.")).to_be_visible()
+    settled(page)
+    turn(page, "reveal")
+    expect(page.get_by_text("It came out differently")).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+
+
+def test_a_class_sees_large_type_no_menu_and_nothing_that_moves(page: Page, app: RunningApp) -> None:
+    show(page, app, "07-a-failure-worth-remembering")
+    size = "parseFloat(getComputedStyle(document.querySelector('.stMarkdown p')).fontSize)"
+    before = page.evaluate(size)
+    page.emulate_media(reduced_motion="reduce")
+    press(page, "present")
+    page.wait_for_url(re.compile("presenter=1"))
+    assert page.evaluate(size) > 1.3 * before
+    expect(page.get_by_test_id("stHeader")).to_be_hidden()
+    assert page.evaluate("getComputedStyle(document.querySelector('button')).transitionDuration") in ("0s", "")
+    turn(page, "predict")
+    assert "presenter=1" in page.url
+    page.keyboard.press("ArrowLeft")
+    on(page, "claim")
+    press(page, "present")
+    expect(page.get_by_test_id("stHeader")).to_be_visible()
+
+
+@pytest.mark.parametrize("where", ["", f"?lesson={REWARD}&page=do"])
+def test_no_page_is_inaccessible_or_too_wide(page: Page, app: RunningApp, where: str) -> None:
+    page.goto(f"{app.url}/lessons{where}")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        expect(page.get_by_role("button").first).to_be_visible()
+        settled(page)
+        page.wait_for_timeout(500)
+        found = Axe().run(page).response["violations"]
+        bad = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
+        assert bad == [], scheme
+    page.set_viewport_size({"width": 1024, "height": 768})
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
