@@ -43,7 +43,14 @@ def browser() -> Iterator[Browser]:
     assert path, "These tests need Chromium: install Debian's package chromium."
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--use-angle=swiftshader", "--disable-dev-shm-usage"]
+            executable_path=path,
+            args=[
+                "--no-sandbox",
+                "--use-angle=swiftshader",
+                "--disable-dev-shm-usage",
+                "--disable-gpu-rasterization",
+                "--disable-gpu-compositing",
+            ],
         )
         yield launched
         launched.close()
