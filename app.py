@@ -17,6 +17,7 @@ if failure := st.session_state.pop("failure", None):
 st.session_state[entry.BY_APP] = True
 try:
     page.run()
+    entry.settle(page.title)
 except MemRLError as error:
     st.error(literal(str(error)), icon=":material/error:")
     if st.button("Leave this bank and open the demo", key="leave"):

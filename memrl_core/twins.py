@@ -23,6 +23,8 @@ from memrl_core.settings import MemRLSettings, symbol
 
 UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
 FASTEST = 50.0
+WRITE_EVERY = 0.4
+"""Seconds of play that are written at a time: an append costs more than a step."""
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +51,17 @@ class TwinRuns:
         self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
         self._pace = 1.0
+        self._written = 0
         self._between = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
     def steps(self) -> int:
-        """How many steps both have finished."""
+        """How many steps both have finished; while they play, those that are written."""
+        return self._written if self.playing else self._finished
+
+    @property
+    def _finished(self) -> int:
         return min(self.bank.next_step(run) for run in self.runs) - 1
 
     @property
@@ -73,13 +80,14 @@ class TwinRuns:
             raise StepError("The runs are playing. Pause them first.")
         self.error = None
         for _ in range(count):
-            with self._between:
+            with self._between, self.bank.batch(2):
                 self._advance(lambda: False)
 
     def play(self, per_second: float, steps: int | None = None) -> None:
         """Do `steps` steps in each run (None: until paused) in the background, at most `per_second` of them a second.
 
-        Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
+        The steps of `WRITE_EVERY` seconds are written together; a crash loses at most those, and `steps` counts what
+        is written. Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
         """
         self.change_speed(per_second)
         if self._pause.is_set():
@@ -88,7 +96,8 @@ class TwinRuns:
             return
         self._pause.clear()
         self.error = None
-        last = None if steps is None else self.steps + steps
+        self._written = self._finished
+        last = None if steps is None else self._written + steps
         self._thread = threading.Thread(target=self._play, args=(last,), daemon=True, name="twins")
         self._thread.start()
 
@@ -127,24 +136,34 @@ class TwinRuns:
 
     def _play(self, last: int | None) -> None:
         try:
-            while not self._pause.is_set() and (last is None or self.steps < last):
-                begun = time.monotonic()
-                with self._between:
-                    self._advance(self._pause.is_set)
-                self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
+            while not self._pause.is_set() and (last is None or self._finished < last):
+                together = max(1, round(WRITE_EVERY / self._pace))
+                if last is not None:
+                    together = min(together, last - self._finished)
+                with self.bank.batch(2 * together):
+                    for _ in range(together):
+                        self._one_pair()
+                self._written = self._finished
         except MemRLError as error:
             self.error = error
         except Exception as error:
             log.exception("twin runs failed in an unexpected way")
             self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
 
+    def _one_pair(self) -> None:
+        if self._pause.is_set():
+            return
+        begun = time.monotonic()
+        with self._between:
+            self._advance(self._pause.is_set)
+        self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
+
     def _advance(self, cancelled: Callable[[], bool]) -> None:
-        """One step in each run, written together; a run that is behind catches up alone."""
+        """One step in each run; a run that is behind catches up alone."""
         following = [self.bank.next_step(run) for run in self.runs]
-        with self.bank.batch(2):
-            for agent, step in zip(self._agents, following, strict=True):
-                if step == min(following):
-                    self._one(agent, step, cancelled)
+        for agent, step in zip(self._agents, following, strict=True):
+            if step == min(following):
+                self._one(agent, step, cancelled)
 
     def _one(self, agent: Agent, step: int, cancelled: Callable[[], bool]) -> None:
         task = self.tasks[(step - 1) % len(self.tasks)]

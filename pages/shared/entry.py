@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
@@ -29,6 +31,17 @@ def navigation() -> StreamlitPage:
         ],
         position="top",
     )
+
+
+@st.cache_resource
+def settle(page: str) -> None:
+    """Take everything that is loaded after the first run of `page` out of the garbage collector's sight.
+
+    Streamlit collects garbage after every run of a script or fragment, in all threads' time. With the libraries and a
+    bank in memory that takes longer than drawing the page.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def by_app(page: str) -> None:

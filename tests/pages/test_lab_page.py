@@ -286,6 +286,9 @@ def test_what_a_run_measured_is_laid_over_and_what_breaks_the_theory_is_said(
     app = visit("lab", **link_of(pair, view="theory"))
     assert app.selectbox(key=f"theory_run_{'-'.join(pair)}").value == pair[0]
     assert "What breaks the theory in this run" in plain(app)
+    # The assumptions are looked at in the background.
+    assert app.session_state["work_breaks"][1].wait(60)
+    app.run()
     for name in ("The mean reward of a memory stays the same", "Every memory is visited again and again"):
         assert name in plain(app)
     app.selectbox(key=f"theory_run_{'-'.join(pair)}").select("theory alone").run()
