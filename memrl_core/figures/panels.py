@@ -59,7 +59,14 @@ def share_axis(title: str) -> dict[str, Any]:
 
 def shift_marks(shifts: Sequence[float], axis: str) -> list[dict[str, Any]]:
     """A vertical line wherever the world changed."""
-    label = {"text": "the world changed", "textposition": "end", "textangle": 0, "font": {"size": 10}}
+    label = {
+        "text": "the world changed",
+        "textposition": "end",
+        "textangle": 0,
+        "xanchor": "left",
+        "yanchor": "top",
+        "font": {"size": 10},
+    }
     line = {"color": CUT, "dash": "dot", "width": 1.5}
     shape = {"type": "line", "xref": axis, "yref": "paper", "y0": 0, "y1": 1, "line": line, "label": label}
     return [{**shape, "x0": at, "x1": at} for at in shifts]
