@@ -6,7 +6,16 @@ import itertools
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import named_tasks
@@ -20,6 +29,16 @@ MOST_CELLS = 10_000
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams", "poison"
 ]
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    for name, value in settings.items():
+        _check_setting(name, value)
+    return settings
+
+
+Settings = Annotated[dict[str, Any], AfterValidator(_checked)]
+"""Settings of MemRL by name, each within its range."""
 
 
 class _Part(BaseModel):
@@ -51,7 +70,7 @@ class ArmPlan(_Part):
 
     name: str = Field(min_length=1, max_length=80)
     policy: str = "memrl"
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     poison: Poison | None = None
     prune: Prune | None = None
 
@@ -59,13 +78,6 @@ class ArmPlan(_Part):
     @classmethod
     def _known(cls, policy: str) -> str:
         return _one_of_the_policies(policy)
-
-    @field_validator("settings")
-    @classmethod
-    def _in_range(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        for name, value in settings.items():
-            _check_setting(name, value)
-        return settings
 
 
 class Stage(_Part):
@@ -117,17 +129,10 @@ class Plan(_Part):
     model: str = SIMULATED
     report: list[Report] = Field(["accuracy"], min_length=1)
     compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     grid: dict[str, list[Any]] = Field(default_factory=dict)
     arms: list[ArmPlan] = Field(default_factory=list)
     streams: list[Stream] = Field(default_factory=lambda: [Stream()], min_length=1)
-
-    @field_validator("settings")
-    @classmethod
-    def _in_range(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        for name, value in settings.items():
-            _check_setting(name, value)
-        return settings
 
     @field_validator("grid")
     @classmethod

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from memrl_core import lab
@@ -15,7 +14,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, start_twins
 from tests.browser.conftest import RunningApp
-from tests.browser.test_story import SERIOUS, settled
+from tests.browser.test_story import settled, violations
 
 MOVING, EPOCHS = ".st-key-lab_moving_0 .memory-map", ".st-key-lab_epochs_0 .memory-map"
 RANGE = "chart => Array.from(chart._fullLayout.xaxis.range)"
@@ -168,9 +167,7 @@ def test_no_view_is_inaccessible_or_too_wide(page: Page, app: RunningApp, view: 
         drawn(page, MOVING) if view == "twins" else expect(page.locator(".js-plotly-plot").first).to_be_visible()
         settled(page)
         page.wait_for_timeout(500)
-        found = Axe().run(page).response["violations"]
-        bad = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
-        assert bad == [], scheme
+        assert violations(page) == [], scheme
     page.set_viewport_size({"width": 1024, "height": 768})
     settled(page)
     assert no_wider_than_the_window(page)

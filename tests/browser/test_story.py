@@ -21,6 +21,12 @@ def settled(page: Page) -> None:
         expect(page.locator("[data-testid='stApp'][data-test-script-state='running']")).to_have_count(0)
 
 
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds on the page that keeps somebody out, with where it stands."""
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
+
+
 def part(page: Page, phase: str) -> Locator:
     return page.locator(f".st-key-part_{phase}").first
 
@@ -219,6 +225,4 @@ def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningA
         expect(page.get_by_test_id("stMainBlockContainer")).to_be_visible()
         settled(page)
         page.wait_for_timeout(500)
-        found = Axe().run(page).response["violations"]
-        bad = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
-        assert bad == [], scheme
+        assert violations(page) == [], scheme

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 
 from memrl_core.experiments import executors
 from memrl_core.experiments.plan import read_plan
 from memrl_core.experiments.runner import Experiment, run_experiment
 from tests.core.tiny_experiment import ROOT, a_plan, a_plan_file, kept, started, until
-
-distributed = pytest.importorskip("distributed")
 
 
 @contextmanager
