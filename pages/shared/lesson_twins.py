@@ -41,8 +41,9 @@ def twins(at: At, scene: TwinsScene, bank: MemoryBank, live: bool) -> None:
     for column, side, name in zip(st.columns(2), SIDES, names, strict=True):
         with column, st.container(border=True):
             st.markdown(f"**{literal(name)}**")
-            for what in ("accuracy", "csr", "forgotten"):
-                st.metric(str(getattr(at.words, what)), f"{values[f'{side}_{what}']:.0%}")
+            with st.container(horizontal=True, key=f"lesson_{side}"):
+                for what in ("accuracy", "csr", "forgotten"):
+                    st.metric(str(getattr(at.words, what)), f"{values[f'{side}_{what}']:.0%}", width="content")
     for step in played.shifts:
         st.caption(filled(at.words.shifted_at, step=step))
     chart(at, twins_picture(played, names, scene.task_count), "lesson_twins")
