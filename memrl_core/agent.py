@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
 from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.learning import Earned, earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience
@@ -34,6 +36,8 @@ from memrl_core.records import (
     Task,
     Turn,
     UpdateRecord,
+    Utility,
+    ValueChange,
     WriteRecord,
 )
 from memrl_core.turns import ended, take_turn
@@ -111,6 +115,7 @@ class Episode:
         self.phase: Phase | None = Phase.EMBED
         self.interrupted = ""
         self._stopped = False
+        self._earned: tuple[Earned, ...] = ()
         self._info: Mapping[str, Any] = {}
         self.observation = agent.environment.reset(task, seed=self.seed, at_step=step)
         bank.begin_step(run, step)
@@ -248,28 +253,30 @@ class Episode:
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
         given = self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)
-        if given:
-            reward: float | None = sum(event.value or 0.0 for event in given) / len(given)
-        else:
-            reward = self.environment_reward
+        people = {event.rater: event.value or 0.0 for event in given}
+        self._earned = earned(self.environment_reward, people, self.trace.settings)
+        reward = fmean(part.value for part in self._earned) if self._earned else None
         return RewardRecord(
             reward=reward,
-            source="person" if given else None if reward is None else "environment",
+            source=self._earned[-1].source if self._earned else None,
             outcome=self.policy.outcome_of(reward),
             verdict=self.verdict,
             rater=", ".join(event.rater for event in given),
             reason=" · ".join(event.reason for event in given if event.reason),
             credited=self.credited,
+            environment=self.environment_reward,
         )
 
     def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:
-        assert self.trace.reward is not None
-        if self.trace.reward.reward is None:
-            return UpdateRecord(())
-        values = self._agent.bank.utilities_of(self.trace.run, self.credited)
+        values = dict(self._agent.bank.utilities_of(self.trace.run, self.credited))
         # A memory may have been forgotten since it was selected.
         known = [memory_id for memory_id in self.credited if memory_id in values]
-        return UpdateRecord(self.policy.update(known, self.trace.reward.reward, values))
+        changes: list[ValueChange] = []
+        for part in self._earned:
+            moved = self.policy.update(known, part.value, values)
+            values |= {change.memory_id: Utility(change.after, change.visits) for change in moved}
+            changes += moved
+        return UpdateRecord(tuple(changes))
 
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace

@@ -17,7 +17,7 @@ from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import exchange, measure
+from memrl_core.commands import exchange, measure, rewards
 from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError, MemRLError, SettingsError
@@ -176,6 +176,7 @@ app.command("bench")(measure.bench)
 app.command("experiment")(measure.experiment)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
+app.add_typer(rewards.app, name="rewards")
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:

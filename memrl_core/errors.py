@@ -12,7 +12,8 @@ MemRLError
 │   ├── BankFull             the disk had no room for an append
 │   ├── EmbedderMismatch     its vectors were made by another embedder
 │   ├── UnknownRun           no such run in this bank
-│   └── RunMoved             another process advanced this run
+│   ├── RunMoved             another process advanced this run
+│   └── NotAllowed           the person's role in this bank does not cover it
 ├── ModelError               the language model or the embedder
 │   ├── OllamaDown           no server at the address
 │   ├── ModelMissing         the server has no such model
@@ -77,6 +78,10 @@ class UnknownRun(BankError):
 
 class RunMoved(BankError):
     """Another process has advanced this run since it was read."""
+
+
+class NotAllowed(BankError):
+    """A person asked for something that their role in this bank does not cover."""
 
 
 class ModelError(MemRLError):

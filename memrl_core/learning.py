@@ -6,15 +6,23 @@ Sources: arXiv 2601.03192, equation 4, for the update; the fold is this program'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, multimode
 from typing import Any
 
 from memrl_core.errors import SettingsError
-from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent, RewardSource, Utility, UtilityPoint
 
 UpdateRule = Callable[[float, float, Mapping[str, Any]], float]
+SettingsAt = Callable[[int], Mapping[str, Any]]
+REWARDING = (
+    EventKind.REWARD_GIVEN,
+    EventKind.REWARD_REVOKED,
+    EventKind.CREDIT_ASSIGNED,
+    EventKind.CREDIT_REVOKED,
+)
+"""The events that can only change how q moves in their own step, and with it all that follows from that move."""
 
 
 def updated_q(q: float, reward: float, alpha: float) -> float:
@@ -29,11 +37,23 @@ def memrl_rule(q: float, reward: float, settings: Mapping[str, Any]) -> float:
     return updated_q(q, reward, float(settings["alpha"]))
 
 
-def active_rewards(events: Iterable[LedgerEvent]) -> list[LedgerEvent]:
-    """Of the events of one step, the rewards that count, in the order they were given.
+# --- the rewards of one step ------------------------------------------------------------------------------------------
 
-    Each person has one active reward, the latest, unless it was revoked; a revoked reward uncovers nothing older.
-    When a person has rated, the environment's reward does not count.
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """One reward as it moves q; `raters` are the people whose rewards are in it."""
+
+    value: float
+    source: RewardSource
+    raters: tuple[str, ...] = ()
+
+
+def active_rewards(events: Iterable[LedgerEvent]) -> list[LedgerEvent]:
+    """Of the events of one step, the rewards that stand, in the order they were given.
+
+    Each person, and the environment, has one active reward, the latest, unless it was revoked; a revoked reward
+    uncovers nothing older.
     """
     revoked = set()
     latest: dict[tuple[str, str], LedgerEvent] = {}
@@ -42,14 +62,66 @@ def active_rewards(events: Iterable[LedgerEvent]) -> list[LedgerEvent]:
             revoked.add(event.revokes)
         elif event.kind is EventKind.REWARD_GIVEN:
             latest[event.source or "", event.rater] = event
-    standing = [event for event in latest.values() if event.id not in revoked]
-    by_people = [event for event in standing if event.source == "person"]
-    return sorted(by_people or standing, key=order_key)
+    return sorted((event for event in latest.values() if event.id not in revoked), key=order_key)
 
 
-def effective_reward(active: Sequence[LedgerEvent]) -> float | None:
-    """The reward that moves q: the mean of the active ones; None when there are none."""
-    return fmean(event.value or 0.0 for event in active) if active else None
+def earned(environment: float | None, people: Mapping[str, float], settings: Mapping[str, Any]) -> tuple[Earned, ...]:
+    """The rewards that move q for one step, in the order in which they apply.
+
+    `people` maps raters to their rewards. The settings `human_rewards` and `several_raters` decide; a run that was
+    started without them has the defaults of `MemRLSettings`.
+    """
+    own = () if environment is None else (Earned(environment, "environment"),)
+    if not people:
+        return own
+    said = Earned(_agreed(list(people.values()), settings), "person", tuple(people))
+    rule = _rule(settings, "human_rewards", "override")
+    if not own or rule == "override":
+        return (said,)
+    if rule == "both":
+        return (*own, said)
+    return (Earned(fmean((own[0].value, said.value)), "person", said.raters),)
+
+
+def rewards_of(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> tuple[Earned, ...]:
+    """`earned` by the active rewards of a step."""
+    environment = next((event.value for event in active if event.source == "environment"), None)
+    people = {event.rater: event.value or 0.0 for event in active if event.source == "person"}
+    return earned(environment, people, settings)
+
+
+def shares_in(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:
+    """For each of `rewards_of`, the ids of the events that are in it with their share; shares add up to 1."""
+    people = [event for event in active if event.source == "person"]
+    agreed = _agreed([event.value or 0.0 for event in people], settings) if people else None
+    if _rule(settings, "several_raters", "mean") == "majority":
+        people = [event for event in people if event.value == agreed] or people
+    said = {event.id: 1 / len(people) for event in people}
+    own = {event.id: 1.0 for event in active if event.source == "environment"}
+    rule = _rule(settings, "human_rewards", "override")
+    if not said or not own:
+        return (said or own,) if active else ()
+    if rule == "override":
+        return (said,)
+    return (own, said) if rule == "both" else ({i: share / 2 for i, share in (*own.items(), *said.items())},)
+
+
+def effective_reward(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> float | None:
+    """The reward of the step as one number, the mean where two apply; None when there is none."""
+    rewards = rewards_of(active, settings)
+    return fmean(reward.value for reward in rewards) if rewards else None
+
+
+def _agreed(values: Sequence[float], settings: Mapping[str, Any]) -> float:
+    if _rule(settings, "several_raters", "mean") == "majority":
+        most = multimode(values)
+        if len(most) == 1:
+            return most[0]
+    return fmean(values)
+
+
+def _rule(settings: Mapping[str, Any], name: str, default: str) -> str:
+    return str(settings.get(name, default))
 
 
 def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float]:
@@ -66,54 +138,205 @@ def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float]:
     return {memory_id: float(reward) for memory_id, reward in latest.payload["rewards"].items()}
 
 
+def moves_of(events: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> Iterator[tuple[str, Earned]]:
+    """Which memories move by which rewards in one step, in order; a memory's own credit takes the place of them all."""
+    active = active_rewards(events)
+    rewards = rewards_of(active, settings)
+    if not rewards:
+        return
+    own = assigned_credit(events)
+    for memory_id in dict.fromkeys(m for event in active for m in event.memory_ids):
+        if memory_id in own:
+            yield memory_id, Earned(own[memory_id], rewards[-1].source, rewards[-1].raters)
+        else:
+            for reward in rewards:
+                yield memory_id, reward
+
+
+# --- the fold ---------------------------------------------------------------------------------------------------------
+
+
 def order_key(event: LedgerEvent) -> tuple[int, int, str]:
     """Where an event stands in a fold: by the step it is about, then by when it was known."""
     return event.step, event.seq, event.id
+
+
+def in_ledger(event: LedgerEvent) -> tuple[int, str]:
+    """Where an event stands in the ledger: by its clock, whatever step it is about."""
+    return event.seq, event.id
 
 
 @dataclass(slots=True)
 class Fold:
     """What a run believes after a sequence of whole steps; grows by `take`.
 
-    `utilities` maps memory ids, oldest first, to q and visits; `histories` holds every entry of each.
+    `utilities` maps the ids of the memories that the run sees, oldest first, to q and visits; `away` those that were
+    forgotten or replaced, whose q still follows the rewards of steps that used them. `histories` holds every entry of
+    each memory; the first `inherited` ones came from the run that this one started from.
     """
 
     rule: UpdateRule = memrl_rule
     settings: Mapping[str, Any] = field(default_factory=dict)
     utilities: dict[str, Utility] = field(default_factory=dict)
     histories: dict[str, list[UtilityPoint]] = field(default_factory=dict)
+    away: dict[str, Utility] = field(default_factory=dict)
+    pinned: set[str] = field(default_factory=set)
+    inherited: dict[str, int] = field(default_factory=dict)
+    handed_on: set[str] = field(default_factory=set)
 
     def take(self, step: int, events: Sequence[LedgerEvent]) -> None:
         """Fold in all events of one step, given in `order_key` order."""
         for event in events:
             if event.kind in (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED):
                 self.settings = event.payload["settings"]
-        active = active_rewards(events)
-        reward = effective_reward(active)
-        if reward is not None:
-            own = assigned_credit(events)
-            raters = tuple(event.rater for event in active if event.source == "person")
-            for memory_id in dict.fromkeys(m for event in active for m in event.memory_ids):
-                before = self.utilities.get(memory_id)
-                if before is None:
-                    continue
-                earned = own.get(memory_id, reward)
-                after = Utility(self.rule(before.q, earned, self.settings), before.visits + 1)
-                self.utilities[memory_id] = after
-                self.histories[memory_id].append(
-                    UtilityPoint(memory_id, step, before.q, after.q, after.visits, earned, active[0].source, raters)
-                )
+        for memory_id, reward in moves_of(events, self.settings):
+            known = self.utilities if memory_id in self.utilities else self.away
+            before = known.get(memory_id)
+            if before is not None:
+                after = Utility(self.rule(before.q, reward.value, self.settings), before.visits + 1)
+                known[memory_id] = after
+                self.histories[memory_id].append(_point(memory_id, step, before.q, after, reward))
         for event in events:
-            if event.kind in (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED):
-                visits = int(event.payload.get("visits", 0))
-                for memory_id in event.memory_ids:
-                    q = event.value or 0.0
-                    self.utilities[memory_id] = Utility(q, visits)
-                    self.histories[memory_id] = [UtilityPoint(memory_id, step, None, q, visits, None, None, ())]
-        for event in events:
-            if event.kind is EventKind.MEMORY_FORGOTTEN:
-                for memory_id in event.memory_ids:
-                    self.utilities.pop(memory_id, None)
+            change = _CHANGES.get(event.kind)
+            if change is not None:
+                change(self, step, event)
+
+    def mended(
+        self, changed: Mapping[int, Sequence[LedgerEvent]], settings_at: SettingsAt
+    ) -> dict[str, list[UtilityPoint]] | None:
+        """The histories that differ when the steps `changed` hold these events, which differ in `REWARDING` ones only.
+
+        Each move depends on nothing but the memory's own q before it, so only the named memories are folded again. None
+        when one of them has handed its q on to another memory: everything has to be folded again then.
+        """
+        entries: dict[str, dict[int, list[Earned]]] = {}
+        for step, events in changed.items():
+            for memory_id in {m for event in events if event.kind in REWARDING for m in event.memory_ids}:
+                entries.setdefault(memory_id, {})[step] = []
+            for memory_id, reward in moves_of(events, settings_at(step)):
+                entries[memory_id][step].append(reward)
+        if self.handed_on.intersection(entries):
+            return None
+        return {
+            memory_id: self._replayed(memory_id, at_steps, settings_at)
+            for memory_id, at_steps in entries.items()
+            if memory_id in self.histories
+        }
+
+    def mend(self, histories: Mapping[str, list[UtilityPoint]]) -> None:
+        """Put what `mended` found in the place of what was there."""
+        for memory_id, points in histories.items():
+            self.histories[memory_id] = points
+            known = self.utilities if memory_id in self.utilities else self.away
+            known[memory_id] = Utility(points[-1].after, points[-1].visits)
+
+    def _replayed(
+        self, memory_id: str, changed: Mapping[int, Sequence[Earned]], settings_at: SettingsAt
+    ) -> list[UtilityPoint]:
+        points = self.histories[memory_id]
+        kept = self.inherited.get(memory_id, 0)
+        first = min(changed)
+        while kept < len(points) and points[kept].step < first:
+            kept += 1
+        made = points[:kept]
+        rest: dict[int, list[UtilityPoint]] = {step: [] for step in changed}
+        for point in points[kept:]:
+            rest.setdefault(point.step, []).append(point)
+        for step in sorted(rest):
+            moves = changed.get(step)
+            if moves is None:
+                moves = [_earned_at(point) for point in rest[step] if point.reward is not None]
+            for move in moves:
+                if made:
+                    last = made[-1]
+                    after = Utility(self.rule(last.after, move.value, settings_at(step)), last.visits + 1)
+                    made.append(_point(memory_id, step, last.after, after, move))
+            made += [point for point in rest[step] if point.reward is None]
+        return made
+
+    # --- what becomes of the memories themselves ----------------------------------------------------------------------
+
+    def _written(self, step: int, event: LedgerEvent) -> None:
+        believed = Utility(event.value or 0.0, int(event.payload.get("visits", 0)))
+        for memory_id in event.memory_ids:
+            self._begin(memory_id, step, believed)
+
+    def _forgotten(self, step: int, event: LedgerEvent) -> None:
+        self._leave(event.memory_ids)
+
+    def _restored(self, step: int, event: LedgerEvent) -> None:
+        self._leave(event.payload.get("takes_away", ()))
+        self._return(event.memory_ids)
+
+    def _replaced(self, step: int, event: LedgerEvent) -> None:
+        """The new memory begins with the mean q of those that it replaces, weighted by their visits."""
+        replaced = [memory_id for memory_id in event.payload["replaces"] if memory_id in self.histories]
+        known = [self.utilities.get(i) or self.away[i] for i in replaced]
+        (new,) = event.memory_ids
+        if new in self.histories:
+            self._return((new,))
+        elif known:
+            visits = sum(utility.visits for utility in known)
+            weights = [utility.visits for utility in known] if visits else [1] * len(known)
+            q = math.fsum(w * u.q for w, u in zip(weights, known, strict=True)) / sum(weights)
+            self._begin(new, step, Utility(known[0].q if len(known) == 1 else q, visits))
+            self.handed_on.update(replaced)
+        if self.pinned.intersection(replaced):
+            self.pinned.add(new)
+        self._leave(replaced)
+
+    def _pinned(self, step: int, event: LedgerEvent) -> None:
+        self.pinned.update(event.memory_ids)
+
+    def _unpinned(self, step: int, event: LedgerEvent) -> None:
+        self.pinned.difference_update(event.memory_ids)
+
+    def _begin(self, memory_id: str, step: int, believed: Utility) -> None:
+        self.away.pop(memory_id, None)
+        self.utilities[memory_id] = believed
+        self.histories[memory_id] = [UtilityPoint(memory_id, step, None, believed.q, believed.visits, None, None, ())]
+        self.inherited.pop(memory_id, None)
+
+    def _leave(self, memory_ids: Iterable[str]) -> None:
+        for memory_id in memory_ids:
+            if memory_id in self.utilities:
+                self.away[memory_id] = self.utilities.pop(memory_id)
+
+    def _return(self, memory_ids: Iterable[str]) -> None:
+        back = {memory_id: self.away.pop(memory_id) for memory_id in memory_ids if memory_id in self.away}
+        if back:
+            both = self.utilities | back
+            self.utilities = {memory_id: both[memory_id] for memory_id in self.histories if memory_id in both}
+
+
+_CHANGES: Mapping[EventKind, Callable[[Fold, int, LedgerEvent], None]] = {
+    EventKind.MEMORY_WRITTEN: Fold._written,
+    EventKind.MEMORY_IMPORTED: Fold._written,
+    EventKind.MEMORY_FORGOTTEN: Fold._forgotten,
+    EventKind.MEMORY_RESTORED: Fold._restored,
+    EventKind.MEMORY_EDITED: Fold._replaced,
+    EventKind.MEMORY_MERGED: Fold._replaced,
+    EventKind.MEMORY_PINNED: Fold._pinned,
+    EventKind.MEMORY_UNPINNED: Fold._unpinned,
+}
+
+
+def _point(memory_id: str, step: int, before: float, after: Utility, reward: Earned) -> UtilityPoint:
+    return UtilityPoint(memory_id, step, before, after.q, after.visits, reward.value, reward.source, reward.raters)
+
+
+def _earned_at(point: UtilityPoint) -> Earned:
+    assert point.reward is not None and point.source is not None
+    return Earned(point.reward, point.source, point.raters)
+
+
+def named_by(event: LedgerEvent) -> Iterator[str]:
+    """The memories that an event is about, with those that it takes out of sight."""
+    yield from event.memory_ids
+    if event.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+        yield from event.payload["replaces"]
+    elif event.kind is EventKind.MEMORY_RESTORED:
+        yield from event.payload.get("takes_away", ())
 
 
 def by_step(events: Iterable[LedgerEvent], committed: Callable[[str], bool]) -> dict[int, list[LedgerEvent]]:

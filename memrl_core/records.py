@@ -238,7 +238,8 @@ class GenerateRecord:
 class RewardRecord:
     """REWARD: the reward of the step as it stood when the step ended; `reward` is None when nobody gave one.
 
-    `verdict` is the environment's sentence. `credited` are the memories that the reward goes to.
+    `verdict` is the environment's sentence. `credited` are the memories that the reward goes to. `environment` is the
+    environment's own reward, which a person's may have displaced; None when it gave none, and in older steps.
     """
 
     reward: float | None
@@ -248,6 +249,7 @@ class RewardRecord:
     rater: str
     reason: str
     credited: tuple[str, ...]
+    environment: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +333,11 @@ class EventKind(StrEnum):
     MEMORY_WRITTEN = "memory_written"
     MEMORY_IMPORTED = "memory_imported"
     MEMORY_FORGOTTEN = "memory_forgotten"
+    MEMORY_RESTORED = "memory_restored"
+    MEMORY_EDITED = "memory_edited"
+    MEMORY_MERGED = "memory_merged"
+    MEMORY_PINNED = "memory_pinned"
+    MEMORY_UNPINNED = "memory_unpinned"
     ENVIRONMENT_CHANGED = "environment_changed"
     REWARD_GIVEN = "reward_given"
     REWARD_REVOKED = "reward_revoked"
@@ -338,6 +345,8 @@ class EventKind(StrEnum):
     CREDIT_REVOKED = "credit_revoked"
     NOTE_PINNED = "note_pinned"
     NOTE_REMOVED = "note_removed"
+    SCALES_CHANGED = "scales_changed"
+    ROLE_ASSIGNED = "role_assigned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +358,12 @@ class LedgerEvent:
     which is what "as of step t" goes by. `step_id` names the attempt: events of an attempt whose trace was never
     appended do not count. `value` is the reward, the q0 of a written memory, or the q an imported one came with (its
     visits are in the payload). A credit's payload maps each memory to its own reward under "rewards"; a note's text is
-    its `reason`. `revokes` names the event undone.
+    its `reason`. `revokes` names the event that no longer counts.
+
+    A reward's payload may say on which scale a person gave it. An edited or merged memory is a new one
+    (`memory_ids[0]`) in the place of those that the payload lists under "replaces"; restoring these takes away those
+    under "takes_away". What a person takes back or does again names the event under "undoes" or "redoes". Roles
+    belong to the bank, not to a run: their `run` is "".
     """
 
     id: str

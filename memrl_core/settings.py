@@ -52,6 +52,17 @@ class MemRLSettings(BaseModel):
     reward_failure: float = Field(
         -1.0, ge=-10, le=10, title="r− · reward of a failure", description="Also thumbs down."
     )
+    human_rewards: Literal["override", "mean", "both"] = Field(
+        "override",
+        title="People and environment",
+        description="override: a person's reward takes the place of the environment's. mean: half of each. both: the "
+        "environment's moves q first, then the person's.",
+    )
+    several_raters: Literal["mean", "majority"] = Field(
+        "mean",
+        title="Several people",
+        description="mean of their rewards, or the one that most of them gave (the mean where no one has most).",
+    )
     duplicates: Literal["keep", "skip", "group"] = Field(
         "keep",
         title="Near-duplicate intents",

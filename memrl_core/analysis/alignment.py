@@ -203,7 +203,10 @@ def _rewards_now(bank: MemoryBank, run: str) -> dict[str, float | None]:
     for event in bank.events(run):
         if event.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
             given[event.step_id].append(event)
-    return {step_id: effective_reward(active_rewards(events)) for step_id, events in given.items()}
+    return {
+        step_id: effective_reward(active_rewards(events), bank.settings(run, events[0].step))
+        for step_id, events in given.items()
+    }
 
 
 def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> ComparedStep:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+_NUMBER = re.compile(r"(\d+)(\.\d+)?")
+
 
 def memory_label(memory_id: str, run: str) -> str:
-    """ "#17" for memory 17 of `run`, the whole id for memories that came from another run."""
-    number = memory_id.removeprefix(f"{run}-")
-    return f"#{int(number)}" if number != memory_id and number.isdecimal() else memory_id
+    """ "#17" for memory 17 of `run`, "#17.2" for its second wording; whole ids for memories from another run."""
+    number = _NUMBER.fullmatch(memory_id.removeprefix(f"{run}-")) if memory_id.startswith(f"{run}-") else None
+    return f"#{int(number[1])}{number[2] or ''}" if number else memory_id

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memrl_core.agent import Episode
+from memrl_core.analysis.explain import signed
 from memrl_core.bank import MemoryBank
-from memrl_core.records import LedgerEvent, Memory, Phase, RunInfo, StepTrace, Utility
+from memrl_core.learning import rewards_of
+from memrl_core.records import Memory, Phase, RunInfo, StepTrace, Utility
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,10 @@ class Moment:
         """How far each q moved in this step."""
         if self.trace is None or self.trace.update is None:
             return {}
-        return {change.memory_id: change.after - change.before for change in self.trace.update.changes}
+        moved: dict[str, float] = {}
+        for change in self.trace.update.changes:
+            moved[change.memory_id] = moved.get(change.memory_id, 0.0) + change.after - change.before
+        return moved
 
     @property
     def similarities(self) -> dict[str, float]:
@@ -96,9 +101,15 @@ def memories_of(bank: MemoryBank, moment: Moment) -> dict[str, Memory]:
     return {memory_id: bank.memory(memory_id) for memory_id in moment.utilities}
 
 
-def later_rewards(bank: MemoryBank, trace: StepTrace) -> list[LedgerEvent]:
-    """The rewards that count for a finished step now, when they are others than those it ended with."""
+def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
+    """What a finished step's reward is now and whose, in a sentence, when it is another than the one it ended with."""
     if trace.reward is None:
-        return []
+        return None
     now = bank.effective_reward(trace.run, trace.step)
-    return [] if now == trace.reward.reward else bank.active_rewards(trace.run, trace.step, trace.id)
+    if now == trace.reward.reward:
+        return None
+    if now is None:
+        return "Since this step ended its reward was taken back: it counts no more."
+    parts = rewards_of(bank.active_rewards(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
+    givers = [", ".join(part.raters) if part.raters else "the environment" for part in parts]
+    return f"Since this step ended its reward counts as {signed(now)}, given by {' and '.join(givers)}."

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 from memrl_core.bank import MemoryBank
-from memrl_core.learning import active_rewards, assigned_credit, effective_reward, order_key, updated_q
+from memrl_core.learning import active_rewards, assigned_credit, moves_of, order_key, shares_in, updated_q
 from memrl_core.records import LedgerEvent, UtilityPoint
 
 
@@ -14,8 +17,9 @@ class Contribution:
     """One reward's part in a q.
 
     `value` is the reward, or the memory's own one where a person let that count in its place. `share` is its weight in
-    today's q: α (1 − α)^(updates since), divided by the number of people whose mean counted. `without` is what q would
-    be today had this reward never been given: the step then counts by the rewards that are left, or does not move q.
+    today's q: α (1 − α)^(updates since), times its part in what the run's rules made of the step's rewards. `without`
+    is what q would be today had this reward never been given: the step then counts by the rewards that are left, or
+    does not move q.
     """
 
     step: int
@@ -39,70 +43,81 @@ class Provenance:
     contributions: tuple[Contribution, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What moved a memory in one step: its entries, the step size, and the rewards and settings behind them."""
+
+    points: tuple[UtilityPoint, ...]
+    alpha: float
+    events: tuple[LedgerEvent, ...]
+    settings: Mapping[str, Any]
+
+
 def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = None) -> Provenance | None:
     """How q of a memory came about in a run; None when the run does not know the memory."""
     points = bank.history(run, memory_id, as_of)
     if not points:
         return None
-    rewarded = points[1:]
-    behind = _behind(bank, run, memory_id, as_of)[1:]
-    alphas = [alpha for alpha, _ in behind]
-    shares = _shares(alphas)
-    found = []
-    for position, point in enumerate(rewarded):
-        at_step = behind[position][1]
-        own = assigned_credit(at_step).get(memory_id)
-        active = active_rewards(at_step)
-        for event in active:
-            rest = active_rewards([e for e in at_step if e.id != event.id])
-            found.append(
-                Contribution(
-                    step=point.step,
-                    event_id=event.id,
-                    source=event.source or "",
-                    rater=event.rater,
-                    value=event.value or 0.0 if own is None else own,
-                    before=point.before or 0.0,
-                    after=point.after,
-                    share=shares[position] / len(active),
-                    without=_replayed(points, alphas, position, _earned(memory_id, rest, own)),
+    steps = _behind(bank, run, memory_id, as_of)
+    shares = _shares([step.alpha for step in steps for _ in step.points])
+    found, done = [], 0
+    for position, step in enumerate(steps):
+        active = active_rewards(step.events)
+        own = assigned_credit(step.events).get(memory_id)
+        parts = shares_in(active, step.settings)
+        for point, part in zip(step.points, parts if own is None else parts[-1:], strict=True):
+            for event in (event for event in active if event.id in part):
+                rest = [e for e in step.events if e.id != event.id]
+                left = [reward.value for i, reward in moves_of(rest, step.settings) if i == memory_id]
+                found.append(
+                    Contribution(
+                        step=point.step,
+                        event_id=event.id,
+                        source=event.source or "",
+                        rater=event.rater,
+                        value=event.value or 0.0 if own is None else own,
+                        before=point.before or 0.0,
+                        after=point.after,
+                        share=shares[done] * part[event.id],
+                        without=_replayed(points[0].after, steps, position, left),
+                    )
                 )
-            )
+            done += 1
     q0_share = 1.0
-    for alpha in alphas:
-        q0_share *= 1 - alpha
+    for step in steps:
+        q0_share *= (1 - step.alpha) ** len(step.points)
     return Provenance(points[-1].after, points[0].after, q0_share, tuple(found))
 
 
-def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> list[tuple[float, list[LedgerEvent]]]:
-    """For each point of a memory's history: the step size, and the events of its step in the run it happened in."""
+def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> list[_Step]:
+    """The steps that moved a memory, in the run in which each happened."""
     info = bank.run(run)
     earlier = _behind(bank, info.base, memory_id, info.base_step) if info.base else []
-    own = bank.history(run, memory_id, as_of)[len(earlier) :]
+    known = sum(len(step.points) for step in earlier)
+    moves = [point for point in bank.history(run, memory_id, as_of) if point.reward is not None][known:]
     events: dict[int, list[LedgerEvent]] = {}
     for event in bank.events(run):
         if as_of is None or event.known_at <= as_of:
             events.setdefault(event.step, []).append(event)
-    found = []
     finished = {row.id for row in bank.step_rows(run)}
-    for point in own:
-        at_step = sorted(events.get(point.step, ()), key=order_key)
-        counted = [e for e in at_step if not e.step_id or e.step_id in finished]
-        found.append((_alpha(bank, run, point), counted))
+    found = []
+    for number, points in groupby(moves, key=lambda point: point.step):
+        of_step = tuple(points)
+        counted = (e for e in events.get(number, ()) if not e.step_id or e.step_id in finished)
+        found.append(
+            _Step(
+                of_step,
+                _alpha(bank, run, of_step[0]),
+                tuple(sorted(counted, key=order_key)),
+                bank.settings(run, number),
+            )
+        )
     return [*earlier, *found]
-
-
-def _earned(memory_id: str, active: list[LedgerEvent], own: float | None) -> float | None:
-    """What these rewards of a step let a memory move towards; None when none of them is about it."""
-    if not any(memory_id in event.memory_ids for event in active):
-        return None
-    return effective_reward(active) if own is None else own
 
 
 def _alpha(bank: MemoryBank, run: str, point: UtilityPoint) -> float:
     """The step size behind a recorded move (eq. 4); where nothing moved, the one of the settings."""
-    if point.before is None or point.reward is None:
-        return 0.0
+    assert point.before is not None and point.reward is not None
     distance = point.reward - point.before
     if abs(distance) > 1e-9:
         return (point.after - point.before) / distance
@@ -118,10 +133,10 @@ def _shares(alphas: list[float]) -> list[float]:
     return shares[::-1]
 
 
-def _replayed(points: list[UtilityPoint], alphas: list[float], left_out: int, reward: float | None) -> float:
-    q = points[0].after
-    for position, (point, alpha) in enumerate(zip(points[1:], alphas, strict=True)):
-        value = reward if position == left_out else point.reward
-        if value is not None:
-            q = updated_q(q, value, alpha)
+def _replayed(q: float, steps: list[_Step], changed: int, values: list[float]) -> float:
+    """q after all steps, of which the one at `changed` moves it by other rewards."""
+    for position, step in enumerate(steps):
+        rewards = values if position == changed else [p.reward for p in step.points if p.reward is not None]
+        for reward in rewards:
+            q = updated_q(q, reward, step.alpha)
     return q

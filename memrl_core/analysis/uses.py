@@ -117,7 +117,7 @@ def _rated_by_people(bank: MemoryBank, run: str) -> dict[int, float]:
         if event.step == finished.get(event.step_id):
             of_step.setdefault(event.step, []).append(event)
     rewards = {
-        step: effective_reward(active_rewards(events))
+        step: effective_reward(active_rewards(events), bank.settings(run, step))
         for step, events in of_step.items()
         if any(event.source == "person" for event in events)
     }

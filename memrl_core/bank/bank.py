@@ -16,13 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import codec
+from memrl_core.bank.deeds import Deeds
+from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, now
+from memrl_core.bank.people import People
+from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading
+from memrl_core.bank.roles import person_name
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
+from memrl_core.learning import in_ledger
 from memrl_core.records import (
     EventKind,
     LedgerEvent,
@@ -52,6 +58,11 @@ class MemoryBank(BankReading):
         self.layouts = Layouts(store)
         self.notes = Notes(self._known, self._ledger, self._appends, self._lock)
         self.credits = Credits(self._known, self._ledger, self._appends, self._lock)
+        parts = self._known, self._ledger, self._appends, self.alone
+        self.ratings = Ratings(*parts, self.credited)
+        self.editing = Editing(*parts, self.must_match)
+        self.deeds = Deeds(*parts)
+        self.people = People(*parts)
         self.refresh()
 
     # --- open and close -----------------------------------------------------------------------------------------------
@@ -131,8 +142,11 @@ class MemoryBank(BankReading):
             if name not in self._known.runs:
                 return name
 
-    def start_run(self, info: RunInfo) -> None:
-        """Append a new run. Raises `InputError` for a name that is taken or is not letters, digits, - _ and . only."""
+    def start_run(self, info: RunInfo, by: str = "") -> None:
+        """Append a new run, in the name of a person if one is given.
+
+        Raises `InputError` for a name that is taken or is not letters, digits, - _ and . only, `NotAllowed`.
+        """
         with self._lock:
             self.refresh()
             if info.id in self._known.runs:
@@ -142,16 +156,56 @@ class MemoryBank(BankReading):
             if info.base is not None:
                 self.run(info.base)
             self._ledger.append(
-                self._ledger.event(info.id, 0, "", EventKind.RUN_STARTED, payload=codec.run_payload(info), known_at=0)
+                self._ledger.event(
+                    info.id,
+                    0,
+                    "",
+                    EventKind.RUN_STARTED,
+                    payload=codec.run_payload(info),
+                    known_at=0,
+                    **_in_the_name_of(by),
+                )
             )
             self.flush()
 
-    def change_settings(self, run: str, settings: Mapping[str, Any], from_step: int) -> None:
-        """Append new settings that hold from `from_step` on."""
+    def change_settings(self, run: str, settings: Mapping[str, Any], from_step: int, by: str = "") -> None:
+        """Append new settings that hold from `from_step` on. Raises `NotAllowed`."""
         with self._lock:
             self.run(run)
             self._ledger.append(
-                self._ledger.event(run, from_step, "", EventKind.SETTINGS_CHANGED, payload={"settings": dict(settings)})
+                self._ledger.event(
+                    run,
+                    from_step,
+                    "",
+                    EventKind.SETTINGS_CHANGED,
+                    payload={"settings": dict(settings)},
+                    **_in_the_name_of(by),
+                )
+            )
+            self.flush()
+
+    def change_settings_throughout(self, run: str, changes: Mapping[str, Any], by: str = "") -> None:
+        """Append these settings for every step of the run, past and to come; all others stay as each step has them.
+
+        The q of the run follow; what its steps selected and recorded stays. Raises `NotAllowed`.
+        """
+        with self._lock:
+            info = self.run(run)
+            periods = {info.first_step - 1: info.settings}
+            for event in sorted(self._known.states[run].settings, key=in_ledger):
+                periods[event.step] = event.payload["settings"]
+            self._ledger.append_in_order(
+                [
+                    self._ledger.event(
+                        run,
+                        step,
+                        "",
+                        EventKind.SETTINGS_CHANGED,
+                        payload={"settings": {**settings, **changes}},
+                        **_in_the_name_of(by),
+                    )
+                    for step, settings in sorted(periods.items())
+                ]
             )
             self.flush()
 
@@ -162,27 +216,6 @@ class MemoryBank(BankReading):
             step = self.next_step(run)
             self._ledger.append(
                 self._ledger.event(run, step, "", EventKind.ENVIRONMENT_CHANGED, payload={"options": dict(options)})
-            )
-            self.flush()
-
-    def forget(self, run: str, memory_ids: Sequence[str], reason: str = "") -> None:
-        """Append that the run no longer sees these memories, from its next step on; what they were stays on record.
-
-        Raises `InputError` for a memory that the run does not see.
-        """
-        with self._lock:
-            unseen = [memory_id for memory_id in memory_ids if memory_id not in self._known.live(run).utilities]
-            if unseen:
-                raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was forgotten.")
-            self._ledger.append(
-                self._ledger.event(
-                    run,
-                    self.next_step(run) - 1,
-                    "",
-                    EventKind.MEMORY_FORGOTTEN,
-                    memory_ids=tuple(memory_ids),
-                    reason=reason.strip(),
-                )
             )
             self.flush()
 
@@ -251,7 +284,8 @@ class MemoryBank(BankReading):
 
     def _events_of(self, trace: StepTrace, created: str) -> list[LedgerEvent]:
         events = []
-        if trace.reward and trace.reward.source == "environment" and trace.reward.reward is not None:
+        given = _environment_reward(trace)
+        if trace.reward and given is not None:
             events.append(
                 self._ledger.event(
                     trace.run,
@@ -260,7 +294,7 @@ class MemoryBank(BankReading):
                     EventKind.REWARD_GIVEN,
                     event_id=f"{trace.id}:environment",
                     memory_ids=trace.reward.credited,
-                    value=trace.reward.reward,
+                    value=given,
                     source="environment",
                 )
             )
@@ -306,7 +340,7 @@ class MemoryBank(BankReading):
                 self._appends.put("steps", rows[start : start + ADOPTED_AT_ONCE])
             for row in rows:
                 self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
-            self._ledger.append(*(event for event in events if event.id not in self._known.events))
+            self._ledger.adopt(*(event for event in events if event.id not in self._known.events))
             self.flush()
 
     def give_reward(
@@ -338,7 +372,7 @@ class MemoryBank(BankReading):
                 EventKind.REWARD_REVOKED,
                 memory_ids=given.memory_ids,
                 source="person",
-                rater=rater.strip() or "someone",
+                rater=person_name(rater),
                 reason=reason.strip(),
                 revokes=event_id,
             )
@@ -374,7 +408,7 @@ class MemoryBank(BankReading):
             memory_ids=tuple(memory_ids),
             value=float(value),
             source="person",
-            rater=rater.strip() or "someone",
+            rater=person_name(rater),
             reason=reason.strip(),
         )
 
@@ -384,8 +418,19 @@ class MemoryBank(BankReading):
         """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
         with self._lock:
             event = self._person_reward(run, step, step_id, memory_ids, value, rater)
-            now_known, then_known = self._known.live(run).utilities, self._known.supposed(event).utilities
-            return {memory_id: (now_known[memory_id].q, then_known[memory_id].q) for memory_id in memory_ids}
+            now, then = self._known.live(run).histories, self._known.supposed(event)
+            return {i: (now[i][-1].after, then.get(i, now[i])[-1].after) for i in memory_ids}
+
+    def credited(self, run: str, step: int) -> tuple[str, ...]:
+        """The memories that were in the prompt of a finished step: those that its rewards go to."""
+        with self._lock:
+            for event in self._known.states[run].at_step.get(step, ()):
+                if event.source == "environment" and event.step_id in self._known.steps:
+                    return event.memory_ids
+            trace = self.trace(run, step)
+            if trace.reward is not None:
+                return trace.reward.credited
+            return trace.decision.selected if trace.decision is not None else ()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -401,3 +446,13 @@ class MemoryBank(BankReading):
                 yield
             finally:
                 self._is_alone = before
+
+
+def _in_the_name_of(person: str) -> dict[str, Any]:
+    return {"source": "person", "rater": person_name(person)} if person else {}
+
+
+def _environment_reward(trace: StepTrace) -> float | None:
+    if trace.reward is None:
+        return None
+    return trace.reward.reward if trace.reward.source == "environment" else trace.reward.environment

@@ -19,6 +19,9 @@ from memrl_core.errors import BankError, MemRLError
 from memrl_core.records import EventKind
 
 SPACE_NEEDED = 200_000_000
+BRINGS_IN = frozenset(
+    {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED}
+)
 RESTORE = "Restore a copy of the bank. Every table that is named as readable can still be read with LanceDB."
 
 
@@ -117,7 +120,7 @@ def _references(tables: dict[str, Any]) -> Finding:
         memory_id
         for row in tables["ledger"].to_pylist()
         if not row["step_id"] or row["step_id"] in committed
-        for memory_id in row["memory_ids"]
+        for memory_id in (*row["memory_ids"], *_replaced(row))
     }
     missing = sorted(named - known)
     if missing:
@@ -126,10 +129,15 @@ def _references(tables: dict[str, Any]) -> Finding:
     return Finding("references", True, "Every memory that the ledger names is there.")
 
 
+def _replaced(row: dict[str, Any]) -> list[str]:
+    if row["kind"] not in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED) or not _readable(codec.event_of, row):
+        return []
+    return [str(memory_id) for memory_id in codec.event_of(row).payload.get("replaces", ())]
+
+
 def _born(tables: dict[str, Any]) -> Finding:
     ledger = tables["ledger"].select(["kind", "memory_ids"]).to_pylist()
-    kinds = {EventKind.MEMORY_WRITTEN.value, EventKind.MEMORY_IMPORTED.value}
-    born = {memory_id for row in ledger if row["kind"] in kinds for memory_id in row["memory_ids"]}
+    born = {memory_id for row in ledger if row["kind"] in BRINGS_IN for memory_id in row["memory_ids"]}
     orphans = [i for i in tables["memories"]["id"].to_pylist() if i not in born]
     if orphans:
         said = f"{len(orphans)} memories belong to no run and are never recalled: {', '.join(orphans[:5])}."

@@ -5,8 +5,9 @@ The tables are only appended to, so taking the same row twice changes nothing an
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +18,8 @@ from memrl_core.bank import codec
 from memrl_core.bank.mirror import Mirror, RunState, copied, folded
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, UnknownRun
-from memrl_core.learning import Fold, order_key
-from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo
+from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityPoint
 from memrl_core.view import MemoryView
 
 PASTS_KEPT = 8
@@ -49,6 +50,8 @@ class Knowledge:
         self.steps: dict[str, StepRow] = {}
         self.runs: dict[str, RunInfo] = {}
         self.states: dict[str, RunState] = {}
+        self.roles: dict[str, LedgerEvent] = {}
+        self.by_person: dict[str, list[LedgerEvent]] = {}
         self.seq = 0
         self._by_run: dict[str, dict[int, StepRow]] = {}
         self._newest: dict[str, int] = {}
@@ -92,8 +95,13 @@ class Knowledge:
         self.events[event.id] = event
         self.seq = max(self.seq, event.seq)
         self.states.setdefault(event.run, RunState()).add(event)
+        if event.source == "person" or "by" in event.payload:
+            self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
         if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
             self._describe(event.run)
+        elif event.kind is EventKind.ROLE_ASSIGNED:
+            person = str(event.payload["person"])
+            self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
 
     def _describe(self, run: str) -> None:
         """Keep what the run was started as, with the environment's options as last changed."""
@@ -163,10 +171,19 @@ class Knowledge:
         """The fold of all that is known, brought up to date. Raises `UnknownRun`."""
         self.run(run)
         state = self.states[run]
+        if state.fold is not None and state.late:
+            state.view = None
+            histories = state.fold.mended(self._counting(run, state.late), self.settings_at(run))
+            state.late.clear()
+            if histories is None:
+                state.fold = None
+            else:
+                state.fold.mend(histories)
         if state.fold is None:
             state.view = None
+            state.late.clear()
             state.fold = folded(self.start(run), state.events, self.steps)
-            state.folded_to = max((e.step for e in state.events if e.step_id in self.steps), default=0)
+            state.folded_to = self.newest_step(run) or 0
             return state.fold
         newest = self.newest_step(run) or 0
         if newest > state.folded_to:
@@ -219,20 +236,59 @@ class Knowledge:
                 now = [*waiting.pop(known, ()), *(event for event in come if event.step == known)]
                 fold.take(known, now)
                 if moved is not None:
-                    moved.update(memory_id for event in now for memory_id in event.memory_ids)
+                    moved.update(memory_id for event in now for memory_id in named_by(event))
             at = step - 1
             changed = moved
             yield step, fold, changed
             changed = set()
 
-    def supposed(self, event: LedgerEvent) -> Fold:
-        """The fold of all that is known and of `event`, which is not taken in; its attempt counts as finished."""
-        events = [*self.states[event.run].events, event]
-        return folded(self.start(event.run), events, {*self.steps, event.step_id})
+    def supposed(self, event: LedgerEvent) -> Mapping[str, Sequence[UtilityPoint]]:
+        """The histories that would differ if `event`, a rewarding one, were taken in too; its attempt counts as
+        finished.
+        """
+        live, state = self.live(event.run), self.states[event.run]
+
+        def counts(step_id: str) -> bool:
+            return step_id == event.step_id or step_id in self.steps
+
+        histories = live.mended(
+            by_step([*state.at_step.get(event.step, ()), event], counts), self.settings_at(event.run)
+        )
+        if histories is not None:
+            return histories
+        then = folded(self.start(event.run), [*state.events, event], {*self.steps, event.step_id}).histories
+        return {i: points for i, points in then.items() if points != live.histories.get(i)}
+
+    def as_told(self, run: str, histories: Mapping[str, Sequence[UtilityPoint]]) -> dict[str, Sequence[UtilityPoint]]:
+        """Histories of a run in which what it began with has the step before its first."""
+        inherited, before = self.live(run).inherited, self.run(run).first_step - 1
+        found: dict[str, Sequence[UtilityPoint]] = {}
+        for memory_id, points in histories.items():
+            given = inherited.get(memory_id, 0)
+            found[memory_id] = [*(replace(p, step=before) for p in points[:given]), *points[given:]]
+        return found
+
+    def settings_at(self, run: str) -> SettingsAt:
+        """The settings in force at any step of a run. Raises `UnknownRun`."""
+        changes = sorted(self.states[self.run(run).id].settings, key=order_key)
+        first, steps = self.run(run).settings, [event.step for event in changes]
+
+        def at(step: int) -> Mapping[str, Any]:
+            later = bisect_right(steps, step)
+            return changes[later - 1].payload["settings"] if later else first
+
+        return at
+
+    def _counting(self, run: str, steps: Iterable[int]) -> dict[int, list[LedgerEvent]]:
+        at_step = self.states[run].at_step
+        return by_step([event for step in steps for event in at_step[step]], self.steps.__contains__)
 
     def start(self, run: str) -> Fold:
         """A new fold of what the run knew before its first step: nothing, or what its base knew then."""
         info = self.run(run)
         if info.base is None:
             return Fold()
-        return replace(copied(self.past(info.base, info.base_step)), settings=info.settings)
+        fold = copied(self.past(info.base, info.base_step))
+        fold.settings = info.settings
+        fold.inherited = {memory_id: len(points) for memory_id, points in fold.histories.items()}
+        return fold

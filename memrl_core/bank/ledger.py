@@ -6,6 +6,7 @@ import math
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from memrl_core.bank import codec
 from memrl_core.bank.appends import Appends
 from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.mirror import RunState
+from memrl_core.bank.roles import Role, must_allow, must_be, person_name
 from memrl_core.errors import InputError
 from memrl_core.learning import assigned_credit, order_key
 from memrl_core.records import EventKind, LedgerEvent
@@ -62,7 +64,25 @@ class Ledger:
         )
 
     def append(self, *events: LedgerEvent) -> None:
-        """Append events in one write, then take them in."""
+        """Append events in one write, then take them in. Raises `NotAllowed` by the role of the person behind one."""
+        with self._lock:
+            for event in events:
+                must_allow(self._known, event)
+            self.adopt(*events)
+
+    def must_allow(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` when the role of a person, if one is named, does not cover `role`."""
+        if person:
+            must_be(self._known, person_name(person), role)
+
+    def append_in_order(self, events: Sequence[LedgerEvent]) -> list[LedgerEvent]:
+        """Append events of one moment so that every reader sorts them as they are given; returns them as stored."""
+        numbered = [replace(event, seq=event.seq + position) for position, event in enumerate(events)]
+        self.append(*numbered)
+        return numbered
+
+    def adopt(self, *events: LedgerEvent) -> None:
+        """Append events as they are: what people did elsewhere asks for no role here."""
         with self._lock:
             self._appends.put("ledger", [codec.event_row(event) for event in events])
             for event in events:
@@ -100,7 +120,7 @@ class Notes:
                 EventKind.NOTE_PINNED,
                 memory_ids=tuple(memory_ids),
                 source="person",
-                rater=author.strip() or "someone",
+                rater=person_name(author),
                 reason=words,
                 payload=place,
             )
@@ -121,7 +141,7 @@ class Notes:
                     "",
                     EventKind.NOTE_REMOVED,
                     source="person",
-                    rater=author.strip() or "someone",
+                    rater=person_name(author),
                     revokes=note_id,
                 )
             )
@@ -169,7 +189,7 @@ class Credits:
                 EventKind.CREDIT_ASSIGNED,
                 memory_ids=tuple(rewards),
                 source="person",
-                rater=rater.strip() or "someone",
+                rater=person_name(rater),
                 reason=reason,
                 payload={"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}},
             )
@@ -191,7 +211,7 @@ class Credits:
                     EventKind.CREDIT_REVOKED,
                     memory_ids=given.memory_ids,
                     source="person",
-                    rater=rater.strip() or "someone",
+                    rater=person_name(rater),
                     revokes=credit_id,
                 )
             )

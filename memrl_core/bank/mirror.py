@@ -9,13 +9,28 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.learning import Fold, by_step
+from memrl_core.learning import REWARDING, Fold, by_step
 from memrl_core.records import EventKind, LedgerEvent, Utility
 from memrl_core.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
-HOLDS_BETWEEN_STEPS = (EventKind.RUN_STARTED, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_FORGOTTEN)
-MOVES_NOTHING = (EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED, EventKind.ENVIRONMENT_CHANGED)
+HOLDS_BETWEEN_STEPS = (
+    EventKind.RUN_STARTED,
+    EventKind.MEMORY_IMPORTED,
+    EventKind.MEMORY_FORGOTTEN,
+    EventKind.MEMORY_RESTORED,
+    EventKind.MEMORY_EDITED,
+    EventKind.MEMORY_MERGED,
+    EventKind.MEMORY_PINNED,
+    EventKind.MEMORY_UNPINNED,
+)
+MOVES_NOTHING = (
+    EventKind.NOTE_PINNED,
+    EventKind.NOTE_REMOVED,
+    EventKind.ENVIRONMENT_CHANGED,
+    EventKind.SCALES_CHANGED,
+    EventKind.ROLE_ASSIGNED,
+)
 
 
 class Mirror:
@@ -121,15 +136,18 @@ class MovingView:
 
 @dataclass(slots=True)
 class RunState:
-    """A run's events, and the fold of them up to a step; the fold is dropped when an older step changes.
+    """A run's events, and the fold of them up to a step.
 
+    `late` are the steps up to there that rewards have changed since; any other change of an older step drops the fold.
     `view` is the fold as arrays, None until they are asked for.
     """
 
     events: list[LedgerEvent] = field(default_factory=list)
     at_step: dict[int, list[LedgerEvent]] = field(default_factory=dict)
     settings: list[LedgerEvent] = field(default_factory=list)
+    scales: list[LedgerEvent] = field(default_factory=list)
     fold: Fold | None = None
+    late: set[int] = field(default_factory=set)
     view: MemoryView | None = None
     folded_to: int = 0
     begun: int = 0
@@ -141,9 +159,15 @@ class RunState:
         self.begun = max(self.begun, event.known_at)
         if event.kind is EventKind.SETTINGS_CHANGED:
             self.settings.append(event)
-        moves_q = event.kind not in MOVES_NOTHING
-        if event.kind in HOLDS_BETWEEN_STEPS or (moves_q and event.step <= self.folded_to):
+        elif event.kind is EventKind.SCALES_CHANGED:
+            self.scales.append(event)
+        if event.kind in HOLDS_BETWEEN_STEPS:
             self.fold = None
+        elif event.kind not in MOVES_NOTHING and event.step <= self.folded_to:
+            if event.kind in REWARDING:
+                self.late.add(event.step)
+            else:
+                self.fold = None
 
 
 def folded(base: Fold, events: Sequence[LedgerEvent], committed: Container[str]) -> Fold:
@@ -155,8 +179,15 @@ def folded(base: Fold, events: Sequence[LedgerEvent], committed: Container[str])
 
 def copied(fold: Fold) -> Fold:
     """A fold that can grow without changing `fold`."""
-    histories = {memory_id: list(points) for memory_id, points in fold.histories.items()}
-    return Fold(fold.rule, fold.settings, dict(fold.utilities), histories)
+    return replace(
+        fold,
+        utilities=dict(fold.utilities),
+        histories={memory_id: list(points) for memory_id, points in fold.histories.items()},
+        away=dict(fold.away),
+        pinned=set(fold.pinned),
+        inherited=dict(fold.inherited),
+        handed_on=set(fold.handed_on),
+    )
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:

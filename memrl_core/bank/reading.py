@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.mirror import MovingView
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, BankError, InputError
-from memrl_core.learning import Fold, active_rewards, effective_reward
+from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
 from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.view import MemoryView
 
@@ -54,11 +55,7 @@ class BankReading:
     def settings(self, run: str, step: int | None = None) -> Mapping[str, Any]:
         """The settings in force now, or at `step`."""
         with self._lock:
-            settings = self.run(run).settings
-            for event in sorted(self._known.states[run].settings, key=lambda e: (e.step, e.seq)):
-                if step is None or event.step <= step:
-                    settings = event.payload["settings"]
-            return settings
+            return self._known.settings_at(run)(sys.maxsize if step is None else step)
 
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
@@ -130,21 +127,45 @@ class BankReading:
         with self._lock:
             return len(self._known.live(run).utilities)
 
+    def pinned(self, run: str) -> frozenset[str]:
+        """Of the memories that the run sees, those that it must not forget."""
+        with self._lock:
+            fold = self._known.live(run)
+            return frozenset(fold.pinned.intersection(fold.utilities))
+
+    def away(self, run: str) -> Mapping[str, Utility]:
+        """q and visits of every memory that the run knew once and no longer sees."""
+        with self._lock:
+            return dict(self._known.live(run).away)
+
+    def histories(self, run: str) -> dict[str, Sequence[UtilityPoint]]:
+        """How every q of the run came about; what it began with has the step before its first."""
+        with self._lock:
+            return self._known.as_told(run, self._known.live(run).histories)
+
+    def histories_of(self, run: str, memory_ids: Iterable[str]) -> dict[str, Sequence[UtilityPoint]]:
+        """The same, of those of `memory_ids` that the run has ever known."""
+        with self._lock:
+            known = self._known.live(run).histories
+            return self._known.as_told(run, {i: known[i] for i in memory_ids if i in known})
+
     def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:
         """How the memory's q came about, from its writing on."""
         with self._lock:
             return list(self._fold(run, as_of).histories.get(memory_id, ()))
 
     def active_rewards(self, run: str, step: int, step_id: str) -> list[LedgerEvent]:
-        """The rewards that count for an attempt at a step, finished or not."""
+        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's."""
         with self._lock:
             events = self._known.states[run].at_step.get(step, ()) if run in self._known.states else ()
-            return active_rewards(sorted((e for e in events if e.step_id == step_id), key=_by_seq))
+            return active_rewards(sorted((e for e in events if e.step_id == step_id), key=in_ledger))
 
     def effective_reward(self, run: str, step: int) -> float | None:
-        """The reward that moves q for a finished step now."""
+        """The reward that a finished step has now, by the run's rules."""
         row = self._known.steps_of(run).get(step)
-        return None if row is None else effective_reward(self.active_rewards(run, step, row.id))
+        if row is None:
+            return None
+        return effective_reward(self.active_rewards(run, step, row.id), self.settings(run, step))
 
     def memory(self, memory_id: str) -> Memory:
         """A memory's text; raises `BankError` when there is none of that id."""
@@ -169,6 +190,10 @@ class BankReading:
         """The ids of all memories, oldest first."""
         with self._lock:
             return list(self._known.memories)
+
+    def has_step(self, run: str, step: int) -> bool:
+        """Whether the run has a finished step of this number."""
+        return step in self._known.steps_of(run)
 
     def step_rows(self, run: str) -> list[StepRow]:
         """The finished steps of a run in short."""
@@ -214,7 +239,23 @@ class BankReading:
         with self._lock:
             known = self._known
             chosen: Iterable[LedgerEvent] = known.events.values() if run is None else known.states[run].events
-            return sorted(chosen, key=_by_seq)
+            return sorted(chosen, key=in_ledger)
+
+    def events_of(self, event_ids: Iterable[str]) -> list[LedgerEvent]:
+        """The events of these ids that are known, in the order given."""
+        return [self._known.events[event_id] for event_id in event_ids if event_id in self._known.events]
+
+    def raters(self, run: str) -> set[str]:
+        """Everybody who has ever given a reward in a run, whether it stands or not."""
+        with self._lock:
+            people = self._known.by_person.items()
+            return {who for who, events in people if any(e.run == run and e.kind in REWARDING for e in events)}
+
+    def lately(self) -> list[LedgerEvent]:
+        """The newest event of each person, the newest first."""
+        with self._lock:
+            newest = [max(events, key=in_ledger) for events in self._known.by_person.values()]
+        return sorted(newest, key=in_ledger, reverse=True)
 
     def unfinished_steps(self, run: str) -> list[int]:
         """Steps that left rewards or memories in the ledger and never ended."""
@@ -244,7 +285,3 @@ def _readable(row: Mapping[str, Any], run: str, step: int) -> StepTrace:
         return codec.trace_of(row)
     except (ValueError, KeyError) as error:
         raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
-
-
-def _by_seq(event: LedgerEvent) -> tuple[int, str]:
-    return event.seq, event.id

@@ -22,6 +22,7 @@ APPENDS_PER_COMPACTION = 300
 KEEP_VERSIONS = timedelta(minutes=10)
 LOCK_FILE = ".writer.lock"
 LOCK_PATIENCE = 60.0
+LOCK_POLL = 0.005
 TABLES = ("meta", "memories", "steps", "ledger", "q_values", "layouts")
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class Store:
             return
         try:
             with _sentences(self.uri, "its lock"):
-                self._lock.acquire(timeout=LOCK_PATIENCE)
+                self._lock.acquire(timeout=LOCK_PATIENCE, poll_interval=LOCK_POLL)
         except Timeout:
             raise BankError(
                 f"Another process has been writing to {self.uri} for more than {LOCK_PATIENCE:.0f} seconds. "

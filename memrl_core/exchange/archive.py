@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -23,7 +23,7 @@ from memrl_core.exchange.archive_memories import schema_of, write_parquet
 from memrl_core.exchange.archive_read import HEADER, LEDGER, MEMORIES, STEPS, read_bank
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.exchange.whole_files import drafted
-from memrl_core.records import LedgerEvent, Memory, StepTrace, Utility
+from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace, Utility
 
 __all__ = ["bank_bytes", "read_bank", "write_bank"]
 
@@ -40,9 +40,9 @@ Record = TypeVar("Record")
 def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progress: Progress | None = None) -> None:
     """Write `bank` to `target` whole or not at all; its suffix chooses the kind (`docs/format.md` describes each).
 
-    `.zip` and `.jsonl` hold everything, `.parquet` the memories with their q in every run, `.csv` with that of the
-    newest for people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from 0 to 1.
-    Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
+    `.zip` and `.jsonl` hold everything, `.parquet` the memories that any run sees now with their q in each, `.csv` with
+    that of the newest for people. Steps are read some hundred at a time. `on_progress` is told the fraction done, from
+    0 to 1. Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
     `BankDamaged`.
     """
     write = _WRITERS.get(target.suffix.lower())
@@ -84,7 +84,7 @@ class _Held:
         runs = bank.runs()
         steps = [(info.id, row.step) for info in runs for row in bank.step_rows(info.id)]
         known = {info.id for info in runs}
-        events = [event for event in bank.events() if event.run in known]
+        events = [e for e in bank.events() if e.run in known or e.kind is EventKind.ROLE_ASSIGNED]
         memories = bank.memories()
         layout = bank.layouts.newest()
         header = Header(
@@ -97,6 +97,13 @@ class _Held:
         )
         utilities = {info.id: bank.utilities(info.id) for info in runs}
         return cls(bank, header, steps, events, memories, layout, utilities, on_progress)
+
+    def seen(self) -> Self:
+        """The same without the memories that no run sees any more: those that are left for replays only."""
+        known = {memory_id for utilities in self.utilities.values() for memory_id in utilities}
+        memories = [memory for memory in self.memories if memory.id in known]
+        counts = self.header.counts.model_copy(update={"memories": len(memories)})
+        return replace(self, header=self.header.model_copy(update={"counts": counts}), memories=memories)
 
     def traces(self) -> Iterator[StepTrace]:
         for run, members in groupby(self.steps, key=itemgetter(0)):
@@ -173,10 +180,12 @@ def _write_jsonl(file: BinaryIO, held: _Held) -> None:
 
 
 def _write_parquet(file: BinaryIO, held: _Held) -> None:
+    held = held.seen()
     write_parquet(file, _followed(held.memory_rows(), 0, len(held.memories), held.on_progress), schema_of(held.header))
 
 
 def _write_csv(file: BinaryIO, held: _Held) -> None:
+    held = held.seen()
     rows = ({**row, "parents": " ".join(row["parents"])} for row in held.memory_rows())
     file.write(csv_bytes(_followed(rows, 0, len(held.memories), held.on_progress), TABLE_COLUMNS))
 

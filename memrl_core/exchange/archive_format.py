@@ -12,8 +12,12 @@ from pydantic_core import from_json
 
 from memrl_core import __version__
 from memrl_core.bank import codec
-from memrl_core.errors import InputError
+from memrl_core.bank.deeds import REVERSIBLE
+from memrl_core.bank.roles import NEWCOMERS, Role, person_name
+from memrl_core.errors import InputError, SettingsError
+from memrl_core.exchange.renaming import LINKS
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
+from memrl_core.scales import RatingScales
 
 FORMAT = "memrl-bank"
 SCHEMA_VERSION = 1
@@ -26,6 +30,8 @@ EVENT = TypeAdapter(LedgerEvent)
 MEMORY = TypeAdapter(Memory)
 _REWARDS = TypeAdapter(dict[str, float])
 _VISITS = TypeAdapter(int)
+_NAMES = TypeAdapter(list[str])
+_REPLACING = (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 # Only a number that matches can be too large for a float; looking for it is far cheaper than walking every line.
 _PERHAPS_HUGE = re.compile(rb"[eE]\+?\d{3}|\d{200}")
@@ -115,7 +121,49 @@ def event_of(values: Any) -> LedgerEvent:
         _REWARDS.validate_python(payload.get("rewards"))
     if event.kind in (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED):
         _whole(_VISITS.validate_python(payload.get("visits", 0)))
+    if event.kind in _REPLACING and not (len(event.memory_ids) == 1 and _names(payload.get("replaces"))):
+        raise ValueError("it does not say which one memory takes the place of which")
+    if event.kind is EventKind.MEMORY_RESTORED and "takes_away" in payload:
+        _must_restore(payload)
+    if event.kind is EventKind.SCALES_CHANGED:
+        _must_be_scales(payload.get("scales"))
+    if event.kind is EventKind.ROLE_ASSIGNED:
+        _must_be_role(event)
+    if event.kind in REVERSIBLE and not all(isinstance(payload.get(key, ""), str) for key in (*LINKS, "by")):
+        raise ValueError("it names another event, a step or a person by something that is not a text")
     return event
+
+
+def _names(values: Any) -> list[str]:
+    names: list[str] = _NAMES.validate_python(values)
+    return names
+
+
+def _must_restore(payload: Mapping[str, Any]) -> None:
+    if len(_names(payload["takes_away"])) != 1 or payload.get("kind") not in _REPLACING:
+        raise ValueError("it does not say which one memory it takes away and what that came by")
+
+
+def _must_be_scales(values: Any) -> None:
+    try:
+        RatingScales.of(values if isinstance(values, Mapping) else {"scale": None})
+    except SettingsError as error:
+        raise ValueError(f"its scales cannot be used: {error}") from error
+
+
+def _must_be_role(event: LedgerEvent) -> None:
+    person, role = event.payload.get("person"), event.payload.get("role")
+    if event.run or event.step or event.step_id:
+        raise ValueError("a role belongs to the bank and not to a run or a step")
+    if not isinstance(person, str) or person != _stored_name(person) or role not in list(Role):
+        raise ValueError("it does not say which person may look, rate or manage")
+
+
+def _stored_name(person: str) -> str:
+    try:
+        return person if person == NEWCOMERS else person_name(person)
+    except InputError as error:
+        raise ValueError("it names nobody") from error
 
 
 def trace_of(values: Any, dimension: int) -> StepTrace:

@@ -19,7 +19,7 @@ from memrl_core.exchange.contents import Contents, Skipped
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
 
 NAMED = 5
-_BORN = (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED)
+_BORN = (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 
 def whole(name: str, header: Header, contents: Contents) -> Contents:
@@ -84,7 +84,8 @@ def _runs(name: str, events: Sequence[LedgerEvent], traces: Sequence[StepTrace])
                 raise InputError(f"{name}: the run “{run[:80]}” goes back to itself. {AGAIN}")
             line.add(info.base)
             info = runs[info.base]
-    named = {e.run for e in events} | {t.run for t in traces} | {r.base for r in runs.values() if r.base is not None}
+    named = {e.run for e in events if e.kind is not EventKind.ROLE_ASSIGNED} | {t.run for t in traces}
+    named |= {info.base for info in runs.values() if info.base is not None}
     if named - set(runs):
         raise InputError(f"{name}: the run “{min(named - set(runs))[:80]}” is named and never begins. {AGAIN}")
     return runs
@@ -130,8 +131,8 @@ def _computable(name: str, dimension: int, events: Sequence[LedgerEvent], traces
         known.take_step(StepRow(trace.id, trace.run, trace.step, trace.epoch, trace.task.id, outcome, reward, ""))
     for run in known.runs:
         try:
-            utilities = known.live(run).utilities.values()
+            fold = known.live(run)
         except (SettingsError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             raise InputError(f"{name}: the q of run “{run[:80]}” does not follow from its ledger. {AGAIN}") from error
-        if not all(math.isfinite(utility.q) for utility in utilities):
+        if not all(math.isfinite(utility.q) for utility in (*fold.utilities.values(), *fold.away.values())):
             raise InputError(f"{name}: a q of run “{run[:80]}” is not a finite number. {AGAIN}")

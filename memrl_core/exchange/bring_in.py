@@ -9,12 +9,14 @@ from pathlib import Path
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing, InputError
-from memrl_core.exchange.contents import Account, Contents, Places
+from memrl_core.exchange.contents import Account, Contents, Places, Skipped
 from memrl_core.exchange.meeting import Meeting
 from memrl_core.exchange.renaming import renamed_event, renamed_memory, renamed_trace
 from memrl_core.exchange.whole_files import drafted_folder
+from memrl_core.records import EventKind
 
 UNCHANGED = "All of it was there already: nothing was changed."
+ROLES_STAY = "a bank that holds something keeps its own roles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ def bring_in(contents: Contents, uri: str) -> Arrival:
 
     Importing the same again changes nothing. A bank that is there must hold vectors of the same embedder; what it has
     under the same name with other content stays, and the newcomer is renamed everywhere it is mentioned. No embedder
-    has to be installed. Raises `InputError` for contents that do not fit, and what opening and writing a bank raises.
+    has to be installed. The roles of people are taken over by an empty bank only: nobody gets a role by an import.
+    Raises `InputError` for contents that do not fit, and what opening and writing a bank raises.
     """
     if not is_local(uri):
         return _into_address(contents, uri)
@@ -87,8 +90,13 @@ def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
         arriving = {names.memories.get(i, i): (renamed_memory(m, names), v) for i, (m, v) in contents.memories.items()}
         memories = {i: placed for i, placed in arriving.items() if i not in meeting.memories}
         events = [e for e in (renamed_event(e, names) for e in contents.events) if e.id not in meeting.events]
+        left_out = [e for e in events if meeting.keeps_its_roles and e.kind is EventKind.ROLE_ASSIGNED]
+        events = events if not left_out else [e for e in events if e.kind is not EventKind.ROLE_ASSIGNED]
         traces = [t for t in (renamed_trace(t, names) for t in contents.traces) if t.id not in meeting.steps]
         account = contents.account
+        if left_out:
+            roles = Skipped(f"{len(left_out):,} roles of people", ROLES_STAY)
+            account = replace(account, skipped=(*account.skipped, roles))
         if memories or events or traces:
             bank.adopt(memories, events, traces)
             bank.checkpoint()
@@ -100,7 +108,7 @@ def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
     return Arrival(
         account,
         uri,
-        tuple(dict.fromkeys([*(event.run for event in events), *(trace.run for trace in traces)])),
+        tuple(dict.fromkeys([*(event.run for event in events if event.run), *(trace.run for trace in traces)])),
         len(memories),
         len(traces),
         len(events),

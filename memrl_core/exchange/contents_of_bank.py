@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.contents import Account, Contents, Places
+from memrl_core.records import EventKind
 
 
 def contents_of(bank: MemoryBank) -> Contents:
@@ -16,7 +17,7 @@ def contents_of(bank: MemoryBank) -> Contents:
     # A writer appends memories, then the ledger, then the step: read the other way round, no reference dangles.
     runs = [info.id for info in bank.runs()]
     traces = tuple(trace for run in runs for trace in bank.traces(run))
-    events = tuple(event for event in bank.events() if event.run in runs)
+    events = tuple(e for e in bank.events() if e.run in runs or e.kind is EventKind.ROLE_ASSIGNED)
     memories = {memory.id: (memory, bank.embedding(memory.id)) for memory in bank.memories()}
     layout = bank.layouts.newest()
     places = None

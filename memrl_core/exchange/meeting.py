@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.deeds import REVERSIBLE
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.renaming import Names, renamed_event, renamed_trace
+from memrl_core.exchange.renaming import LINKS, Names, renamed_event, renamed_trace
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 
 
@@ -31,13 +32,15 @@ class Meeting:
         self.memories = set(bank.memory_ids())
         self.events = {event.id: event for event in bank.events()}
         self.steps = {row.id: row for info in bank.runs() for row in bank.step_rows(info.id)}
+        self.keeps_its_roles = bank.facts > 0
         self._runs = {info.id for info in bank.runs()}
         self._taken = {(row.run, row.step) for row in self.steps.values()}
         self._tables: dict[str, tuple[pa.Table, dict[str, int]]] = {}
         self._events_of: dict[str, list[LedgerEvent]] = defaultdict(list)
         self._traces_of: dict[str, list[StepTrace]] = defaultdict(list)
         for event in contents.events:
-            self._events_of[event.run].append(event)
+            if event.kind is not EventKind.ROLE_ASSIGNED:
+                self._events_of[event.run].append(event)
         for trace in contents.traces:
             self._traces_of[trace.run].append(trace)
 
@@ -84,12 +87,14 @@ class Meeting:
         if name == run:
             return names
         tail = name.removeprefix(run)
+        events = self._events_of[run]
+        ids = {event.id for event in events} | {event.payload["together"] for event in events if _is_joint(event)}
         attempts = {trace.id for trace in self._traces_of[run]} | {e.step_id for e in self._events_of[run] if e.step_id}
         return Names(
             names.memories,
             {**names.runs, run: name},
             {**names.steps, **{attempt: attempt + tail for attempt in attempts}},
-            {**names.events, **{event.id: event.id + tail for event in self._events_of[run]}},
+            {**names.events, **{event_id: event_id + tail for event_id in ids}},
         )
 
     def _fits(self, run: str, names: Names) -> bool:
@@ -101,7 +106,8 @@ class Meeting:
         here = self.events.get(event.id)
         if here is None:
             return event.kind is not EventKind.RUN_STARTED or event.run not in self._runs
-        return here == codec.event_of(codec.event_row(event))
+        # What is linked may be of a run whose name is not decided yet.
+        return _unlinked(here) == _unlinked(codec.event_of(codec.event_row(event)))
 
     def _step_fits(self, trace: StepTrace) -> bool:
         here = self.steps.get(trace.id)
@@ -116,6 +122,16 @@ class Meeting:
             self._tables[run] = (table, {step: row for row, step in enumerate(table["id"].to_pylist())})
         table, rows = self._tables[run]
         return codec.trace_of(table.slice(rows[step_id], 1).to_pylist()[0])
+
+
+def _is_joint(event: LedgerEvent) -> bool:
+    return event.kind in REVERSIBLE and "together" in event.payload
+
+
+def _unlinked(event: LedgerEvent) -> LedgerEvent:
+    if event.kind not in REVERSIBLE:
+        return event
+    return replace(event, payload={key: value for key, value in event.payload.items() if key not in LINKS})
 
 
 def _candidates(name: str, reserved: Container[str]) -> Iterator[str]:

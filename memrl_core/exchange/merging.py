@@ -20,6 +20,7 @@ from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, Utility
 
 MERGED = "merged"
+ROLES_OF_FIRST = "The people of the two banks had different roles; those of the first bank hold."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,14 @@ def merge(first: MemoryBank, second: MemoryBank, uri: str, first_run: str = "", 
     with drafted_folder(target, "Both banks are as they were.") as draft:
         bring_in(contents_of(first), str(draft))
         arrival = None if one_bank else bring_in(contents_of(second), str(draft))
+        roles_differ = first.people.roles() != second.people.roles()
         renamed_runs = arrival.renamed_runs if arrival else {}
         with MemoryBank.open(str(draft)) as bank:
             done = merge_runs(bank, other, renamed_runs.get(last, last))
     return replace(
         done,
         uri=uri,
+        notes=(*done.notes, *((ROLES_OF_FIRST,) if roles_differ else ())),
         renamed_memories=arrival.renamed_memories if arrival else {},
         renamed_runs=renamed_runs,
     )

@@ -6,12 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memrl_core.bank.deeds import REVERSIBLE
 from memrl_core.records import Decision, EventKind, LedgerEvent, Memory, RecallRecord, StepTrace
+
+LINKS = ("undoes", "redoes", "together", "other")
+"""Keys of an event's payload that lead to other events or steps, perhaps of another run."""
+_OF_MEMORIES = ("replaces", "takes_away")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The new name of what is renamed, by its old one; what is not there keeps its name."""
+    """The new name of what is renamed, by its old one; what is not there keeps its name.
+
+    `events` names events, and by what they say they were appended together.
+    """
 
     memories: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +60,17 @@ def _payload(event: LedgerEvent, names: Names) -> Mapping[str, Any]:
     if event.kind is EventKind.NOTE_PINNED:
         # What the person saw: the memories that were picked stand among other words and numbers.
         return {key: _new(names.memories, seen) if isinstance(seen, str) else seen for key, seen in payload.items()}
+    if event.kind in REVERSIBLE:
+        return {key: _followed(key, value, names) for key, value in payload.items()}
     return payload
+
+
+def _followed(key: str, value: Any, names: Names) -> Any:
+    if key in _OF_MEMORIES:
+        return list(_all(names.memories, value))
+    if key in LINKS:
+        return _new(names.steps if key == "other" else names.events, value)
+    return value
 
 
 def renamed_trace(trace: StepTrace, names: Names) -> StepTrace:

@@ -168,7 +168,7 @@ def _turn(record: GenerateRecord, number: int) -> Attributes:
 
 
 def _judged(trace: StepTrace, rewards: Sequence[LedgerEvent]) -> Attributes:
-    """Evaluations of the whole trace: each reward that counts, by whom it was given."""
+    """Evaluations of the whole trace: each reward that stands, by whom it was given."""
     found: Attributes = {}
     for number, event in enumerate(rewards):
         by_person = event.source == "person"

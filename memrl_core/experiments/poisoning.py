@@ -54,14 +54,18 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
 
 
 def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
-    """Let `run` forget the memories whose q is below `q_below` after at least `visits` updates; their ids."""
+    """Let `run` forget the memories whose q is below `q_below` after at least `visits` updates; their ids.
+
+    Memories that people pinned stay.
+    """
+    pinned = bank.pinned(run)
     doomed = [
         memory_id
         for memory_id, utility in bank.utilities(run).items()
-        if utility.visits >= visits and utility.q < q_below
+        if utility.visits >= visits and utility.q < q_below and memory_id not in pinned
     ]
     if doomed:
-        bank.forget(run, doomed, f"q below {q_below:g} after at least {visits} updates")
+        bank.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
     return doomed
 
 

@@ -20,22 +20,22 @@ SOURCE_SYMBOLS = {"environment": "circle", "person": "triangle-up", None: "diamo
 SOURCE_NAMES = {"environment": "environment", "person": "person", None: "written"}
 
 
-def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> Picture:
-    """One row a memory, from its q before (hollow) to after (filled), on the fixed scale of q."""
+def moves_figure(moves: Sequence[tuple[str, float, float]], settings: Mapping[str, Any]) -> go.Figure:
+    """One row a (label, q before, q after), from hollow to filled, on the fixed scale of q."""
     low, middle, high = q_range(settings)
-    labels = [memory_label(change.memory_id, run) for change in changes]
+    labels = [label for label, _, _ in moves]
     figure = go.Figure()
-    for label, change in zip(labels, changes, strict=True):
+    for label, before, after in moves:
         scale = q_colorscale()
-        colour = scale[-2][1] if change.after > change.before else scale[1][1]
+        colour = scale[-2][1] if after > before else scale[1][1]
         figure.add_scatter(
-            x=[change.before, change.after],
+            x=[before, after],
             y=[label, label],
             mode="lines+markers",
             line={"color": colour, "width": 4},
             marker={
                 "size": [11, 14],
-                "symbol": ["circle-open", "triangle-right" if change.after > change.before else "triangle-left"],
+                "symbol": ["circle-open", "triangle-right" if after > before else "triangle-left"],
                 "color": colour,
                 "line": {"width": 2},
             },
@@ -43,14 +43,20 @@ def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], r
             hovertemplate="q %{x:+.3f}<extra></extra>",
         )
         figure.add_annotation(
-            x=(change.before + change.after) / 2, y=label, text=signed(change.after - change.before), showarrow=False,
-            yshift=14,
+            x=(before + after) / 2, y=label, text=signed(after - before), showarrow=False, yshift=14
         )  # fmt: skip
     figure.add_vline(x=middle, line={"color": CUT, "width": 1, "dash": "dot"})
     margin = (high - low) * 0.05
-    figure.update_layout(bare_layout(height=70 + ROW_HEIGHT * len(changes)))
+    figure.update_layout(bare_layout(height=70 + ROW_HEIGHT * len(moves)))
     figure.update_xaxes(range=[low - margin, high + margin], title_text="q", zeroline=False)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, autorange="reversed")
+    return figure
+
+
+def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> Picture:
+    """One row a memory, from its q before to after a step, on the fixed scale of q."""
+    labels = [memory_label(change.memory_id, run) for change in changes]
+    figure = moves_figure([(n, c.before, c.after) for n, c in zip(labels, changes, strict=True)], settings)
     up = sum(change.after > change.before for change in changes)
     down = sum(change.after < change.before for change in changes)
     title = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memrl_core.analysis.explain import signed, update_formula
-from memrl_core.analysis.moment import later_rewards
+from memrl_core.analysis.moment import later_reward
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
 from memrl_core.records import GenerateRecord, Reply
@@ -139,9 +139,8 @@ def _tell_reward(document: Document, told: ToldStep) -> None:
         document.paragraph(f"{value}; outcome: {record.outcome}. It goes to: {told.labels(record.credited)}.")
         if record.verdict:
             document.verbatim(record.verdict, "The verdict")
-    for event in later_rewards(bank, trace):
-        by = event.rater or "the environment"
-        document.note(f"Since this step ended its reward counts as {signed(event.value or 0.0)}, given by {by}.")
+    if later := later_reward(bank, trace):
+        document.note(later)
     given = bank.active_rewards(trace.run, trace.step, trace.id)
     if given:
         document.table(
@@ -149,7 +148,7 @@ def _tell_reward(document: Document, told: ToldStep) -> None:
                 {"reward": e.value, "from": e.rater or e.source, "reason": e.reason, "given": e.created[:19]}
                 for e in given
             ),
-            "The rewards that count now",
+            "The rewards that stand now",
         )
     credit = bank.credits.standing(trace.run, trace.step)
     if credit is not None:

@@ -24,6 +24,7 @@ def navigation() -> StreamlitPage:
             st.Page("pages/home.py", title="Home", default=True),
             st.Page("pages/step.py", title="Step"),
             st.Page("pages/decision.py", title="Decision"),
+            st.Page("pages/rewards.py", title="Rewards"),
             st.Page("pages/compare.py", title="Compare"),
             st.Page("pages/lab.py", title="Lab"),
             st.Page("pages/lessons.py", title="Lessons"),

@@ -24,9 +24,9 @@ def status_of(address: str, model: str | None) -> OllamaStatus:
 def header(place: Place) -> None:
     """Bank, run and step to move between; model, embedder, memories and the last save to see."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="header", gap="small"):
-        _bank_picker(place)
+        bank_picker(place)
         if place.run:
-            _run_picker(place, place.run)
+            run_picker(place, place.run)
             _step_buttons(place)
             _mode(place)
     with st.container(horizontal=True, vertical_alignment="center", key="chips", gap="small"):
@@ -56,7 +56,8 @@ def _picked(key: str, shown: str, take: Callable[[str], None]) -> None:
         take(st.session_state[key])
 
 
-def _bank_picker(place: Place) -> None:
+def bank_picker(place: Place) -> None:
+    """Another bank of this machine."""
     st.session_state["header_bank"] = place.bank_name
     st.selectbox(
         "Bank",
@@ -68,7 +69,8 @@ def _bank_picker(place: Place) -> None:
     )
 
 
-def _run_picker(place: Place, run: RunInfo) -> None:
+def run_picker(place: Place, run: RunInfo) -> None:
+    """Another run of this bank."""
     st.session_state["header_run"] = run.id
     st.selectbox(
         "Run",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-KEYS = (
+Keys = tuple[tuple[str, str], ...]
+STEPPING: Keys = (
     ("N", "Step: run the next phase"),
     ("F", "Finish the task"),
     ("← · →", "Back and next through the finished steps"),
@@ -15,15 +16,32 @@ KEYS = (
     ("Esc", "Stop the answer or the run"),
     ("?", "This list"),
 )
+RATING: Keys = (
+    ("1 · 2", "Thumbs up, thumbs down; of two answers: the left, the right is better"),
+    ("1 … 5", "The grade from worst to best; with a rubric, one digit a criterion"),
+    ("3", "Of two answers: both are equal"),
+    ("E", "Write a reason; Enter ends it"),
+    ("S", "Skip: this one comes again at the end"),
+    ("J · K", "Next, previous"),
+    ("U · Y", "Undo, redo what you did last"),
+    ("?", "This list"),
+)
 
 _listener = st.components.v2.component(
-    "memrl_question_mark",
+    "memrl_keys",
     js="""
 export default function ({ setTriggerValue }) {
   const listen = (event) => {
     const at = event.target;
     const types = at && (at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName));
-    if (event.key === "?" && !types) setTriggerValue("asked", true);
+    // After Enter the keys rate again; Streamlit would leave the cursor in the field.
+    if (types && event.key === "Enter" && at.closest(".st-key-reason_box, .st-key-rewards_name")) at.blur();
+    if (types || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "?") setTriggerValue("asked", true);
+    if (event.key === "e" || event.key === "E") {
+      const field = document.querySelector(".st-key-reason_box input");
+      if (field) { event.preventDefault(); field.focus(); }
+    }
   };
   document.addEventListener("keydown", listen);
   return () => document.removeEventListener("keydown", listen);
@@ -33,16 +51,16 @@ export default function ({ setTriggerValue }) {
 
 
 @st.dialog("Keys")
-def _show_keys() -> None:
-    for key, meaning in KEYS:
+def _show_keys(keys: Keys) -> None:
+    for key, meaning in keys:
         left, right = st.columns([1, 3])
         left.markdown(f"**{key}**")
         right.markdown(meaning)
     st.caption("Keys rest while you type in a field.")
 
 
-def keys_help() -> None:
+def keys_help(keys: Keys = STEPPING) -> None:
     """The key listener and a button for those without a keyboard."""
     asked = _listener(key="question_mark", on_asked_change=lambda: None, height=1).asked
     if st.button("Keys", icon=":material/keyboard:", type="tertiary", key="keys_button") or asked:
-        _show_keys()
+        _show_keys(keys)

@@ -10,7 +10,7 @@ import streamlit as st
 
 from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
 from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.moment import later_rewards
+from memrl_core.analysis.moment import later_reward
 from memrl_core.analysis.outline import TITLES, line
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
@@ -286,11 +286,8 @@ def _reward(view: View) -> None:
     person = trace.reward is not None and trace.reward.source == "person"
     st.markdown(f"{'A person' if person else 'The environment'}: {says}")
     verbatim(verdict)
-    for event in later_rewards(view.place.bank, trace) if trace.reward else ():
-        st.info(
-            f"Since then the reward counts as {signed(event.value or 0.0)}, given by "
-            f"{literal(event.rater or 'the environment')}."
-        )
+    if later := later_reward(view.place.bank, trace):
+        st.info(literal(later))
     credit(view, value)
     reward_form(view)
 

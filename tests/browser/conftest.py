@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 START_TIMEOUT = 60.0
 EXPECT_TIMEOUT = 20_000
-PROBED = re.compile(r"/(step|decision|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
+PROBED = re.compile(r"/(step|decision|rewards|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 
 @dataclass

@@ -334,15 +334,15 @@ def test_an_import_that_failed_can_be_repeated(tmp_path: Path, monkeypatch: pyte
     grown(tmp_path / "a", [1, 2]).close()
     contents = contents_of(grown(tmp_path / "b", [1, 2], told="other"), tmp_path)
     with monkeypatch.context() as patched:
-        append = type(MemoryBank.open(str(tmp_path / "a"))._ledger).append
+        adopt = type(MemoryBank.open(str(tmp_path / "a"))._ledger).adopt
 
         def dies(self: Any, *events: Any) -> None:
             raise BankFull("The disk is full.")
 
-        patched.setattr("memrl_core.bank.ledger.Ledger.append", dies)
+        patched.setattr("memrl_core.bank.ledger.Ledger.adopt", dies)
         with pytest.raises(BankFull):
             bring_in(contents, str(tmp_path / "a"))
-        patched.setattr("memrl_core.bank.ledger.Ledger.append", append)
+        patched.setattr("memrl_core.bank.ledger.Ledger.adopt", adopt)
     assert [info.id for info in MemoryBank.open(str(tmp_path / "a")).runs()] == ["r"]
     arrival = bring_in(contents, str(tmp_path / "a"))
     assert arrival.renamed_runs == {"r": "r-2"}

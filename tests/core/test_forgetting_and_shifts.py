@@ -24,7 +24,7 @@ def test_a_forgotten_memory_is_no_longer_seen_and_was_seen_before(tmp_path: Path
     with a_bank(tmp_path / "b") as bank:
         for step in (1, 2, 3):
             bank.commit_step(*a_step(step))
-        bank.forget("r", ["r-0002"], "it misled")
+        bank.editing.forget("r", ["r-0002"], reason="it misled")
         bank.commit_step(*a_step(4, credited=("r-0001",)))
         assert list(bank.utilities("r")) == ["r-0001", "r-0003", "r-0004"]
         assert "r-0002" in bank.utilities("r", as_of=2)
@@ -37,7 +37,7 @@ def test_what_was_forgotten_stays_forgotten_when_the_bank_is_opened_again(tmp_pa
     with a_bank(tmp_path / "b") as bank:
         bank.commit_step(*a_step(1))
         bank.commit_step(*a_step(2))
-        bank.forget("r", ["r-0001"])
+        bank.editing.forget("r", ["r-0001"])
     with MemoryBank.open(str(tmp_path / "b")) as again:
         assert list(again.utilities("r")) == ["r-0002"]
 
@@ -48,7 +48,7 @@ def test_a_fork_without_a_step_of_its_own_forgets_at_once(tmp_path: Path) -> Non
             bank.commit_step(*a_step(step))
         bank.start_run(replace(a_run("f", base="r", base_step=3), first_step=4))
         assert len(bank.utilities("f")) == 3
-        bank.forget("f", ["r-0002"])
+        bank.editing.forget("f", ["r-0002"])
         assert list(bank.utilities("f")) == ["r-0001", "r-0003"]
         assert len(bank.utilities("r")) == 3
 
@@ -61,7 +61,7 @@ def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Pa
     while episode.phase is not Phase.GENERATE:
         episode.advance()
     gone, *rest = episode.credited
-    agent.bank.forget("r", [gone])
+    agent.bank.editing.forget("r", [gone])
     trace = episode.finish()
     assert trace.update is not None
     assert [change.memory_id for change in trace.update.changes] == rest
@@ -73,7 +73,7 @@ def test_walking_through_a_run_shows_each_step_what_it_saw(tmp_path: Path) -> No
         for step in range(1, 7):
             bank.commit_step(*a_step(step, credited=("r-0001",) if step == 3 else ()))
             if step == 4:
-                bank.forget("r", ["r-0001", "r-0004"])
+                bank.editing.forget("r", ["r-0001", "r-0004"])
         for step, view in bank.walk("r"):
             past = bank.as_of("r", step - 1)
             seen = [i for n, i in enumerate(view.ids) if view.visible is None or view.visible[n]]
@@ -87,7 +87,7 @@ def test_forgetting_what_a_run_does_not_see_is_told_and_changes_nothing(tmp_path
         bank.commit_step(*a_step(1))
         facts = bank.facts
         with pytest.raises(InputError, match="sees no memory “gone”"):
-            bank.forget("r", ["r-0001", "gone"])
+            bank.editing.forget("r", ["r-0001", "gone"])
         assert bank.facts == facts
 
 
@@ -110,7 +110,7 @@ def test_both_facts_survive_an_export_and_an_import(tmp_path: Path) -> None:
     with a_bank(tmp_path / "b") as bank:
         bank.commit_step(*a_step(1))
         bank.commit_step(*a_step(2))
-        bank.forget("r", ["r-0001"])
+        bank.editing.forget("r", ["r-0001"])
         bank.change_environment("r", {"shift_at": [2]})
         write_bank(bank, tmp_path / "out.zip")
     bring_in(read_bank(tmp_path / "out.zip"), str(tmp_path / "c"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.analysis.catalogue import catalogue, matching
-from memrl_core.analysis.moment import current, later_rewards, memories_of, replayed
+from memrl_core.analysis.moment import current, later_reward, memories_of, replayed
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Phase
@@ -68,10 +68,10 @@ def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
     traces = list(agent.run(sample_tasks("household-train")[:8]))
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     before = dict(replayed(agent.bank, "r", rated.step).utilities)
-    assert later_rewards(agent.bank, rated) == []
+    assert later_reward(agent.bank, rated) is None
     preview = agent.bank.preview_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
-    event = agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
-    assert later_rewards(agent.bank, rated) == [event]
+    agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
+    assert later_reward(agent.bank, rated) == "Since this step ended its reward counts as +0.400, given by ann."
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
     now = agent.bank.utilities("r")
     assert {memory_id: then for memory_id, (_, then) in preview.items()} == {i: now[i].q for i in preview}

@@ -40,7 +40,7 @@ def test_the_arrays_follow_every_step_reward_and_undo(tmp_path: Path) -> None:
     moved()
     bank.revoke_reward(given.id, "ann")
     moved()
-    bank.forget("r", ["r-0001"])
+    bank.editing.forget("r", ["r-0001"])
     moved()
 
 

@@ -1,0 +1,253 @@
+"""What a person did, taken back and done again: every undo is another event, so it works across sessions and restarts.
+
+A deed is one event of the ledger, or several that were appended together. Undoing it appends its opposite, which names
+it under "undoes"; doing it again appends it anew with "redoes". What can be undone is read from the ledger alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memrl_core.bank.appends import Appends
+from memrl_core.bank.editing import must_not_be_pinned
+from memrl_core.bank.knowledge import Knowledge
+from memrl_core.bank.ledger import Ledger
+from memrl_core.bank.roles import actor_of, person_name
+from memrl_core.errors import InputError
+from memrl_core.learning import active_rewards, in_ledger
+from memrl_core.records import EventKind, LedgerEvent
+
+TOGETHER, UNDOES, REDOES = "together", "undoes", "redoes"
+REVERSIBLE = frozenset(
+    {
+        EventKind.REWARD_GIVEN,
+        EventKind.REWARD_REVOKED,
+        EventKind.MEMORY_FORGOTTEN,
+        EventKind.MEMORY_RESTORED,
+        EventKind.MEMORY_EDITED,
+        EventKind.MEMORY_MERGED,
+        EventKind.MEMORY_PINNED,
+        EventKind.MEMORY_UNPINNED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing that a person did: events that were appended together."""
+
+    events: tuple[LedgerEvent, ...]
+
+    @property
+    def first(self) -> LedgerEvent:
+        """The event that stands for all."""
+        return self.events[0]
+
+
+class Deeds:
+    """Undo and redo for each person, without limit."""
+
+    def __init__(
+        self, known: Knowledge, ledger: Ledger, appends: Appends, alone: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._known, self._ledger, self._appends, self._alone = known, ledger, appends, alone
+
+    def done(self, person: str) -> list[Deed]:
+        """What the person can undo, oldest first."""
+        return self._stacks(person)[0]
+
+    def undone(self, person: str) -> list[Deed]:
+        """What the person can do again, the one undone first at the beginning."""
+        return self._stacks(person)[1]
+
+    def undo(self, person: str) -> Deed | None:
+        """Take the person's last deed back; None when there is none.
+
+        Raises `NotAllowed`, and `InputError` when others have changed the same memories since.
+        """
+        with self._alone():
+            done = self.done(person)
+            if not done:
+                return None
+            self._append([self._opposite(event) for event in reversed(done[-1].events)], UNDOES, done[-1])
+            return done[-1]
+
+    def redo(self, person: str) -> Deed | None:
+        """Do again what the person undid last; None when there is nothing. Raises as `undo`."""
+        with self._alone():
+            undone = self.undone(person)
+            if not undone:
+                return None
+            self._append([self._again(event) for event in undone[-1].events], REDOES, undone[-1])
+            return undone[-1]
+
+    def _append(self, events: Sequence[LedgerEvent], names: str, deed: Deed) -> None:
+        for event in events:
+            self._must_apply(event, deed)
+        together = {TOGETHER: uuid.uuid4().hex} if len(events) > 1 else {}
+        self._ledger.append_in_order(
+            [replace(e, payload={**_bare(e.payload), names: deed.first.id, **together}) for e in events]
+        )
+        self._appends.flush()
+
+    def _must_apply(self, event: LedgerEvent, deed: Deed) -> None:
+        """Raise `InputError` where others have changed the memories since `deed`: something else would come of it."""
+        if event.kind not in _MOVING:
+            return
+        leave, come_back = _MOVING[event.kind](event)
+        fold = self._known.live(event.run)
+        if event.kind is EventKind.MEMORY_FORGOTTEN:
+            later = (e for e in self._known.states[event.run].events if in_ledger(e) > in_ledger(deed.first))
+            pinned_since = {i for e in later if e.kind is EventKind.MEMORY_PINNED for i in e.memory_ids}
+            must_not_be_pinned(fold, pinned_since.intersection(leave))
+        changed = [*(i for i in leave if i not in fold.utilities), *(i for i in come_back if i not in fold.away)]
+        if changed:
+            raise InputError(
+                f"Memory “{changed[0][:80]}” was changed since. Nothing was changed now; its history says by whom."
+            )
+
+    def _stacks(self, person: str) -> tuple[list[Deed], list[Deed]]:
+        done: list[Deed] = []
+        undone: list[Deed] = []
+        theirs = self._known.by_person.get(person_name(person), ())
+        for deed in _deeds(sorted(filter(self._is_reversible, theirs), key=in_ledger)):
+            payload = deed.first.payload
+            if UNDOES in payload:
+                undone += _taken(done, payload[UNDOES])
+            elif REDOES in payload:
+                _taken(undone, payload[REDOES])
+                done.append(deed)
+            else:
+                done.append(deed)
+                undone.clear()
+        return done, undone
+
+    def _is_reversible(self, event: LedgerEvent) -> bool:
+        # A file may have brought in that a reward was taken back without the reward.
+        return event.kind in REVERSIBLE and (not event.revokes or event.revokes in self._known.events)
+
+    def _opposite(self, event: LedgerEvent) -> LedgerEvent:
+        kind, payload = event.kind, event.payload
+        if kind is EventKind.REWARD_GIVEN:
+            before = self._standing(event, before=event)
+            return self._giving(before, event) if before else self._revoking(self._standing(event) or event, event)
+        if kind is EventKind.REWARD_REVOKED:
+            return self._giving(self._known.events[event.revokes], event)
+        if kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+            return self._now(
+                event,
+                EventKind.MEMORY_RESTORED,
+                memory_ids=tuple(payload["replaces"]),
+                payload={"takes_away": list(event.memory_ids), "kind": str(kind)},
+            )
+        if kind is EventKind.MEMORY_RESTORED and payload.get("takes_away"):
+            return self._now(
+                event,
+                EventKind(payload["kind"]),
+                memory_ids=tuple(payload["takes_away"]),
+                payload={"replaces": list(event.memory_ids)},
+            )
+        return self._now(event, _OPPOSITES[kind])
+
+    def _again(self, event: LedgerEvent) -> LedgerEvent:
+        if event.kind is EventKind.REWARD_GIVEN:
+            return self._giving(event, event)
+        if event.kind is EventKind.REWARD_REVOKED:
+            revoked = self._known.events[event.revokes]
+            return self._revoking(self._standing(revoked) or revoked, event)
+        return self._now(event, event.kind)
+
+    def _standing(self, reward: LedgerEvent, before: LedgerEvent | None = None) -> LedgerEvent | None:
+        """The reward of whoever gave `reward`, for the same attempt, that stands now or stood before an event."""
+        at_step = [
+            e
+            for e in self._known.states[reward.run].at_step.get(reward.step, ())
+            if e.step_id == reward.step_id and (before is None or in_ledger(e) < in_ledger(before))
+        ]
+        whose = (reward.source, reward.rater)
+        standing = active_rewards(sorted(at_step, key=in_ledger))
+        return next((e for e in standing if (e.source, e.rater) == whose), None)
+
+    def _giving(self, reward: LedgerEvent, deed: LedgerEvent) -> LedgerEvent:
+        """`reward` once more, in the name of whoever gave it."""
+        actor = actor_of(deed)
+        kept = {key: value for key, value in reward.payload.items() if key != "by"}
+        return self._ledger.event(
+            reward.run,
+            reward.step,
+            reward.step_id,
+            EventKind.REWARD_GIVEN,
+            memory_ids=reward.memory_ids,
+            value=reward.value,
+            source=reward.source,
+            rater=reward.rater,
+            reason=reward.reason,
+            payload=kept if actor == reward.rater else {**kept, "by": actor},
+        )
+
+    def _revoking(self, reward: LedgerEvent, deed: LedgerEvent) -> LedgerEvent:
+        return self._ledger.event(
+            reward.run,
+            reward.step,
+            reward.step_id,
+            EventKind.REWARD_REVOKED,
+            memory_ids=reward.memory_ids,
+            source="person",
+            rater=actor_of(deed),
+            revokes=reward.id,
+        )
+
+    def _now(self, event: LedgerEvent, kind: EventKind, **values: Any) -> LedgerEvent:
+        """What becomes of memories, at this moment: steps that have used them stay as they are."""
+        step = self._known.newest_step(event.run)
+        given = {"memory_ids": event.memory_ids, "payload": event.payload, **values}
+        return self._ledger.event(
+            event.run, event.step if step is None else step, "", kind, source="person", rater=event.rater, **given
+        )
+
+
+_OPPOSITES = {
+    EventKind.MEMORY_FORGOTTEN: EventKind.MEMORY_RESTORED,
+    EventKind.MEMORY_RESTORED: EventKind.MEMORY_FORGOTTEN,
+    EventKind.MEMORY_PINNED: EventKind.MEMORY_UNPINNED,
+    EventKind.MEMORY_UNPINNED: EventKind.MEMORY_PINNED,
+}
+
+
+Ids = Sequence[str]
+_MOVING: Mapping[EventKind, Callable[[LedgerEvent], tuple[Ids, Ids]]] = {
+    EventKind.MEMORY_FORGOTTEN: lambda event: (event.memory_ids, ()),
+    EventKind.MEMORY_RESTORED: lambda event: (event.payload.get("takes_away", ()), event.memory_ids),
+    EventKind.MEMORY_EDITED: lambda event: (event.payload["replaces"], event.memory_ids),
+    EventKind.MEMORY_MERGED: lambda event: (event.payload["replaces"], event.memory_ids),
+}
+"""Which memories go out of a run's sight by an event, and which come back."""
+
+
+def _bare(payload: Any) -> dict[str, Any]:
+    return {key: value for key, value in payload.items() if key not in (TOGETHER, UNDOES, REDOES)}
+
+
+def _deeds(events: Sequence[LedgerEvent]) -> Iterator[Deed]:
+    """Events of one person in the order of the ledger, those that were appended together as one."""
+    group: list[LedgerEvent] = []
+    for event in events:
+        together = event.payload.get(TOGETHER)
+        if group and (together is None or together != group[0].payload.get(TOGETHER)):
+            yield Deed(tuple(group))
+            group = []
+        group.append(event)
+    if group:
+        yield Deed(tuple(group))
+
+
+def _taken(stack: list[Deed], event_id: str) -> list[Deed]:
+    """Take the deed with this event from the stack, if it is there."""
+    for position in range(len(stack) - 1, -1, -1):
+        if any(event.id == event_id for event in stack[position].events):
+            return [stack.pop(position)]
+    return []

@@ -1,0 +1,275 @@
+"""Memories in people's hands: pinned, reworded, merged, forgotten and restored, each an event with a reason.
+
+A memory is never changed: an edit or a merge writes a new one in the place of the old, which stays for replays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.bank import codec
+from memrl_core.bank.appends import Appends
+from memrl_core.bank.knowledge import Knowledge
+from memrl_core.bank.ledger import Ledger, now
+from memrl_core.bank.roles import Role, person_name
+from memrl_core.embedders.base import Embedder
+from memrl_core.errors import InputError
+from memrl_core.learning import Fold, in_ledger, named_by
+from memrl_core.policies.memrl import intent_key
+from memrl_core.records import EventKind, LedgerEvent, Memory
+
+LONGEST_TEXT = 20_000
+NONE_CHOSEN = "No memory was chosen. Nothing was changed."
+ABOUT_MEMORIES = (
+    EventKind.MEMORY_WRITTEN,
+    EventKind.MEMORY_IMPORTED,
+    EventKind.MEMORY_FORGOTTEN,
+    EventKind.MEMORY_RESTORED,
+    EventKind.MEMORY_EDITED,
+    EventKind.MEMORY_MERGED,
+    EventKind.MEMORY_PINNED,
+    EventKind.MEMORY_UNPINNED,
+)
+
+
+class Editing:
+    """What people do to the memories of a run, from its next step on. `by` is the person; all raise `NotAllowed`."""
+
+    def __init__(
+        self,
+        known: Knowledge,
+        ledger: Ledger,
+        appends: Appends,
+        alone: Callable[[], AbstractContextManager[None]],
+        must_match: Callable[[Embedder], None],
+    ) -> None:
+        self._known, self._ledger, self._appends = known, ledger, appends
+        self._alone, self._must_match = alone, must_match
+
+    def pin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
+        """Keep memories from being forgotten; those that are pinned already are passed over.
+
+        Raises `InputError` for one that the run does not see, and when all are pinned.
+        """
+        with self._alone():
+            self._seen(run, memory_ids)
+            pinned = self._known.live(run).pinned
+            new = [memory_id for memory_id in memory_ids if memory_id not in pinned]
+            if not new:
+                raise InputError("Nothing was changed: what you chose is pinned already.")
+            return self._append(run, new, EventKind.MEMORY_PINNED, by, reason)
+
+    def unpin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
+        """Let memories be forgotten again; those that are not pinned are passed over.
+
+        Raises `InputError` for one that the run does not see, and when none is pinned.
+        """
+        with self._alone():
+            self._seen(run, memory_ids)
+            pinned = self._known.live(run).pinned
+            held = [memory_id for memory_id in memory_ids if memory_id in pinned]
+            if not held:
+                raise InputError("Nothing was changed: what you chose is not pinned.")
+            return self._append(run, held, EventKind.MEMORY_UNPINNED, by, reason)
+
+    def forget(self, run: str, memory_ids: Sequence[str], by: str = "", reason: str = "") -> LedgerEvent:
+        """Let the run see these memories no longer. Nobody's name: the program's own rules do it.
+
+        Raises `InputError` for a memory that the run does not see, or that is pinned.
+        """
+        with self._alone():
+            self._seen(run, memory_ids)
+            must_not_be_pinned(self._known.live(run), memory_ids)
+            return self._append(run, memory_ids, EventKind.MEMORY_FORGOTTEN, by, reason)
+
+    def restore(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
+        """Let the run see memories again that were forgotten, edited or merged; what took their place goes.
+
+        With a merged memory all come back that were merged with it. Raises `InputError` for a memory that is not away,
+        and for several of which one was replaced without the others.
+        """
+        with self._alone():
+            if not memory_ids:
+                raise InputError(NONE_CHOSEN)
+            away = self._known.live(run).away
+            for memory_id in memory_ids:
+                if memory_id not in away:
+                    raise InputError(f"Run {run} has not lost a memory “{memory_id[:80]}”. Nothing was restored.")
+            found = self._replacement_of(run, memory_ids)
+            if found is not None:
+                replaced, event = found
+                payload = {"takes_away": list(event.memory_ids), "kind": str(event.kind)}
+                return self._append(run, replaced, EventKind.MEMORY_RESTORED, by, reason, payload)
+            for memory_id in memory_ids:
+                if self._replacement_of(run, [memory_id]):
+                    raise InputError(
+                        f"Another memory stands in the place of “{memory_id[:80]}”. Nothing was restored; restore it "
+                        "by itself."
+                    )
+            return self._append(run, memory_ids, EventKind.MEMORY_RESTORED, by, reason)
+
+    def edit(
+        self, run: str, memory_id: str, intent: str, experience: str, embedder: Embedder, by: str, reason: str = ""
+    ) -> Memory:
+        """Put a new wording in the place of a memory, with its q and visits; another intent is embedded anew.
+
+        Raises `InputError` for texts that are empty, too long or unchanged and for a memory that the run does not see,
+        `EmbedderMismatch`, and what the embedder raises.
+        """
+        with self._alone():
+            (old,) = self._seen(run, [memory_id])
+            if (intent.strip(), experience.strip()) == (old.intent.strip(), old.experience.strip()):
+                raise InputError("Nothing was changed: the texts are as they were.")
+            return self._replace(run, [old], intent, experience, embedder, EventKind.MEMORY_EDITED, by, reason)
+
+    def merge(
+        self,
+        run: str,
+        memory_ids: Sequence[str],
+        intent: str,
+        experience: str,
+        embedder: Embedder,
+        by: str,
+        reason: str = "",
+    ) -> Memory:
+        """Put one memory in the place of several; its q is the mean of theirs, weighted by visits.
+
+        Raises as `edit`, and `InputError` for fewer than two memories.
+        """
+        with self._alone():
+            chosen = set(memory_ids)
+            if len(chosen) < 2:
+                raise InputError("It takes two memories to merge. Nothing was changed; choose another one.")
+            self._seen(run, memory_ids)
+            oldest_first = [i for i in self._known.live(run).utilities if i in chosen]
+            old = self._seen(run, oldest_first)
+            return self._replace(run, old, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
+
+    def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
+        """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
+        events = sorted((e for e in self._told(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
+        related, found = {memory_id}, [events[:0]]
+        while len(found) < 2 or len(found[-1]) > len(found[-2]):
+            chosen = [event for event in events if related.intersection(named_by(event))]
+            related.update(i for event in chosen if event.payload.get("replaces") for i in named_by(event))
+            found.append(chosen)
+        return found[-1]
+
+    # --- within -------------------------------------------------------------------------------------------------------
+
+    def _told(self, run: str) -> list[LedgerEvent]:
+        """The events behind what a run sees, with those of the run that it started from."""
+        info = self._known.run(run)
+        inherited = [e for e in self._told(info.base) if e.known_at <= info.base_step] if info.base else []
+        own = (e for e in self._known.states[run].events if not e.step_id or e.step_id in self._known.steps)
+        return [*inherited, *own]
+
+    def _seen(self, run: str, memory_ids: Sequence[str]) -> list[Memory]:
+        if not memory_ids:
+            raise InputError(NONE_CHOSEN)
+        known = self._known.live(run).utilities
+        unseen = [memory_id for memory_id in memory_ids if memory_id not in known]
+        if unseen:
+            raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was changed.")
+        return [self._known.memories[memory_id] for memory_id in memory_ids]
+
+    def _append(
+        self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str, payload: Any = None
+    ) -> LedgerEvent:
+        person: dict[str, Any] = {"source": "person", "rater": person_name(by)} if by else {}
+        event = self._ledger.event(
+            run,
+            self._newest(run),
+            "",
+            kind,
+            memory_ids=tuple(dict.fromkeys(memory_ids)),
+            reason=reason.strip(),
+            payload=payload or {},
+            **person,
+        )
+        self._ledger.append(event)
+        self._appends.flush()
+        return event
+
+    def _newest(self, run: str) -> int:
+        newest = self._known.newest_step(run)
+        return self._known.run(run).first_step - 1 if newest is None else newest
+
+    def _replace(
+        self,
+        run: str,
+        old: Sequence[Memory],
+        intent: str,
+        experience: str,
+        embedder: Embedder,
+        kind: EventKind,
+        by: str,
+        reason: str,
+    ) -> Memory:
+        intent, experience = intent.strip(), experience.strip()
+        if not intent or not experience or max(len(intent), len(experience)) > LONGEST_TEXT:
+            raise InputError(
+                f"A memory's intent and experience have 1 to {LONGEST_TEXT:,} characters. Nothing was changed."
+            )
+        oldest = old[0]
+        alike = next((memory for memory in old if memory.intent.strip() == intent), None)
+        vector = self._embedded(intent, embedder) if alike is None else self._known.mirror.embedding(alike.id)
+        outcomes = {memory.outcome for memory in old}
+        new = Memory(
+            id=self._free_id(oldest.id),
+            intent=alike.intent if alike else intent,
+            experience=experience,
+            outcome=oldest.outcome if len(outcomes) == 1 else "unrated",
+            intent_key=alike.intent_key if alike else intent_key(intent),
+            parents=tuple(memory.id for memory in old),
+            run=run,
+            step=oldest.step,
+            task=oldest.task,
+            created=now(),
+        )
+        self._ledger.must_allow(by, Role.MANAGE)
+        self._appends.put("memories", [codec.memory_row(new, vector)])
+        self._known.take_memory(new, vector)
+        self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
+        return new
+
+    def _embedded(self, intent: str, embedder: Embedder) -> npt.NDArray[np.float32]:
+        self._must_match(embedder)
+        return self._known.mirror.checked(embedder.embed([intent])[0])
+
+    def _free_id(self, memory_id: str) -> str:
+        root = re.sub(r"\.\d+$", "", memory_id)
+        return next(f"{root}.{n}" for n in count(2) if f"{root}.{n}" not in self._known.memories)
+
+    def _replacement_of(self, run: str, memory_ids: Sequence[str]) -> tuple[list[str], LedgerEvent] | None:
+        """The edit or merge whose memory the run sees in the place of these, with all that it stands for.
+
+        A wording of a wording stands for the first one.
+        """
+        seen = self._known.live(run).utilities
+        replacing = [e for e in self._told(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)]
+        replacing.sort(key=in_ledger, reverse=True)
+        replaced, places = list(memory_ids), set(memory_ids)
+        for _ in replacing:
+            event = next((e for e in replacing if places <= set(e.payload["replaces"])), None)
+            if event is None:
+                return None
+            replaced += [i for i in event.payload["replaces"] if i not in places]
+            places = set(event.memory_ids)
+            if places <= seen.keys():
+                return replaced, event
+        return None
+
+
+def must_not_be_pinned(fold: Fold, memory_ids: Iterable[str]) -> None:
+    """Raise `InputError` for a memory that must not be forgotten."""
+    pinned = fold.pinned.intersection(memory_ids)
+    if pinned:
+        raise InputError(f"Memory {min(pinned)[:80]} is pinned. Nothing was forgotten; unpin it first.")

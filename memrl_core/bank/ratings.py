@@ -1,0 +1,259 @@
+"""Rewards that people give to finished steps: one active reward a person and step, given, changed and taken back."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from memrl_core.bank.appends import Appends
+from memrl_core.bank.deeds import TOGETHER
+from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.ledger import Ledger
+from memrl_core.bank.roles import person_name
+from memrl_core.errors import InputError
+from memrl_core.learning import active_rewards, in_ledger
+from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
+from memrl_core.scales import RatingScales, pairwise_rewards
+
+LONGEST_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A person's reward for a finished step; `given` says on which scale and what they chose there."""
+
+    run: str
+    step: int
+    value: float
+    rater: str
+    reason: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """What a reward would do: q of each memory that moves, now and then, and all that is known of them then.
+
+    `histories` maps the same memories to their entries, as `MemoryBank.histories` does.
+    """
+
+    moved: Mapping[str, tuple[float, float]]
+    histories: Mapping[str, Sequence[UtilityPoint]]
+
+
+class Ratings:
+    """What people make of finished steps. Every change is an event; what it replaces stays in the ledger.
+
+    `credited(run, step)` names the memories that were in a step's prompt: no others are ever credited.
+    """
+
+    def __init__(
+        self,
+        known: Knowledge,
+        ledger: Ledger,
+        appends: Appends,
+        alone: Callable[[], AbstractContextManager[None]],
+        credited: Callable[[str, int], tuple[str, ...]],
+    ) -> None:
+        self._known, self._ledger, self._appends = known, ledger, appends
+        self._alone, self._credited = alone, credited
+
+    # --- giving and taking back ---------------------------------------------------------------------------------------
+
+    def rate(self, rating: Rating) -> LedgerEvent:
+        """Append a reward, in the place of an earlier one of the same person for the same step.
+
+        The same reward again changes nothing and returns the one that stands, so that a click that comes twice, or
+        after a doubt whether the first was saved, counts once. Raises `InputError` for a step that is not there and a
+        value outside the run's scale, `NotAllowed`, `UnknownRun`.
+        """
+        return self.rate_all([rating])[0]
+
+    def rate_all(self, ratings: Sequence[Rating]) -> list[LedgerEvent]:
+        """Append several rewards in one write, as one deed; of each, the event that stands now. Raises as `rate`."""
+        checked = [self._checked(rating) for rating in ratings]
+        with self._alone():
+            standing: dict[tuple[str, str], LedgerEvent] = {}
+            new: list[LedgerEvent] = []
+            keys = []
+            together = {TOGETHER: uuid.uuid4().hex} if len(ratings) > 1 else {}
+            for rating in checked:
+                row = self._row(rating.run, rating.step)
+                key = row.id, rating.rater
+                keys.append(key)
+                before = standing.get(key) or self.mine(rating.run, rating.step, rating.rater)
+                if before is None or not _same(before, rating):
+                    new.append(self._giving(row, rating, together))
+                    before = new[-1]
+                standing[key] = before
+            if new:
+                stored = {event.id: event for event in self._ledger.append_in_order(new)}
+                self._appends.flush()
+                standing = {key: stored.get(event.id, event) for key, event in standing.items()}
+            return [standing[key] for key in keys]
+
+    def rate_pair(
+        self,
+        first: tuple[str, int],
+        second: tuple[str, int],
+        better: Literal["first", "second", "tie"],
+        rater: str,
+        reason: str = "",
+    ) -> tuple[LedgerEvent, LedgerEvent]:
+        """Compare two answers to one intent: each step, (run, number), gets the reward that its run's scale says.
+
+        Raises `InputError` for two steps of different tasks or one step given twice, and as `rate`.
+        """
+        rows = self._row(*first), self._row(*second)
+        if rows[0].task != rows[1].task or first == second:
+            raise InputError("A pair is two answers to one task. Nothing was saved; choose another step.")
+        pairs = [pairwise_rewards(self.scales(run), better, *self.bounds(run, step)) for run, step in (first, second)]
+        values = pairs[0][0], pairs[1][1]
+        told = ("better", "worse") if better == "first" else ("worse", "better")
+        one, two = self.rate_all(
+            [
+                Rating(
+                    *place,
+                    value,
+                    rater,
+                    reason,
+                    {"scale": "pairwise", "choice": "equal" if better == "tie" else said, "other": other.id},
+                )
+                for place, value, said, other in zip((first, second), values, told, rows[::-1], strict=True)
+            ]
+        )
+        return one, two
+
+    def withdraw(self, run: str, step: int, rater: str, reason: str = "") -> LedgerEvent | None:
+        """Append that a person's reward for a step no longer counts; None when they have none. Raises as `rate`."""
+        with self._alone():
+            mine = self.mine(run, step, rater)
+            if mine is None:
+                return None
+            event = self._revoking(mine, rater, reason)
+            self._ledger.append(event)
+            self._appends.flush()
+            return event
+
+    # --- what stands --------------------------------------------------------------------------------------------------
+
+    def of(self, run: str, step: int) -> list[LedgerEvent]:
+        """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
+        row = self._row(run, step)
+        at_step = [e for e in self._known.states[run].at_step.get(step, ()) if e.step_id == row.id]
+        return active_rewards(sorted(at_step, key=in_ledger))
+
+    def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
+        """The person's reward that stands for a finished step."""
+        name = person_name(rater)
+        return next((e for e in self.of(run, step) if e.source == "person" and e.rater == name), None)
+
+    def supposed(self, rating: Rating | None = None, withdrawn: LedgerEvent | None = None) -> Supposed:
+        """What giving a reward, or taking one back, would change from its step on. Nothing is appended.
+
+        Raises as `rate`.
+        """
+        if rating is not None:
+            event = self._giving(self._row(rating.run, rating.step), self._checked(rating), {})
+        else:
+            assert withdrawn is not None
+            event = self._revoking(withdrawn, withdrawn.rater, "")
+        now = self._known.live(event.run)
+        then = self._known.supposed(event)
+        moved = {i: (now.histories[i][-1].after, points[-1].after) for i, points in then.items() if points}
+        return Supposed(moved, self._known.as_told(event.run, then))
+
+    # --- scales -------------------------------------------------------------------------------------------------------
+
+    def scales(self, run: str) -> RatingScales:
+        """How ratings of a run become rewards now. Raises `UnknownRun`."""
+        changes = self._known.states[self._known.run(run).id].scales
+        return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
+
+    def change_scales(self, run: str, scales: RatingScales, by: str, reason: str = "") -> None:
+        """Append how ratings become rewards from now on; rewards that were given stay. Raises `NotAllowed`."""
+        self._known.run(run)
+        with self._alone():
+            newest = self._known.newest_step(run) or 0
+            self._ledger.append(
+                self._ledger.event(
+                    run,
+                    newest,
+                    "",
+                    EventKind.SCALES_CHANGED,
+                    source="person",
+                    rater=person_name(by),
+                    reason=reason.strip(),
+                    payload={"scales": scales.model_dump(mode="json")},
+                )
+            )
+            self._appends.flush()
+
+    def bounds(self, run: str, step: int) -> tuple[float, float]:
+        """r− and r+ in force at a step. Raises `UnknownRun`."""
+        settings = self._known.settings_at(run)(step)
+        return float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
+
+    # --- within -------------------------------------------------------------------------------------------------------
+
+    def _checked(self, rating: Rating) -> Rating:
+        if not math.isfinite(rating.value):
+            raise InputError(f"{rating.value} is not a reward: give a finite number. Nothing was saved.")
+        low, high = self.scales(rating.run).bounds(*self.bounds(rating.run, rating.step))
+        if not low - 1e-9 <= rating.value <= high + 1e-9:
+            raise InputError(
+                f"{rating.value:g} is outside the scale of this run, {low:g} to {high:g}. Nothing was saved."
+            )
+        if len(rating.reason) > LONGEST_REASON:
+            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters. Nothing was saved; shorten it.")
+        return Rating(
+            rating.run,
+            rating.step,
+            float(rating.value),
+            person_name(rating.rater),
+            rating.reason.strip(),
+            rating.given,
+        )
+
+    def _row(self, run: str, step: int) -> StepRow:
+        self._known.run(run)
+        row = self._known.steps_of(run).get(step)
+        if row is None:
+            raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
+        return row
+
+    def _giving(self, row: StepRow, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
+        return self._ledger.event(
+            row.run,
+            row.step,
+            row.id,
+            EventKind.REWARD_GIVEN,
+            memory_ids=self._credited(row.run, row.step),
+            value=rating.value,
+            source="person",
+            rater=rating.rater,
+            reason=rating.reason,
+            payload={**rating.given, **together},
+        )
+
+    def _revoking(self, given: LedgerEvent, rater: str, reason: str) -> LedgerEvent:
+        return self._ledger.event(
+            given.run,
+            given.step,
+            given.step_id,
+            EventKind.REWARD_REVOKED,
+            memory_ids=given.memory_ids,
+            source="person",
+            rater=person_name(rater),
+            reason=reason.strip(),
+            revokes=given.id,
+        )
+
+
+def _same(event: LedgerEvent, rating: Rating) -> bool:
+    given = {key: value for key, value in event.payload.items() if key in rating.given}
+    return event.value == rating.value and event.reason == rating.reason and given == dict(rating.given)

@@ -1,0 +1,59 @@
+"""Rewards: outputs that await a person, one key a rating; who agrees; what it taught; everything undone on request."""
+
+import streamlit as st
+
+from memrl_core.bank.roles import SOMEONE, Role
+from pages.shared import entry
+from pages.shared import place as places
+from pages.shared.header import bank_picker, run_picker
+from pages.shared.keys import RATING, keys_help
+from pages.shared.person import MAY, name_field, person
+from pages.shared.rewards_audit import audit_trail
+from pages.shared.rewards_changed import changed
+from pages.shared.rewards_files import reward_files
+from pages.shared.rewards_people import people
+from pages.shared.rewards_queue import asked_filter, link_of
+from pages.shared.rewards_rating import others, rating
+from pages.shared.rewards_rules import rules
+from pages.shared.text import literal
+
+entry.by_app("pages/rewards.py")
+
+VIEWS = {
+    "Queue": None,
+    "People": people,
+    "What changed": changed,
+    "Audit": audit_trail,
+    "Import and export": reward_files,
+    "Rules": rules,
+}
+OF_ONE_RUN = ("People", "What changed", "Rules")
+VIEW = "rewards_view"
+
+if st.query_params.get("view") in VIEWS and VIEW not in st.session_state:
+    st.session_state[VIEW] = st.query_params["view"]
+view = st.session_state.setdefault(VIEW, "Queue")
+place = places.current({"view": view, **link_of(asked_filter())})
+if place is None or place.run is None:
+    st.info("This bank has no run, so there is no output to rate yet. Start one, and its steps come here.")
+    st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
+    st.stop()
+
+with st.container(horizontal=True, vertical_alignment="bottom", key="rewards_head", gap="small"):
+    bank_picker(place)
+    if view in OF_ONE_RUN:
+        run_picker(place, place.run)
+    name_field("rewards_name")
+    st.segmented_control("View", list(VIEWS), key=VIEW, required=True, label_visibility="collapsed")
+    keys_help(RATING)
+role = place.bank.people.role_of(person())
+if person() == SOMEONE:
+    st.caption("You rate as “someone”. Type your name, so that your rewards can be told from other people's.")
+elif role is not Role.MANAGE:
+    st.caption(literal(f"{person()} {MAY[role]} in this bank."))
+
+if view == "Queue":
+    rating(place)
+    others(place)
+else:
+    VIEWS[view](place)

@@ -1,0 +1,123 @@
+"""Everything anyone did in the bank, and how one q came to be what it is; to filter and to take away."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import streamlit as st
+
+from memrl_core.analysis.audit import (
+    COLUMNS,
+    AuditFilter,
+    AuditRow,
+    Group,
+    audit,
+    audit_rows_for_export,
+    jsonl_bytes,
+    reconstruct,
+)
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.bank import MemoryBank
+from memrl_core.exchange.spreadsheet import csv_bytes
+from pages.shared.place import Place
+
+SHOWN = 500
+
+
+def audit_trail(place: Place) -> None:
+    """Who did what, newest first; below, every move of one memory's q with the rewards behind it."""
+    bank = place.bank
+    chosen = _filters(bank)
+    rows = audit(bank, chosen)
+    st.markdown(f"**{len(rows):,}** events" + (f", of which the newest {SHOWN} are shown" if len(rows) > SHOWN else ""))
+    if not rows:
+        st.info("Nobody has done anything like that here. Take a filter away, or let the program's own events in.")
+    else:
+        st.dataframe(
+            [_shown(row) for row in rows[:SHOWN]],
+            hide_index=True,
+            key="audit_rows",
+            height=420,
+            column_config={"what": st.column_config.TextColumn("what", width="large")},
+            alt="Everything that was done, the newest first: when, who, what, why and to which step and memories",
+        )
+        with st.container(horizontal=True, gap="small"):
+            st.download_button(
+                f"These {len(rows):,} as CSV", lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
+                file_name=f"{place.bank_name}-audit.csv", mime="text/csv", icon=":material/download:",
+                on_click="ignore", key="audit_csv",
+            )  # fmt: skip
+            st.download_button(
+                "With everything the ledger holds of them, as JSON lines", lambda: jsonl_bytes(bank, rows),
+                file_name=f"{place.bank_name}-audit.jsonl", mime="application/jsonl", icon=":material/download:",
+                on_click="ignore", key="audit_jsonl",
+            )  # fmt: skip
+    st.divider()
+    _of_memory(place)
+
+
+def _filters(bank: MemoryBank) -> AuditFilter:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="audit_filters"):
+        people = ["", *sorted({row.rater for row in bank.lately()})]
+        who = st.selectbox("Who", people, key="audit_who", width=180, format_func=lambda name: name or "everybody")
+        kind = st.selectbox("What", get_args(Group), key="audit_kind", width=150)
+        runs = ["", *(info.id for info in reversed(bank.runs()))]
+        run = st.selectbox("Run", runs, key="audit_run", width=200, format_func=lambda name: name or "every run")
+        memory = st.text_input("Memory (its whole id)", key="audit_memory", width=200, max_chars=200)
+        since = st.date_input("From (UTC)", None, key="audit_since", width=150)
+        until = st.date_input("To (UTC)", None, key="audit_until", width=150)
+        program = st.checkbox("The program and the environment too", key="audit_program")
+    return AuditFilter(
+        who=who, kind=kind, run=run, memory=memory.strip(), since=since, until=until, people_only=not program
+    )
+
+
+def _shown(row: AuditRow) -> dict[str, str | int]:
+    return {
+        "when (UTC)": row.created[:19].replace("T", " "),
+        "who": row.who,
+        "what": row.words + (" (undone since)" if row.undone else ""),
+        "reason": row.reason,
+        "run": row.run,
+        "step": row.step,
+        "memories": ", ".join(memory_label(memory_id, row.run) for memory_id in row.memories),
+    }
+
+
+def _of_memory(place: Place) -> None:
+    st.subheader("Who made q what it is", anchor=False)
+    assert place.run is not None
+    run = place.run.id
+    ids = list(place.bank.utilities(run))
+    if not ids:
+        st.caption("This run knows no memory yet.")
+        return
+    memory_id = st.selectbox(
+        f"Memory of {run}", ids, ids.index(place.memory) if place.memory in ids else len(ids) - 1, key="audit_q_of",
+        format_func=lambda name: f"{memory_label(name, run)} · {place.bank.memory(name).intent[:80]}", width=520,
+    )  # fmt: skip
+    moves = reconstruct(place.bank, run, memory_id)
+    q = place.bank.utilities(run)[memory_id].q
+    st.markdown(f"q is **{signed(q)}** after {len(moves)} moves.")
+    if not moves:
+        return
+    rows = [
+        {
+            "memory": memory_label(move.memory_id, run),
+            "step": move.step,
+            "q before": signed(move.before),
+            "reward": signed(move.reward),
+            "from": ", ".join(move.raters) or (move.source or ""),
+            "α": move.alpha,
+            "q after": signed(move.after),
+            "given (UTC)": ", ".join(given[:19].replace("T", " ") for given in move.given),
+            "events": " ".join(move.event_ids),
+        }
+        for move in moves
+    ]
+    st.dataframe(rows, hide_index=True, key="q_moves", alt="Every move of this q with the rewards behind it")
+    st.download_button(
+        "These moves as CSV", lambda: csv_bytes(rows, list(rows[0])), file_name=f"{memory_id}-q.csv", mime="text/csv",
+        icon=":material/download:", on_click="ignore", key="q_moves_csv",
+    )  # fmt: skip

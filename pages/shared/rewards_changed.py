@@ -1,0 +1,146 @@
+"""What people's rewards taught a run: the q that moved, the tasks that now get other memories, and how those end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.later_selections import Choices, Differing
+from memrl_core.analysis.taught import (
+    Rerunned,
+    Taught,
+    deeds_since,
+    moves_sentence,
+    rerun_tasks,
+    reruns_sentence,
+    selections_changed,
+    selections_sentence,
+    taught,
+)
+from memrl_core.background import Work
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.taught import taught_picture
+from pages.shared.later import choices_of
+from pages.shared.picture import show
+from pages.shared.place import Place
+from pages.shared.text import literal, verbatim
+from pages.shared.work import working
+
+SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
+
+
+def changed(place: Place) -> None:
+    """From rewards to q, from q to selections, from selections to outcomes."""
+    bank = place.bank
+    assert place.run is not None
+    run = place.run.id
+    with st.container(horizontal=True, vertical_alignment="bottom", key="changed_of"):
+        whose = st.selectbox(
+            "Rewards of", ["", *sorted(bank.raters(run))], key="changed_who", width=220,
+            format_func=lambda name: name or "everybody",
+        )  # fmt: skip
+        span = st.selectbox("given in", list(SPANS), 2, key="changed_span", width=160)
+        last = st.number_input("Last tasks to look at", 1, 500, 20, key="changed_last", width=180)
+    events = _events(bank, run, whose, SPANS[span])
+    if not events:
+        st.info("Nobody of these has rated a step of this run in that time. Rate some in the queue, then look again.")
+        return
+    found = taught(bank, run, events)
+    st.subheader(f"{moves_sentence(found)}.", anchor=False)
+    if not found.moved:
+        st.caption("The rewards agree with what counted before, or went to steps that used no memory.")
+        return
+    show(taught_picture(found.moved, bank.settings(run), run), "taught")
+    _selections(bank, run, found, int(last))
+
+
+def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:
+    since = None if span is None else datetime.now(UTC) - span
+    people = [whose] if whose else sorted(bank.raters(run))
+    return frozenset(event.id for who in people for event in deeds_since(bank, who, since) if event.run == run)
+
+
+def _selections(bank: MemoryBank, run: str, found: Taught, last: int) -> None:
+    choices = choices_of(bank, run)
+    if choices is None:
+        _waiting()
+        return
+    last = min(last, len(choices.of_step))
+    differing = selections_changed(choices, found, last)
+    st.subheader(f"{selections_sentence(differing, last)}.", anchor=False)
+    st.caption("Were these tasks asked again now: their pools as recorded, decided with q now and with q without.")
+    if choices.why_left_out:
+        st.caption(literal(choices.why_left_out))
+    if not differing:
+        return
+    st.dataframe(
+        [_selection_row(bank, run, choices, one) for one in differing],
+        hide_index=True,
+        key="taught_selections",
+        alt="The tasks that would get other memories, with those of before and now",
+    )
+    _rerun(bank, run, differing)
+
+
+@st.fragment(run_every=0.5)
+def _waiting() -> None:
+    st.caption("Reading the run's selections …")
+    known = st.session_state.get("later_choices", {})
+    if all(not work.busy for _, work in known.values()):
+        st.rerun()
+
+
+def _selection_row(bank: MemoryBank, run: str, choices: Choices, one: Differing) -> dict[str, str | int]:
+    def labels(ids: tuple[str, ...]) -> str:
+        return ", ".join(memory_label(memory_id, run) for memory_id in ids) or "none"
+
+    return {
+        "step": one.step,
+        "task": bank.trace(run, one.step).task.intent,
+        "memories without": labels(one.selected),
+        "memories now": labels(one.would),
+    }
+
+
+def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
+    info = bank.run(run)
+    if not workspace.can_go_on(info):
+        st.caption("The world of this run is not here, so its tasks cannot be answered again.")
+        return
+    who = "the simulated model" if info.simulated else info.model
+    asked = f"{bank.state}·{run}·{[one.step for one in differing]}"
+    if st.button(
+        f"Answer these {len(differing)} tasks again, both ways", icon=":material/replay:", key="rerun_taught",
+        help=f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored.",
+    ):  # fmt: skip
+        st.session_state["rerun_asked"] = asked
+    if st.session_state.get("rerun_asked") != asked:
+        return
+    preferences = workspace.load_preferences()
+
+    def again(report, cancelled) -> list[Rerunned]:
+        return rerun_tasks(
+            bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
+        )
+
+    found = working("rerun_taught", asked, lambda: Work(again), "answers")
+    if found is None:
+        return
+    st.subheader(f"{reruns_sentence(found)}.", anchor=False)
+    if info.simulated:
+        st.caption("Answered by the simulated model: no language model was at work.")
+    for one in found:
+        mark = {(False, True): "solved now", (True, False): "failing now"}.get(
+            (one.before == "success", one.after == "success"), "as before"
+        )
+        with st.expander(literal(f"step {one.step} · {one.intent[:90]} · {one.before} → {one.after} · {mark}")):
+            before, after = st.columns(2)
+            with before:
+                st.caption("without these rewards")
+                verbatim(one.answers[0])
+            with after:
+                st.caption("with them")
+                verbatim(one.answers[1])

@@ -1,0 +1,269 @@
+"""The scale under an answer: one key a rating, and what each choice would do, shown before anything is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_args
+
+import streamlit as st
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.later_selections import Differing, differing
+from memrl_core.analysis.sitting import Sitting
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
+from memrl_core.records import LedgerEvent, StepTrace
+from memrl_core.scales import (
+    MARKS,
+    RatingScales,
+    Scale,
+    graded_reward,
+    mapping_words,
+    rubric_reward,
+    stars_reward,
+    thumbs_reward,
+)
+from pages.shared.later import choices_of
+from pages.shared.person import allowed, person
+from pages.shared.rewards_queue import save
+from pages.shared.text import literal
+
+SCALES: Mapping[Scale, str] = {
+    "thumbs": "Thumbs",
+    "graded": "−1 … 1",
+    "stars": "1 – 5",
+    "rubric": "Rubric",
+    "pairwise": "Pairs",
+}
+GRADES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+Bounds = tuple[float, float]
+
+
+class Panel:
+    """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there."""
+
+    def __init__(self, bank: MemoryBank, trace: StepTrace, sitting: Sitting) -> None:
+        self.bank, self.trace, self.sitting = bank, trace, sitting
+        self.scales: RatingScales = bank.ratings.scales(trace.run)
+        self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
+        self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
+        self.may = allowed(bank, Role.RATE)
+
+    def rating(self, value: float, given: Mapping[str, Any]) -> Rating:
+        """A reward of this person for this step, with the reason typed so far."""
+        reason = st.session_state.get(f"reason_{self.trace.id}", "")
+        return Rating(self.trace.run, self.trace.step, value, person(), reason, given)
+
+    def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> None:
+        """Save a reward and go on."""
+        rating = self.rating(value, given)
+        save(self.bank, self.sitting, lambda: [self.bank.ratings.rate(rating)], go_on)
+
+    def gave(self, **given: Any) -> bool:
+        """Whether the person's standing reward was given so."""
+        return self.mine is not None and all(self.mine.payload.get(name) == value for name, value in given.items())
+
+
+def rating_panel(panel: Panel, scale: Scale) -> None:
+    """The buttons of a scale, what they mean, and a reason."""
+    st.caption(
+        literal(mapping_words(panel.scales, scale, *panel.bounds)), help="How a rating becomes a reward R: Rules"
+    )
+    if not panel.may:
+        st.info("You may look at this bank, not rate. Someone who manages it can change that under Rules.")
+    _BUTTONS[scale](panel)
+    with st.container(key="reason_box"):
+        key = f"reason_{panel.trace.id}"
+        if panel.mine is not None:
+            st.session_state.setdefault(key, panel.mine.reason)
+        st.text_input(
+            "Reason (optional) · E",
+            key=key,
+            max_chars=2000,
+            disabled=not panel.may,
+            on_change=_reason_changed,
+            args=(panel,),
+        )
+    if panel.mine is not None:
+        st.markdown(
+            f"You gave **{signed(panel.mine.value or 0.0)}**. Another choice takes its place; both stay on record."
+        )
+
+
+def scale_picker(scales: RatingScales) -> Scale:
+    """The scale in use; at first the one that the run's rules name."""
+    if "rating_scale" not in st.session_state:
+        st.session_state["rating_scale"] = scales.scale
+    return st.segmented_control(
+        "Scale", list(get_args(Scale)), format_func=SCALES.__getitem__, key="rating_scale", required=True
+    )
+
+
+def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
+    """The memories that were in the prompt, with their q after the lowest and highest choice, and later selections.
+
+    Who rates blind sees no q of now: it holds the environment's reward, which would show through.
+    """
+    credited = panel.bank.credited(panel.trace.run, panel.trace.step)
+    if not credited:
+        st.caption("No memory was in the prompt: a reward is kept with the step and moves no q.")
+        return
+    values = _ends(panel, scale)
+    options = {name: panel.bank.ratings.supposed(panel.rating(value, {})) for name, value in values.items()}
+    now = panel.bank.histories_of(panel.trace.run, credited)
+    rows = []
+    for memory_id in credited:
+        row = {
+            "memory": memory_label(memory_id, panel.trace.run),
+            "intent": panel.bank.memory(memory_id).intent,
+        }
+        if not blind:
+            row["q now"] = signed(now[memory_id][-1].after) if memory_id in now else "–"
+        for name, value in values.items():
+            moved = options[name].moved.get(memory_id)
+            row[f"q if {name} {signed(value)}"] = "–" if moved is None else signed(moved[1])
+        rows.append(row)
+    st.dataframe(rows, hide_index=True, key="would_move", alt="The memories in the prompt, with q after each choice")
+    after = panel.bank.next_step(panel.trace.run) - 1 - panel.trace.step
+    if not after:
+        st.caption("No step came after this one, so no later selection could differ.")
+        return
+    choices = choices_of(panel.bank, panel.trace.run)
+    if choices is None:
+        st.caption("Counting the later selections that hang on this reward …")
+        return
+    whole = panel.bank.histories(panel.trace.run)
+    then = {name: {**whole, **supposed.histories} for name, supposed in options.items()}
+    if blind:
+        (first, one), (second, two) = then.items()
+        between = differing(choices, one, two)
+        st.caption(f"{first} or {second}: {_steps_words(between, after)} would have been another.".capitalize())
+    else:
+        parts = [f"{name}: {_steps_words(differing(choices, whole, other), after)}" for name, other in then.items()]
+        st.caption(f"Would have been others: {' · '.join(parts)}. They are marked, not rewritten.")
+
+
+def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
+    """The lowest and the highest reward of a scale, by name."""
+    low, high = panel.bounds
+    if scale == "thumbs":
+        return {up: thumbs_reward(panel.scales, up == "good", low, high) for up in ("bad", "good")}
+    if scale == "stars":
+        return {f"{stars} ★": stars_reward(panel.scales, stars, low, high) for stars in (MARKS[0], MARKS[-1])}
+    return {"lowest": low, "highest": high}
+
+
+def _steps_words(steps: list[Differing], after: int) -> str:
+    listed = ", ".join(str(differing.step) for differing in steps[:6]) + (" …" if len(steps) > 6 else "")
+    return f"{len(steps)} of {after} later selections" + (f" (step {listed})" if steps else "")
+
+
+def _choice(
+    panel: Panel, label: str, key: str, value: Callable[[], float], given: dict[str, Any], icon: str | None = None
+) -> None:
+    st.button(
+        label,
+        icon=icon,
+        shortcut=key,
+        # With the step in its name, a button that is hit twice cannot reach the next step.
+        key=f"rate_{key}_{panel.trace.id}",
+        type="primary" if panel.gave(**given) else "secondary",
+        disabled=not panel.may,
+        on_click=_give,
+        args=(panel, value, given),
+        width="stretch",
+    )
+
+
+def _give(panel: Panel, value: Callable[[], float], given: dict[str, Any]) -> None:
+    panel.save(value(), given)
+
+
+def _thumbs(panel: Panel) -> None:
+    with st.container(horizontal=True, gap="small", key="thumbs"):
+        for label, icon, key, up in (
+            ("Good", ":material/thumb_up:", "1", True),
+            ("Bad", ":material/thumb_down:", "2", False),
+        ):
+            given = {"scale": "thumbs", "thumb": "up" if up else "down"}
+            _choice(panel, label, key, partial(thumbs_reward, panel.scales, up, *panel.bounds), given, icon)
+
+
+def _graded(panel: Panel) -> None:
+    with st.container(horizontal=True, gap="small", key="grades"):
+        for number, grade in enumerate(GRADES, start=1):
+            given = {"scale": "graded", "grade": grade}
+            label = f"{grade:+g}".replace("-", "−") if grade else "0"
+            _choice(panel, label, str(number), partial(graded_reward, grade, *panel.bounds), given)
+    key = f"grade_{panel.trace.id}"
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    grade = left.slider("Any grade between", -1.0, 1.0, 0.0, 0.05, key=key, disabled=not panel.may)
+    right.button(
+        "Save", key=f"save_{key}", disabled=not panel.may, width="stretch",
+        on_click=_save_grade, args=(panel, key), help=f"Save {grade:+.2f}",
+    )  # fmt: skip
+
+
+def _save_grade(panel: Panel, key: str) -> None:
+    grade = float(st.session_state[key])
+    panel.save(graded_reward(grade, *panel.bounds), {"scale": "graded", "grade": grade})
+
+
+def _stars(panel: Panel) -> None:
+    with st.container(horizontal=True, gap="small", key="stars"):
+        for stars in MARKS:
+            given = {"scale": "stars", "stars": stars}
+            worth = partial(stars_reward, panel.scales, stars, *panel.bounds)
+            _choice(panel, str(stars), str(stars), worth, given, ":material/star:")
+
+
+def _rubric(panel: Panel) -> None:
+    """A digit marks the next criterion that has no mark; the last one saves."""
+    key = f"marks_{panel.trace.id}"
+    stored = dict(panel.mine.payload.get("marks", {})) if panel.mine is not None else {}
+    marks: dict[str, int] = st.session_state.setdefault(key, {})
+    named = [criterion.name for criterion in panel.scales.criteria]
+    following = next((name for name in named if name not in marks), None)
+    for number, criterion in enumerate(panel.scales.criteria):
+        name = criterion.name
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"criterion_{number}"):
+            at = "▸ " if name == following else ""
+            st.markdown(f"{at}{literal(name)} · weight {criterion.weight:g}", width=170)
+            for mark in MARKS:
+                st.button(
+                    str(mark),
+                    key=f"mark_{number}_{mark}_{panel.trace.id}",
+                    shortcut=str(mark) if name == following else None,
+                    type="primary" if (marks or stored).get(name) == mark else "secondary",
+                    disabled=not panel.may,
+                    on_click=_mark,
+                    args=(panel, key, name, mark),
+                )
+    if marks:
+        st.button("Clear the marks", key=f"clear_{key}", type="tertiary", on_click=st.session_state.pop, args=(key,))
+
+
+def _mark(panel: Panel, key: str, name: str, mark: int) -> None:
+    marks = {**st.session_state.get(key, {}), name: mark}
+    st.session_state[key] = marks
+    if all(criterion.name in marks for criterion in panel.scales.criteria):
+        panel.save(rubric_reward(panel.scales, marks, *panel.bounds), {"scale": "rubric", "marks": marks})
+        st.session_state[key] = {}
+
+
+def _reason_changed(panel: Panel) -> None:
+    if panel.mine is not None:
+        given = {name: value for name, value in panel.mine.payload.items() if name in CHOSEN}
+        panel.save(panel.mine.value or 0.0, given, go_on=False)
+
+
+CHOSEN = ("scale", "thumb", "grade", "stars", "marks", "choice", "other")
+_BUTTONS: Mapping[Scale, Callable[[Panel], None]] = {
+    "thumbs": _thumbs,
+    "graded": _graded,
+    "stars": _stars,
+    "rubric": _rubric,
+}

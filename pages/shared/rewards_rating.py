@@ -1,0 +1,168 @@
+"""The two ways to rate: one answer at a time, or two answers to one task side by side."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.rating_queue import QueueFilter, facts_of, pairs
+from memrl_core.analysis.sitting import Sitting
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import Role
+from memrl_core.records import LedgerEvent
+from memrl_core.scales import Choice, mapping_words
+from pages.shared.person import allowed, person
+from pages.shared.place import Place
+from pages.shared.rewards_card import answer, elsewhere, heading, judged, read_memories
+from pages.shared.rewards_queue import (
+    EMPTY,
+    FACTS,
+    SAVED,
+    failure,
+    filters,
+    keep_in_link,
+    moves,
+    save,
+    sitting_of,
+    waiting_places,
+)
+from pages.shared.rewards_rate import Panel, rating_panel, scale_picker, what_it_would_do
+from pages.shared.text import literal
+
+OTHERS_SECONDS = 1.5
+
+
+@st.fragment
+def rating(place: Place) -> None:
+    """One output after the other; a key rates it, and the next one comes."""
+    bank = place.bank
+    assert place.run is not None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="queue_filters"):
+        chosen = filters(bank)
+        scale = scale_picker(bank.ratings.scales(chosen.run or place.run.id))
+    if scale == "pairwise":
+        _pairs(place, chosen)
+    else:
+        _single(place, chosen, scale)
+
+
+def _single(place: Place, chosen: QueueFilter, scale) -> None:
+    bank = place.bank
+    sitting = sitting_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
+    moves(bank, sitting)
+    failure()
+    _saved(bank)
+    if sitting.place is None:
+        _end(sitting, chosen)
+        return
+    trace = bank.trace(*sitting.place)
+    panel = Panel(bank, trace, sitting)
+    with st.container(key=f"output_{trace.id}"):
+        story, rate = st.columns([3, 2], gap="medium")
+        with story:
+            heading(trace)
+            answer(trace)
+            read_memories(bank, trace)
+        with rate:
+            rating_panel(panel, scale)
+            judged(bank, trace, panel.scales.hide_verdict)
+            what_it_would_do(panel, scale, panel.scales.hide_verdict and panel.mine is None)
+            elsewhere(trace)
+    sitting.shows(time.monotonic())
+    keep_in_link(sitting.place, chosen)
+
+
+def _pairs(place: Place, chosen: QueueFilter) -> None:
+    bank = place.bank
+    sitting = sitting_of(
+        place, chosen, "pairs",
+        lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(facts_of(bank), chosen, person())),
+    )  # fmt: skip
+    moves(bank, sitting)
+    failure()
+    _saved(bank)
+    if sitting.place is None or not isinstance(sitting.place[0], tuple):
+        st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
+        return
+    first, second = (bank.trace(*step) for step in sitting.place)
+    st.subheader(literal(first.task.intent), anchor=False)
+    low, high = bank.ratings.bounds(first.run, first.step)
+    st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
+    may = allowed(bank, Role.RATE)
+    with st.container(horizontal=True, gap="small", key="pair_buttons"):
+        for label, key, better in (
+            ("Left is better", "1", "first"),
+            ("Right is better", "2", "second"),
+            ("Equal", "3", "tie"),
+        ):
+            st.button(
+                label,
+                shortcut=key,
+                key=f"pair_{better}_{first.id}_{second.id}",
+                disabled=not may,
+                on_click=_compare,
+                args=(bank, sitting, better),
+            )
+    with st.container(key="reason_box"):
+        st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
+    for column, trace in zip(st.columns(2, gap="medium"), (first, second), strict=True):
+        with column:
+            st.caption(literal(f"step {trace.step} of {trace.run} · epoch {trace.epoch}"))
+            answer(trace)
+            read_memories(bank, trace)
+            judged(bank, trace, bank.ratings.scales(trace.run).hide_verdict)
+    sitting.shows(time.monotonic())
+
+
+def _compare(bank: MemoryBank, sitting: Sitting, better: Choice) -> None:
+    assert isinstance(sitting.place, tuple)
+    first, second = sitting.place
+    reason, name = st.session_state.get("pair_reason", ""), person()
+    save(bank, sitting, lambda: bank.ratings.rate_pair(first, second, better, name, reason))
+    st.session_state["pair_reason"] = ""
+
+
+def _saved(bank: MemoryBank) -> None:
+    """What the last click did: the reward, whether the environment thought otherwise, and how far q moved."""
+    known = {event.id: event for event in bank.events_of(st.session_state.get(SAVED, ()))}
+    if not known:
+        return
+    words = " · ".join(_saved_words(bank, event) for event in known.values())
+    with st.container(key="saved_line"):
+        st.markdown(f":material/check_circle: Saved: {literal(words)}. Undo with U.")
+
+
+def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
+    words = f"{signed(event.value or 0.0)} for step {event.step} of {event.run}"
+    low, high = bank.ratings.bounds(event.run, event.step)
+    environment = next((e.value for e in bank.ratings.of(event.run, event.step) if e.source == "environment"), None)
+    if environment is not None:
+        middle = (low + high) / 2
+        differs = (environment - middle) * ((event.value or 0.0) - middle) < 0
+        words += f" ({'the environment disagrees' if differs else 'the environment'}: {signed(environment)})"
+    moves = [
+        p for i in event.memory_ids for p in bank.history(event.run, i) if p.step == event.step and p.reward is not None
+    ]
+    return words + (f", {len(moves)} q moved" if moves else ", no memory to credit")
+
+
+def _end(sitting: Sitting, chosen: QueueFilter) -> None:
+    if sitting.rated:
+        st.success(f"Done: you have rated all {len(sitting.rated)} of this queue.", icon=":material/task_alt:")
+        st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
+    else:
+        st.info(EMPTY[chosen.show])
+
+
+@st.fragment(run_every=OTHERS_SECONDS)
+def others(place: Place) -> None:
+    """Who else has rated lately; draws the page anew when somebody did."""
+    bank = place.bank
+    bank.refresh()
+    if st.session_state.get(FACTS, bank.facts) != bank.facts:
+        st.rerun()
+    said = [f"{e.rater} at {e.created[11:19]} UTC" for e in bank.lately() if e.rater != person()][:3]
+    if said:
+        st.caption(literal(f"Others, last seen: {', '.join(said)}"))

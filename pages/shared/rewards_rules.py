@@ -1,0 +1,133 @@
+"""The rules by which ratings become rewards and rewards move q, each kept in the ledger of the run."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import streamlit as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import Role
+from memrl_core.errors import MemRLError
+from memrl_core.scales import RatingScales, Scale, mapping_words
+from memrl_core.settings import MemRLSettings
+from pages.shared.forms import settings_fields
+from pages.shared.person import allowed, person
+from pages.shared.place import Place
+from pages.shared.rewards_rate import SCALES
+from pages.shared.text import literal
+
+COMBINING = ("human_rewards", "several_raters")
+OWN = ("thumbs_up", "thumbs_down", "better", "worse", "tie")
+
+
+def rules(place: Place) -> None:
+    """How rewards of people and environment combine, and what each scale is worth, for one run."""
+    bank = place.bank
+    assert place.run is not None
+    run = place.run.id
+    may = allowed(bank, Role.MANAGE)
+    if not may:
+        st.info("You may look at these rules. Only someone who may manage this bank changes them.")
+    left, right = st.columns(2, gap="large")
+    with left:
+        _combining(bank, run, may)
+    with right:
+        _scales(bank, run, may)
+
+
+def _combining(bank: MemoryBank, run: str, may: bool) -> None:
+    st.subheader("Which rewards count", anchor=False)
+    current = MemRLSettings.of(bank.settings(run))
+    with st.form("combining", border=False):
+        values = settings_fields(current, f"combining_{run}", COMBINING)
+        everything = st.checkbox(
+            "For the whole run, from its first step on", key="combining_all",
+            help="Then every q is folded anew. Otherwise it holds from the next step on.",
+        )  # fmt: skip
+        saved = st.form_submit_button("Save the rule", type="primary", icon=":material/save:", disabled=not may)
+    st.caption(
+        "Rewards of people and of the environment are separate facts. A rule only says which of them move q; it can be "
+        "changed back, and the facts stay."
+    )
+    if not saved:
+        return
+    try:
+        chosen = {name: values[name] for name in COMBINING}
+        if everything:
+            bank.change_settings_throughout(run, chosen, by=person())
+        else:
+            bank.change_settings(run, {**current.model_dump(), **chosen}, bank.next_step(run), by=person())
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    st.toast("Saved.", icon=":material/save:")
+    st.rerun()
+
+
+def _scales(bank: MemoryBank, run: str, may: bool) -> None:
+    st.subheader("What a rating is worth", anchor=False)
+    now, (low, high) = bank.ratings.scales(run), bank.ratings.bounds(run, bank.next_step(run))
+    st.dataframe(
+        [{"scale": SCALES[scale], "R": mapping_words(now, scale, low, high)} for scale in get_args(Scale)],
+        hide_index=True,
+        key="scale_words",
+        alt="Each scale with the reward that each rating becomes",
+    )
+    with st.form("scales", border=False):
+        scale = st.selectbox(
+            "The scale that the queue offers first", get_args(Scale), get_args(Scale).index(now.scale),
+            format_func=SCALES.__getitem__, key=f"scale_{run}",
+        )  # fmt: skip
+        blind = st.checkbox(
+            "Rate blind", now.hide_verdict, key=f"blind_{run}",
+            help=RatingScales.model_fields["hide_verdict"].description,
+        )  # fmt: skip
+        wanted = st.number_input("How many people should rate a step", 1, 20, now.ratings_wanted, key=f"wanted_{run}")
+        with st.expander("Own rewards for thumbs, stars and pairs"):
+            st.caption(f"Empty: r− = {low:g}, r+ = {high:g} and equal parts between. From −10 to 10.")
+            own: dict[str, Any] = {
+                name: st.number_input(
+                    RatingScales.model_fields[name].title or name, -10.0, 10.0, getattr(now, name), step=0.1,
+                    key=f"{name}_{run}", placeholder="the run's",
+                )
+                for name in OWN
+            }  # fmt: skip
+            stars = st.text_input(
+                "R of 1 … 5 stars, five numbers", " ".join(f"{r:g}" for r in now.stars or ()), key=f"stars_{run}",
+                placeholder="-1 -0.5 0 0.5 1", max_chars=80,
+            )  # fmt: skip
+        with st.expander("Criteria of the rubric"):
+            criteria = st.data_editor(
+                [{"criterion": c.name, "weight": c.weight} for c in now.criteria],
+                num_rows="dynamic",
+                hide_index=True,
+                key=f"criteria_{run}",
+                column_config={"weight": st.column_config.NumberColumn("weight", min_value=0.01, max_value=100.0)},
+            )
+        saved = st.form_submit_button("Save the scales", type="primary", icon=":material/save:", disabled=not may)
+    st.caption("Rewards that were given already keep the value they had.")
+    if not saved:
+        return
+    try:
+        chosen = RatingScales.of(
+            {
+                "scale": scale,
+                "hide_verdict": blind,
+                "ratings_wanted": int(wanted),
+                **own,
+                "stars": tuple(stars.replace(",", " ").split()) or None,
+                "criteria": tuple(
+                    {"name": str(row["criterion"]), "weight": row["weight"] or 1.0}
+                    for row in criteria
+                    if row["criterion"]
+                ),
+            }
+        )
+        bank.ratings.change_scales(run, chosen, person())
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    st.session_state.pop("rating_scale", None)
+    st.toast("Saved.", icon=":material/save:")
+    st.rerun()

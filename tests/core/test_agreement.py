@@ -1,0 +1,209 @@
+"""Agreement of raters, held against the textbook formulas in plain Python."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrl_core.analysis import agreement as module
+from memrl_core.analysis.agreement import Judgement, agreement, disagreements, judgement, pairwise_table
+
+Ratings = dict[str, dict[str, float]]
+REWARDS = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0])
+TWO = st.lists(st.tuples(REWARDS, REWARDS), min_size=1, max_size=12)
+ONE_STEP = st.dictionaries(st.sampled_from(["ada", "bob", "cy", "dee"]), REWARDS, max_size=4)
+MANY = st.lists(ONE_STEP, max_size=10)
+
+
+@pytest.fixture(autouse=True)
+def _no_warning_escapes() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def steps(given: list[dict[str, float]]) -> Ratings:
+    return {f"s{number}": one for number, one in enumerate(given)}
+
+
+def both(given: list[tuple[float, float]]) -> Ratings:
+    return steps([{"ada": one, "bob": other} for one, other in given])
+
+
+def side(reward: float, midpoint: float = 0.0) -> int:
+    return (reward > midpoint) - (reward < midpoint)
+
+
+def kappa_by_definition(given: list[tuple[float, float]]) -> float | None:
+    """(p_o − p_e) / (1 − p_e), with p_e from how often each rater uses each category."""
+    n = len(given)
+    ones, others = (Counter(side(pair[which]) for pair in given) for which in (0, 1))
+    observed = sum(side(one) == side(other) for one, other in given) / n
+    expected = sum(ones[category] * others[category] for category in (-1, 0, 1)) / n**2
+    return None if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def alpha_by_definition(given: list[dict[str, float]]) -> float | None:
+    """1 − D_o / D_e: squared distances within steps, weighted by 1 / (m − 1), and over all pairable values."""
+    units = [list(one.values()) for one in given if len(one) > 1]
+    values = [reward for unit in units for reward in unit]
+    if len(set(values)) < 2:
+        return None
+    within = sum(sum((a - b) ** 2 for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    overall = sum((a - b) ** 2 for a, b in permutations(values, 2))
+    return 1 - (within / len(values)) / (overall / (len(values) * (len(values) - 1)))
+
+
+def nearly(value: float | None) -> object:
+    return None if value is None else pytest.approx(value, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(TWO)
+def test_kappa_is_that_of_the_textbook(given: list[tuple[float, float]]) -> None:
+    expected = nearly(kappa_by_definition(given))
+    assert agreement(both(given), 0.0).kappa == expected
+    assert pairwise_table(both(given), 0.0)[0].kappa == expected
+
+
+@settings(deadline=None, max_examples=40)
+@given(MANY)
+def test_alpha_is_that_of_the_textbook_for_any_number_of_raters(given: list[dict[str, float]]) -> None:
+    assert agreement(steps(given), 0.0).alpha == nearly(alpha_by_definition(given))
+
+
+def test_alpha_meets_a_published_example() -> None:
+    """Interval α of the data in the English encyclopedia's article on Krippendorff's alpha is 0.811."""
+    rows = {"a": "*****34121133*3", "b": "1*213343*******", "c": "**21344*21133*4"}
+    columns = zip(*rows.values(), strict=True)
+    given = [{r: float(mark) for r, mark in zip(rows, column, strict=True) if mark != "*"} for column in columns]
+    assert agreement(steps(given), 2.5).alpha == pytest.approx(0.811, abs=5e-4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(MANY)
+def test_the_share_counts_every_pair_of_ratings_of_one_step(given: list[dict[str, float]]) -> None:
+    pairs = [side(a) == side(b) for one in given for a, b in combinations(one.values(), 2)]
+    found = agreement(steps(given), 0.0)
+    assert found.share == nearly(sum(pairs) / len(pairs) if pairs else None)
+    assert found.steps_rated_by_two_or_more == sum(len(one) > 1 for one in given)
+    assert found.raters == tuple(sorted({rater for one in given for rater in one}))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(REWARDS, min_size=2, max_size=12).filter(lambda rewards: len({side(r) for r in rewards}) > 1))
+def test_raters_who_always_agree_reach_one(rewards: list[float]) -> None:
+    found = agreement(both([(reward, reward) for reward in rewards]), 0.0)
+    assert (found.kappa, found.alpha, found.share, found.note) == (nearly(1), nearly(1), 1, "")
+
+
+@settings(deadline=None, max_examples=40)
+@given(MANY, st.randoms(use_true_random=False))
+def test_the_order_of_steps_and_the_names_of_raters_do_not_matter(
+    given: list[dict[str, float]], chance: random.Random
+) -> None:
+    renamed = dict(zip(["ada", "bob", "cy", "dee"], ["dee", "cy", "bob", "ada"], strict=True))
+    other = [{renamed[rater]: reward for rater, reward in one.items()} for one in given]
+    chance.shuffle(other)
+    here, there = agreement(steps(given), 0.0), agreement(steps(other), 0.0)
+    assert (there.kappa, there.alpha, there.share) == (nearly(here.kappa), nearly(here.alpha), nearly(here.share))
+
+
+@settings(deadline=None, max_examples=40)
+@given(MANY)
+def test_the_table_of_pairs_holds_each_two_who_share_a_step(given: list[dict[str, float]]) -> None:
+    table = {(row.first, row.second): row for row in pairwise_table(steps(given), 0.0)}
+    assert list(table) == sorted({pair for one in given for pair in combinations(sorted(one), 2)})
+    for (first, second), row in table.items():
+        met = [(one[first], one[second]) for one in given if {first, second} <= set(one)]
+        same = sum(side(a) == side(b) for a, b in met)
+        assert (row.shared_steps, row.same, row.share) == (len(met), same, nearly(same / len(met)))
+        assert row.kappa == nearly(kappa_by_definition(met))
+
+
+def test_without_a_second_rating_nothing_is_computed() -> None:
+    found = agreement({"s1": {"ada": 1.0}, "s2": {"bob": -1.0}, "s3": {}}, 0.0)
+    assert (found.raters, found.steps_rated_by_two_or_more) == (("ada", "bob"), 0)
+    assert (found.share, found.kappa, found.alpha) == (None, None, None)
+    assert found.note == "No step has two ratings yet."
+
+
+def test_one_judgement_throughout_has_no_kappa_and_says_why() -> None:
+    found = agreement(both([(0.5, 1.0), (1.0, 1.0)]), 0.0)
+    assert found.kappa is None
+    assert found.alpha is not None
+    assert found.note == "κ has no value: ada and bob never used a second judgement."
+
+
+def test_one_reward_throughout_has_no_alpha_and_says_why() -> None:
+    found = agreement({**both([(1.0, 1.0)]), "alone": {"ada": -1.0}}, 0.0)
+    assert found.alpha is None
+    assert "α has no value: all rewards on the shared steps are equal." in found.note
+
+
+def test_a_rounding_error_is_no_variation() -> None:
+    assert agreement(both([(0.1 + 0.2, 0.3)]), 0.0).alpha is None
+    assert judgement(0.1 + 0.2, 0.3) is Judgement.NEUTRAL
+
+
+def test_kappa_is_left_to_the_pairs_when_more_than_two_share_steps() -> None:
+    found = agreement({"s1": {"ada": 1.0, "bob": -1.0, "cy": 1.0}}, 0.0)
+    assert found.kappa is None
+    assert "stands with each pair" in found.note
+
+
+def test_a_rater_who_shares_no_step_does_not_stand_in_the_way_of_kappa() -> None:
+    given = [(1.0, 1.0), (-1.0, 1.0), (-1.0, -1.0)]
+    found = agreement({**both(given), "alone": {"cy": 1.0}}, 0.0)
+    assert found.raters == ("ada", "bob", "cy")
+    assert found.kappa == nearly(kappa_by_definition(given))
+
+
+def test_very_large_rewards_have_an_alpha() -> None:
+    given = [(1e300, 1e300), (-1e300, -1e300), (1e300, -1e300)]
+    small = [(one / 1e300, other / 1e300) for one, other in given]
+    assert agreement(both(given), 0.0).alpha == nearly(agreement(both(small), 0.0).alpha)
+
+
+def test_alpha_is_left_out_when_its_tables_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CELLS", 8)
+    assert agreement(both([(1.0, 0.0), (0.0, 1.0)]), 0.5).alpha is not None
+    found = agreement(both([(1.0, 0.0), (0.5, 1.0)]), 0.5)
+    assert found.alpha is None
+    assert "3 different rewards on 2 shared steps are too many" in found.note
+
+
+def test_judgements_are_read_against_the_midpoint() -> None:
+    assert [judgement(reward, 0.5) for reward in (0.4, 0.5, 0.6)] == [Judgement.BAD, Judgement.NEUTRAL, Judgement.GOOD]
+    assert pairwise_table(both([(0.4, 0.6), (0.6, 1.0)]), 0.5)[0].same == 1
+
+
+def test_good_against_bad_comes_before_a_wide_range() -> None:
+    ratings: Ratings = {
+        "alike": {"ada": 0.5, "bob": 0.6},
+        "wide": {"ada": 0.1, "bob": 1.0},
+        "narrow": {"ada": 0.1, "bob": -0.1},
+        "alone": {"ada": -1.0},
+        "far": {"ada": 1.0, "bob": -1.0, "cy": 0.0},
+    }
+    found = disagreements(ratings, 0.0, 0.5)
+    assert [one.step_id for one in found] == ["far", "narrow", "wide"]
+    assert [one.opposite for one in found] == [True, True, False]
+    assert [one.range for one in found] == pytest.approx([2.0, 0.2, 0.9])
+    assert found[0].ratings == ratings["far"]
+
+
+def test_a_range_of_exactly_the_least_is_listed() -> None:
+    assert [one.step_id for one in disagreements({"s1": {"ada": 0.1, "bob": 0.3}}, 0.0, 0.2)] == ["s1"]
+    assert disagreements({"s1": {"ada": 0.1, "bob": 0.3}}, 0.0, 0.21) == []
+
+
+def test_neutral_beside_bad_is_not_opposite() -> None:
+    assert [one.opposite for one in disagreements(both([(0.0, -1.0)]), 0.0, 0.5)] == [False]

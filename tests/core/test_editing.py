@@ -1,0 +1,485 @@
+"""Memories in people's hands: pinned, reworded, merged, forgotten, restored, and every one of these undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.editing import LONGEST_TEXT
+from memrl_core.bank.ratings import Rating
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import EmbedderMismatch, InputError, UnknownRun
+from memrl_core.experiments.poisoning import prune
+from memrl_core.policies.memrl import intent_key
+from memrl_core.records import EventKind, Utility, WriteRecord
+from memrl_core.view import MemoryView
+from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
+from tests.oracles.lifecycle import Lifecycle
+
+EMBEDDER = HashingEmbedder(DIMENSION)
+ALPHA = 0.3
+ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
+Deed = Callable[[MemoryBank], object]
+
+
+def four_steps(path: Path) -> MemoryBank:
+    """Each used all memories before it, with rewards 1, -1, 1, -1."""
+    made = a_bank(path, alpha=ALPHA)
+    for step in range(1, 5):
+        made.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
+    return made
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return four_steps(tmp_path / "bank")
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    return four_steps(tmp_path_factory.mktemp("b") / "bank")
+
+
+def reworded(bank: MemoryBank, memory_id: str = TWO, intent: str = "task 2", text: str = "did it better") -> str:
+    return bank.editing.edit("r", memory_id, intent, text, EMBEDDER, "ann", "clearer").id
+
+
+def merged(bank: MemoryBank, *memory_ids: str, intent: str = "task 2") -> str:
+    return bank.editing.merge("r", memory_ids, intent, "did all of it", EMBEDDER, "ann", "alike").id
+
+
+def state(bank: MemoryBank) -> Any:
+    return list(bank.utilities("r").items()), sorted(bank.pinned("r"))
+
+
+# --- any sequence -----------------------------------------------------------------------------------------------------
+
+ACTIONS = ["pin", "unpin", "forget", "restore", "edit", "edit", "merge", "undo", "undo", "redo", "rate", "step", "step"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=18))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_sequence_of_deeds_equals_the_reference(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int, int]]
+) -> None:
+    bank = a_bank(tmp_path_factory.mktemp("b") / "bank", alpha=ALPHA)
+    model = Lifecycle(ALPHA)
+    begun: dict[int, Any] = {}
+    for n, (what, one, two) in enumerate([("step", 0, 0), ("step", 0, 1), ("step", 0, 1), *actions]):
+        _act(bank, model, what, one, two, f"wording {n}", begun)
+        assert bank.utilities("r").keys() == model.believed().seen.keys()
+    for handle in (bank, MemoryBank.open(bank.uri)):
+        expected = model.believed()
+        assert _near(handle.utilities("r")) == list(expected.seen.items())
+        assert dict(_near(handle.away("r"))) == expected.away
+        assert handle.pinned("r") == expected.pinned & expected.seen.keys()
+        assert (len(handle.deeds.done("ann")), len(handle.deeds.undone("ann"))) == (len(model.done), len(model.undone))
+        for step, before in begun.items():
+            assert _near(handle.utilities("r", step)) == list(model.believed(step).seen.items())
+            assert list(handle.utilities("r", step).items()) == before
+        for step, view in handle.walk("r"):
+            assert _shown(view) == _shown(handle.as_of("r", step - 1))
+
+
+def _act(bank: MemoryBank, model: Lifecycle, what: str, one: int, two: int, text: str, begun: dict[int, Any]) -> None:
+    """The same in the bank and in the model, with `one` and `two` choosing among the memories or steps there are."""
+    now, newest = model.believed(), len(model.steps)
+    seen, away = list(now.seen), list(now.away)
+    if what == "step":
+        credited = tuple(dict.fromkeys(seen[n % len(seen)] for n in (one, two))) if seen else ()
+        begun[newest] = list(bank.utilities("r").items())
+        bank.commit_step(*a_step(newest + 1, credited, 1.0 - one))
+        model.step(credited, 1.0 - one, f"r-{newest + 1:04d}")
+    elif what in ("undo", "redo"):
+        getattr(bank.deeds, what)("ann")
+        getattr(model, what)()
+    elif what == "rate":
+        step = 1 + one % newest
+        bank.ratings.rate(Rating("r", step, 1.0 - two % 3, "ann"))
+        model.rate(step, 1.0 - two % 3)
+    elif what == "restore" and away:
+        bank.editing.restore("r", [away[one % len(away)]], "ann")
+        model.restore(away[one % len(away)])
+    elif what == "merge" and len(seen) > 1:
+        olds = [seen[one % len(seen)], seen[(one + 1) % len(seen)]]
+        model.replace(olds, bank.editing.merge("r", olds, text, text, EMBEDDER, "ann").id)
+    elif what == "edit" and seen:
+        old = seen[one % len(seen)]
+        model.replace([old], bank.editing.edit("r", old, bank.memory(old).intent, text, EMBEDDER, "ann").id)
+    elif what in ("pin", "unpin", "forget") and seen:
+        memory = seen[one % len(seen)]
+        if (memory in now.pinned) == (what == "unpin"):
+            getattr(bank.editing, what)("r", [memory], by="ann")
+            getattr(model, what)(memory)
+        else:
+            with pytest.raises(InputError):
+                getattr(bank.editing, what)("r", [memory], by="ann")
+
+
+def _shown(view: MemoryView) -> list[tuple[str, float]]:
+    shown = range(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
+    return [(view.ids[n], float(view.q[n])) for n in shown]
+
+
+def _near(utilities: Any) -> list[tuple[str, Any]]:
+    return [(memory_id, (pytest.approx(u.q, abs=1e-12), u.visits)) for memory_id, u in utilities.items()]
+
+
+# --- editing ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_edit_carries_q_and_visits_over_bit_for_bit(bank: MemoryBank) -> None:
+    before = bank.utilities("r")[TWO]
+    new = reworded(bank)
+    assert (new, bank.utilities("r")[new]) == ("r-0002.2", before)
+    assert list(bank.utilities("r")) == [ONE, THREE, FOUR, new]
+    assert bank.away("r") == {TWO: before}
+
+
+def test_an_edited_memory_has_the_new_text_and_what_else_the_old_one_was(bank: MemoryBank) -> None:
+    old, new = bank.memory(TWO), bank.memory(reworded(bank))
+    assert (new.intent, new.experience, new.parents) == ("task 2", "did it better", (TWO,))
+    assert (new.outcome, new.intent_key, new.task, new.step) == (old.outcome, old.intent_key, old.task, old.step)
+
+
+def test_the_same_intent_keeps_its_vector_and_asks_no_embedder(bank: MemoryBank) -> None:
+    other = HashingEmbedder(16)
+    new = bank.editing.edit("r", TWO, " task 2 ", "did it better", other, "ann")
+    assert bank.embedding(new.id).tobytes() == bank.embedding(TWO).tobytes()
+    assert new.intent == "task 2"
+
+
+def test_another_intent_is_embedded_anew(bank: MemoryBank) -> None:
+    new = reworded(bank, intent="boil an egg")
+    assert np.array_equal(bank.embedding(new), EMBEDDER.embed(["boil an egg"])[0])
+    assert bank.memory(new).intent_key == intent_key("boil an egg")
+
+
+def test_the_old_wording_stays_as_it_was_for_replays(bank: MemoryBank) -> None:
+    memory, vector, past = bank.memory(TWO), bank.embedding(TWO), bank.utilities("r", as_of=3)
+    reworded(bank, intent="boil an egg")
+    bank.commit_step(*a_step(5, (ONE,)))
+    again = MemoryBank.open(bank.uri)
+    assert (again.memory(TWO), again.utilities("r", as_of=3)) == (memory, past)
+    assert again.embedding(TWO).tobytes() == vector.tobytes()
+    assert [i for i in again.as_of("r", 3).ids if i == TWO] == [TWO]
+
+
+def test_a_late_reward_for_the_old_wording_moves_the_new_one(bank: MemoryBank) -> None:
+    new = reworded(bank)
+    before = bank.utilities("r")[new]
+    bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
+    after = bank.utilities("r")[new]
+    # Step 3 gave 1 and gives -1 now; step 4 came after it.
+    assert after.q == pytest.approx(before.q - 2 * ALPHA * (1 - ALPHA))
+    assert after == bank.utilities("r", as_of=4)[new] == bank.away("r")[TWO]
+
+
+def test_the_next_step_recalls_the_new_wording(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "b", delta=-1.0)
+    task = sample_tasks("household-train")[0]
+    list(agent.run([task]))
+    [old] = agent.bank.utilities("r")
+    new = agent.bank.editing.edit("r", old, task.intent, "Look under the bed first.", HashingEmbedder(), "ann")
+    [trace] = agent.run([task])
+    assert trace.decision is not None and trace.generate is not None
+    assert trace.decision.selected == (new.id,)
+    assert "Look under the bed first." in trace.generate.messages[1].content
+
+
+def test_a_wording_of_a_wording_gets_the_next_number(bank: MemoryBank) -> None:
+    assert reworded(bank, reworded(bank), text="and again") == "r-0002.3"
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_merged_memory_has_the_mean_q_weighted_by_visits(bank: MemoryBank) -> None:
+    one, two = bank.utilities("r")[TWO], bank.utilities("r")[THREE]
+    assert (one.visits, two.visits) == (2, 1)
+    new = merged(bank, THREE, TWO)
+    assert bank.utilities("r")[new] == Utility(pytest.approx((2 * one.q + two.q) / 3), 3)
+    assert list(bank.utilities("r")) == [ONE, FOUR, new]
+
+
+def test_of_memories_that_nobody_visited_all_count_alike(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "b")
+    bank.commit_step(*a_step(1, q0=0.5))
+    bank.commit_step(*a_step(2, q0=-0.1))
+    new = merged(bank, ONE, TWO)
+    assert bank.utilities("r")[new] == Utility(pytest.approx(0.2), 0)
+
+
+def test_a_merged_memory_follows_the_oldest_and_names_all_as_parents(bank: MemoryBank) -> None:
+    new = bank.memory(merged(bank, FOUR, TWO))
+    assert (new.id, new.step, new.parents, new.outcome) == ("r-0002.2", 2, (TWO, FOUR), "success")
+
+
+def test_memories_of_different_outcomes_merge_into_an_unrated_one(bank: MemoryBank) -> None:
+    trace, vectors = a_step(5)
+    assert trace.write is not None
+    failed = replace(trace.write.operations[0], outcome="failure")
+    bank.commit_step(replace(trace, write=WriteRecord((failed,))), vectors)
+    assert bank.memory(merged(bank, TWO, "r-0005")).outcome == "unrated"
+
+
+def test_a_merge_keeps_the_vector_of_whichever_memory_has_the_intent(bank: MemoryBank) -> None:
+    new = merged(bank, TWO, THREE, intent="task 3")
+    assert bank.embedding(new).tobytes() == bank.embedding(THREE).tobytes()
+
+
+# --- pinned -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_memory_is_forgotten_by_nobody_until_it_is_unpinned(bank: MemoryBank) -> None:
+    bank.editing.pin("r", [TWO], "ann")
+    for by in ("ann", ""):
+        with pytest.raises(InputError, match="r-0002 is pinned"):
+            bank.editing.forget("r", [ONE, TWO], by)
+    bank.editing.unpin("r", [TWO], "bob")
+    bank.editing.forget("r", [ONE, TWO], "ann")
+    assert list(bank.utilities("r")) == [THREE, FOUR]
+
+
+def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: MemoryBank) -> None:
+    trace, _ = a_step(5, reward=None)
+    bank.commit_step(replace(trace, write=WriteRecord(())), {})
+    new = reworded(bank)
+    bank.deeds.undo("ann")
+    bank.editing.pin("r", [TWO], "ann")
+    bank.utilities("r")
+    bank.editing.restore("r", [new], "ann")
+    bank.utilities("r")
+    assert bank.pinned("r") == MemoryBank.open(bank.uri).pinned("r") == {TWO}
+
+
+def test_pruning_passes_over_what_is_pinned(bank: MemoryBank) -> None:
+    bank.editing.pin("r", [TWO], "ann")
+    assert prune(bank, "r", q_below=1.0, visits=1) == [ONE, THREE]
+    assert list(bank.utilities("r")) == [TWO, FOUR]
+
+
+def test_a_new_wording_of_a_pinned_memory_is_pinned(bank: MemoryBank) -> None:
+    bank.editing.pin("r", [TWO], "ann")
+    new = reworded(bank)
+    assert bank.pinned("r") == {new}
+    with pytest.raises(InputError, match=r"r-0002\.2 is pinned"):
+        bank.editing.forget("r", [new], "ann")
+
+
+def test_what_is_pinned_already_stays_the_deed_of_whoever_pinned_it(bank: MemoryBank) -> None:
+    bank.editing.pin("r", [TWO], "ann")
+    assert bank.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
+    bank.deeds.undo("bob")
+    assert bank.pinned("r") == {TWO}
+
+
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_memory_has_its_q_and_its_place_again(bank: MemoryBank) -> None:
+    before = state(bank)
+    bank.editing.forget("r", [TWO], "ann")
+    assert list(bank.utilities("r")) == [ONE, THREE, FOUR]
+    bank.editing.restore("r", [TWO], "bob", "it was useful")
+    assert state(bank) == state(MemoryBank.open(bank.uri)) == before
+
+
+def test_q_of_a_forgotten_memory_still_follows_late_rewards(bank: MemoryBank) -> None:
+    bank.editing.forget("r", [TWO], "ann")
+    bank.ratings.rate(Rating("r", 4, 1.0, "bob"))
+    bank.editing.restore("r", [TWO], "ann")
+    assert bank.utilities("r")[TWO].q == pytest.approx(ALPHA + ALPHA * (1 - ALPHA))
+
+
+def test_restoring_a_merged_memory_brings_all_back_and_takes_the_merged_one_away(bank: MemoryBank) -> None:
+    before = state(bank)
+    new = merged(bank, TWO, THREE)
+    bank.editing.restore("r", [TWO], "bob")
+    assert state(bank) == before
+    assert list(bank.away("r")) == [new]
+
+
+def test_restoring_the_first_wording_takes_the_third_away(bank: MemoryBank) -> None:
+    before = state(bank)
+    reworded(bank, reworded(bank), text="and again")
+    bank.editing.restore("r", [TWO], "ann")
+    assert state(bank) == before
+
+
+def test_a_fork_restores_what_its_base_had_reworded(bank: MemoryBank) -> None:
+    new = reworded(bank)
+    bank.start_run(a_run("fork", base="r", base_step=4))
+    bank.editing.restore("fork", [TWO], "ann")
+    assert list(bank.utilities("fork")) == [ONE, TWO, THREE, FOUR]
+    assert new in bank.utilities("r")
+
+
+# --- undone -----------------------------------------------------------------------------------------------------------
+
+DEEDS: list[Deed] = [
+    lambda bank: bank.editing.pin("r", [TWO], "ann"),
+    lambda bank: (bank.editing.pin("r", [TWO], "bob"), bank.editing.unpin("r", [TWO], "ann")),
+    lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
+    lambda bank: (bank.editing.forget("r", [TWO], "bob"), bank.editing.restore("r", [TWO], "ann")),
+    lambda bank: reworded(bank, intent="boil an egg"),
+    lambda bank: merged(bank, TWO, THREE),
+    lambda bank: (reworded(bank), bank.editing.restore("r", [TWO], "ann")),
+]
+
+
+@pytest.mark.parametrize("deed", DEEDS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
+def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, deed: Deed) -> None:
+    states = [state(bank)]
+    deed(bank)
+    count = len(bank.deeds.done("ann"))
+    states.append(state(bank))
+    undone = MemoryBank.open(bank.uri)
+    for _ in range(count):
+        assert undone.deeds.undo("ann") is not None
+    assert undone.deeds.undo("ann") is None
+    redone = MemoryBank.open(bank.uri)
+    theirs = state(redone)
+    for _ in range(count):
+        assert redone.deeds.redo("ann") is not None
+    assert redone.deeds.redo("ann") is None
+    assert state(redone) == states[1]
+    for _ in range(count):
+        redone.deeds.undo("ann")
+    assert state(redone) == theirs == state(MemoryBank.open(bank.uri))
+
+
+def test_undo_brings_back_the_state_before(bank: MemoryBank) -> None:
+    before = state(bank)
+    for deed in (DEEDS[0], DEEDS[5], lambda bank: bank.editing.forget("r", [ONE], "ann")):
+        deed(bank)
+    assert state(bank) != before
+    for _ in range(3):
+        bank.deeds.undo("ann")
+    assert state(bank) == before
+
+
+def test_each_person_undoes_their_own(bank: MemoryBank) -> None:
+    bank.editing.forget("r", [ONE], "ann")
+    bank.editing.forget("r", [TWO], "bob")
+    bank.deeds.undo("ann")
+    assert list(bank.utilities("r")) == [ONE, THREE, FOUR]
+    assert bank.deeds.undo("ann") is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (lambda bank: reworded(bank), lambda bank: bank.editing.edit("r", "r-0002.2", "x", "y", EMBEDDER, "bob")),
+        (lambda bank: bank.editing.forget("r", [TWO], "ann"), lambda bank: bank.editing.restore("r", [TWO], "bob")),
+        (lambda bank: merged(bank, ONE, TWO), lambda bank: bank.editing.forget("r", ["r-0001.2"], "bob")),
+    ],
+)
+def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, mine: Deed, theirs: Deed) -> None:
+    mine(bank)
+    theirs(bank)
+    before, events = state(bank), bank.events()
+    with pytest.raises(InputError, match="was changed since"):
+        bank.deeds.undo("ann")
+    assert (state(bank), bank.events()) == (before, events)
+
+
+def test_forgetting_is_not_done_again_where_someone_has_pinned_the_memory_since(bank: MemoryBank) -> None:
+    bank.editing.forget("r", [TWO], "ann")
+    bank.deeds.undo("ann")
+    bank.editing.pin("r", [TWO], "bob")
+    with pytest.raises(InputError, match="r-0002 is pinned"):
+        bank.deeds.redo("ann")
+    bank.deeds.undo("bob")
+    bank.deeds.redo("ann")
+    assert TWO not in bank.utilities("r")
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------
+
+
+def test_the_changes_of_a_memory_are_told_in_order_from_any_of_its_wordings(bank: MemoryBank) -> None:
+    new = reworded(bank)
+    bank.editing.pin("r", [ONE], "bob")
+    bank.editing.pin("r", [new], "bob", "keep")
+    bank.editing.forget("r", [FOUR], "bob")
+    last = merged(bank, new, THREE)
+    kinds = [(e.kind, e.memory_ids, e.rater, e.reason) for e in bank.editing.changes("r", TWO)]
+    assert kinds == [
+        (EventKind.MEMORY_WRITTEN, (TWO,), "", ""),
+        (EventKind.MEMORY_WRITTEN, (THREE,), "", ""),
+        (EventKind.MEMORY_EDITED, (new,), "ann", "clearer"),
+        (EventKind.MEMORY_PINNED, (new,), "bob", "keep"),
+        (EventKind.MEMORY_MERGED, (last,), "ann", "alike"),
+    ]
+    assert bank.editing.changes("r", last) == bank.editing.changes("r", new) == bank.editing.changes("r", TWO)
+
+
+def test_a_fork_tells_what_became_of_a_memory_before_it_began(bank: MemoryBank) -> None:
+    reworded(bank)
+    bank.start_run(a_run("fork", base="r", base_step=4))
+    bank.editing.forget("r", ["r-0002.2"], "ann")
+    assert [e.kind for e in bank.editing.changes("fork", TWO)][-1] is EventKind.MEMORY_FORGOTTEN
+    bank.commit_step(*a_step(5))
+    bank.editing.restore("r", ["r-0002.2"], "ann")
+    assert [e.kind for e in bank.editing.changes("fork", TWO)][-1] is EventKind.MEMORY_FORGOTTEN
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+LONG = "x" * (LONGEST_TEXT + 1)
+REFUSED: list[tuple[Deed, str]] = [
+    (lambda bank: bank.editing.pin("r", ["gone"], "ann"), "sees no memory “gone”. Nothing was changed"),
+    (lambda bank: bank.editing.pin("r", [], "ann"), "No memory was chosen"),
+    (lambda bank: bank.editing.unpin("r", [TWO], "ann"), "is not pinned"),
+    (lambda bank: bank.editing.forget("r", ["gone"], "ann"), "sees no memory “gone”"),
+    (lambda bank: bank.editing.restore("r", [TWO], "ann"), "has not lost a memory “r-0002”. Nothing was restored"),
+    (lambda bank: bank.editing.restore("r", [], "ann"), "No memory was chosen"),
+    (lambda bank: reworded(bank, "gone"), "sees no memory “gone”"),
+    (lambda bank: reworded(bank, text=" did it\n"), "the texts are as they were"),
+    (lambda bank: reworded(bank, text="  "), "have 1 to 20,000 characters. Nothing was changed"),
+    (lambda bank: reworded(bank, intent=""), "have 1 to 20,000 characters"),
+    (lambda bank: reworded(bank, text=LONG), "have 1 to 20,000 characters"),
+    (lambda bank: reworded(bank, intent=LONG), "have 1 to 20,000 characters"),
+    (lambda bank: reworded(bank, intent="?!"), "has no embedding. Nothing was stored"),
+    (lambda bank: merged(bank, TWO, TWO), "It takes two memories to merge. Nothing was changed"),
+    (lambda bank: merged(bank), "It takes two memories to merge"),
+    (lambda bank: merged(bank, TWO, "gone"), "sees no memory “gone”"),
+]
+
+
+@pytest.mark.parametrize(("deed", "sentence"), REFUSED)
+def test_what_cannot_be_done_is_said_and_nothing_is_appended(unchanged: MemoryBank, deed: Deed, sentence: str) -> None:
+    facts = unchanged.facts
+    with pytest.raises(InputError, match=sentence):
+        deed(unchanged)
+    assert unchanged.facts == facts == MemoryBank.open(unchanged.uri).facts
+
+
+def test_another_embedder_is_refused_with_both_names(unchanged: MemoryBank) -> None:
+    facts = unchanged.facts
+    with pytest.raises(EmbedderMismatch, match="made by hashing-8; hashing-16"):
+        unchanged.editing.edit("r", TWO, "boil an egg", "y", HashingEmbedder(16), "ann")
+    assert unchanged.facts == facts
+
+
+def test_a_run_that_is_not_there_is_said(unchanged: MemoryBank) -> None:
+    with pytest.raises(UnknownRun):
+        unchanged.editing.pin("gone", [TWO], "ann")
+
+
+def test_a_replaced_and_a_forgotten_memory_are_not_restored_in_one_go(bank: MemoryBank) -> None:
+    reworded(bank)
+    bank.editing.forget("r", [ONE], "ann")
+    with pytest.raises(InputError, match="Another memory stands in the place of “r-0002”"):
+        bank.editing.restore("r", [ONE, TWO], "ann")
+    assert list(bank.away("r")) == [TWO, ONE]

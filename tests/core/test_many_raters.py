@@ -1,0 +1,100 @@
+"""Several processes, killed processes and full disks: a saved reward is never lost and never counts twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.errors import BankFull
+from tests.builders import a_bank, a_step
+
+ROOT = str(Path(__file__).resolve().parents[2])
+EACH = 500
+RATER = """
+import sys
+sys.path.insert(0, {root!r})
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+bank = MemoryBank.open({uri!r})
+who, steps = sys.argv[1], int(sys.argv[2])
+for n in range({each}):
+    bank.ratings.rate(Rating("r", 1 + n % steps, (n // steps) / 16, who))
+    print(n, flush=True)
+"""
+
+
+def test_four_processes_rate_five_hundred_times_each_and_none_is_lost(tmp_path: Path) -> None:
+    steps = 50
+    bank = a_bank(tmp_path / "bank")
+    bank.adopt({}, [], [a_step(step)[0] for step in range(1, steps + 1)])
+    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
+    people = ("ann", "bo", "cy", "di")
+    raters = [
+        subprocess.Popen([sys.executable, "-c", script, who, str(steps)], stdout=subprocess.DEVNULL) for who in people
+    ]
+    assert [rater.wait(timeout=300) for rater in raters] == [0, 0, 0, 0]
+    bank.refresh()
+    for who in people:
+        given = [e for e in bank.events("r") if e.rater == who]
+        assert len(given) == EACH
+        assert [bank.ratings.mine("r", step, who).value for step in range(1, steps + 1)] == [9 / 16] * steps  # type: ignore[union-attr]
+        assert len(bank.deeds.done(who)) == EACH
+
+
+def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
+    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
+    rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
+    assert rater.stdout is not None
+    told = 0
+    while told < 6:
+        told = int(rater.stdout.readline())
+    os.kill(rater.pid, signal.SIGKILL)
+    rest = rater.stdout.read().split()
+    rater.wait()
+    told = 1 + (int(rest[-1]) if rest else told)
+    again = MemoryBank.open(bank.uri)
+    kept = sum(again.ratings.mine("r", step, "ann") is not None for step in range(1, 41))
+    assert told <= kept <= told + 1
+    # The person does not know whether the last click was saved, and clicks again.
+    for step in range(1, kept + 1):
+        again.ratings.rate(Rating("r", step, 0.0, "ann"))
+    assert len([e for e in again.events("r") if e.rater == "ann"]) == kept
+
+
+def test_a_reward_that_could_not_be_saved_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = a_bank(tmp_path / "bank")
+    for step in (1, 2):
+        bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
+    before, append = bank.utilities("r"), bank._store.append
+
+    def full(name: str, rows: object) -> None:
+        raise BankFull("The disk is full.")
+
+    monkeypatch.setattr(bank._store, "append", full)
+    with pytest.raises(BankFull):
+        bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
+    assert bank.utilities("r") == before
+    monkeypatch.setattr(bank._store, "append", append)
+    bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
+    assert [e.value for e in MemoryBank.open(bank.uri).events("r") if e.rater == "ann"] == [-1.0]
+
+
+def test_others_see_a_reward_as_soon_as_they_look(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    for step in (1, 2):
+        bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
+    other = MemoryBank.open(bank.uri)
+    bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
+    other.ratings.rate(Rating("r", 2, 0.5, "bo"))
+    bank.refresh()
+    assert bank.utilities("r") == other.utilities("r")
+    assert {e.rater: e.value for e in bank.ratings.of("r", 2) if e.rater} == {"ann": -1.0, "bo": 0.5}

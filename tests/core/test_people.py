@@ -1,0 +1,285 @@
+"""People and their roles: who may look, rate and manage, held by the bank itself whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, Role, person_name
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import InputError, NotAllowed
+from memrl_core.scales import RatingScales
+from tests.builders import DIMENSION, a_bank, a_run, a_step
+
+EMBEDDER = HashingEmbedder(DIMENSION)
+ONE, TWO = "r-0001", "r-0002"
+Deed = Callable[[MemoryBank, str], object]
+
+
+def _step(bank: MemoryBank, run: str = "r") -> str:
+    return bank.step_rows(run)[-1].id
+
+
+def _rewarded(bank: MemoryBank, by: str = "") -> str:
+    return next(e.id for e in bank.ratings.of("r", 2) if e.rater == by)
+
+
+RATING: Mapping[str, Deed] = {
+    "rate": lambda bank, who: bank.ratings.rate(Rating("r", 2, 1.0, who)),
+    "give_reward": lambda bank, who: bank.give_reward("r", 2, _step(bank), (ONE,), 1.0, who),
+    "pin_note": lambda bank, who: bank.notes.pin("r", 2, "look", who),
+    "assign_credit": lambda bank, who: bank.credits.assign("r", 2, _step(bank), {ONE: 0.5}, who, "shares"),
+}
+MANAGING: Mapping[str, Deed] = {
+    "pin": lambda bank, who: bank.editing.pin("r", ["r-0005"], who),
+    "unpin": lambda bank, who: bank.editing.unpin("r", ["r-0004"], who),
+    "forget": lambda bank, who: bank.editing.forget("r", ["r-0006"], who),
+    "restore": lambda bank, who: bank.editing.restore("r", ["r-0003"], who),
+    "edit": lambda bank, who: bank.editing.edit("r", "r-0007", "boil an egg", "better", EMBEDDER, who),
+    "merge": lambda bank, who: bank.editing.merge("r", [ONE, TWO], "boil an egg", "all", EMBEDDER, who),
+    "settings": lambda bank, who: bank.change_settings("r", {**bank.settings("r"), "alpha": 0.9}, 8, by=who),
+    "start_run": lambda bank, who: bank.start_run(a_run("next"), by=who),
+    "scales": lambda bank, who: bank.ratings.change_scales("r", RatingScales(scale="stars"), who),
+    "roles": lambda bank, who: bank.people.assign("dan", Role.LOOK, who),
+    "revoke_of_environment": lambda bank, who: bank.revoke_reward(_rewarded(bank), who),
+    "revoke_of_another": lambda bank, who: bank.revoke_reward(_rewarded(bank, "bob"), who),
+}
+
+
+def seven_steps(path: Path) -> MemoryBank:
+    """Bob has rated step 2, memory 3 is forgotten and 4 is pinned."""
+    made = a_bank(path)
+    for step in range(1, 8):
+        made.commit_step(*a_step(step, (ONE,) if step > 1 else ()))
+    made.ratings.rate(Rating("r", 2, -1.0, "bob"))
+    made.editing.forget("r", ["r-0003"], "ann")
+    made.editing.pin("r", ["r-0004"], "ann")
+    return made
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return seven_steps(tmp_path / "bank")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """Ann manages, Cid rates, others may look; nothing in these tests changes it."""
+    made = seven_steps(tmp_path_factory.mktemp("b") / "bank")
+    made.people.assign("ann", Role.MANAGE, "ann")
+    made.people.assign("cid", Role.RATE, "ann")
+    made.people.assign(NEWCOMERS, Role.LOOK, "ann")
+    return made
+
+
+def refused(bank: MemoryBank, deed: Deed, who: str) -> str:
+    """The sentence by which the deed is refused; nothing was appended."""
+    events, memories = bank.events(), bank.memory_ids()
+    with pytest.raises(NotAllowed) as caught:
+        deed(bank, who)
+    for handle in (bank, MemoryBank.open(bank.uri)):
+        assert (handle.events(), handle.memory_ids()) == (events, memories)
+    return str(caught.value)
+
+
+# --- what a role covers -----------------------------------------------------------------------------------------------
+
+
+def test_a_bank_without_roles_lets_everybody_manage(bank: MemoryBank) -> None:
+    assert (bank.people.roles(), bank.people.role_of("whoever")) == ({}, Role.MANAGE)
+    for deed in [*RATING.values(), *MANAGING.values()]:
+        deed(bank, "whoever")
+
+
+def test_an_assigned_role_holds_in_every_session_and_the_newest_counts(bank: MemoryBank) -> None:
+    for role in (Role.LOOK, Role.MANAGE, Role.RATE):
+        bank.people.assign("eve", role, "ann", "for now")
+        assert MemoryBank.open(bank.uri).people.role_of("eve") is role
+    assert bank.people.roles() == {"eve": Role.RATE}
+    assert [(e.rater, e.reason) for e in bank.events("")] == [("ann", "for now")] * 3
+
+
+def test_newcomers_have_the_role_that_was_assigned_to_all_others(guarded: MemoryBank) -> None:
+    assert [guarded.people.role_of(who) for who in ("ann", "cid", "new", "")] == ["manage", "rate", "look", "look"]
+
+
+@pytest.mark.parametrize("deed", RATING.values(), ids=RATING.keys())
+def test_who_may_only_look_gives_no_reward_and_no_note(guarded: MemoryBank, deed: Deed) -> None:
+    said = refused(guarded, deed, "new")
+    assert said.startswith("new may look in this bank, not give rewards. Nothing was changed; ask")
+
+
+@pytest.mark.parametrize("deed", MANAGING.values(), ids=MANAGING.keys())
+def test_who_may_rate_does_not_manage(guarded: MemoryBank, deed: Deed) -> None:
+    assert "cid may rate in this bank, not change runs" in refused(guarded, deed, "cid")
+
+
+def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("cid", Role.RATE, "ann")
+    for deed in RATING.values():
+        deed(bank, "cid")
+    assert bank.ratings.withdraw("r", 2, "cid") is not None
+    assert bank.deeds.undo("cid") is not None
+    bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
+    standing = bank.credits.standing("r", 2)
+    assert standing is not None
+    bank.credits.revoke(standing.id, "cid")
+
+
+@pytest.mark.parametrize("what", ["withdraw", "remove_note", "revoke_credit", "undo", "redo"])
+def test_who_lost_the_right_to_rate_takes_nothing_back_either(bank: MemoryBank, what: str) -> None:
+    for deed in RATING.values():
+        deed(bank, "cid")
+    note, credit = bank.notes.standing("r")[0].id, bank.credits.standing("r", 2)
+    assert credit is not None
+    if what == "redo":
+        bank.deeds.undo("cid")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("cid", Role.LOOK, "ann")
+    deeds: Mapping[str, Deed] = {
+        "withdraw": lambda bank, who: bank.ratings.withdraw("r", 2, who),
+        "remove_note": lambda bank, who: bank.notes.remove(note, who),
+        "revoke_credit": lambda bank, who: bank.credits.revoke(credit.id, who),
+        "undo": lambda bank, who: bank.deeds.undo(who),
+        "redo": lambda bank, who: bank.deeds.redo(who),
+    }
+    assert "not give rewards" in refused(bank, deeds[what], "cid")
+
+
+def test_the_program_itself_is_never_refused(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign(NEWCOMERS, Role.LOOK, "ann")
+    bank.commit_step(*a_step(8, (ONE,)))
+    bank.start_run(a_run("next"))
+    bank.change_settings("r", bank.settings("r"), 9)
+    bank.editing.forget("r", [ONE])
+    assert ONE not in bank.utilities("r")
+
+
+# --- rewards of others ------------------------------------------------------------------------------------------------
+
+
+def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rater(bank: MemoryBank) -> None:
+    before = bank.utilities("r")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("bob", Role.RATE, "ann")
+    bank.revoke_reward(_rewarded(bank, "bob"), "ann")
+    assert bank.ratings.mine("r", 2, "bob") is None
+    bank.deeds.undo("ann")
+    mine = bank.ratings.mine("r", 2, "bob")
+    assert mine is not None and (mine.rater, mine.value, mine.payload["by"]) == ("bob", -1.0, "ann")
+    assert bank.utilities("r") == before
+    bank.deeds.redo("ann")
+    assert bank.ratings.mine("r", 2, "bob") is None
+
+
+def test_bob_takes_back_what_a_manager_gave_back_in_his_name(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("bob", Role.RATE, "ann")
+    bank.revoke_reward(_rewarded(bank, "bob"), "ann")
+    bank.deeds.undo("ann")
+    assert bank.deeds.undo("bob") is not None
+    assert bank.ratings.mine("r", 2, "bob") is None
+
+
+def test_who_manages_no_more_does_not_undo_what_they_did_to_others(bank: MemoryBank) -> None:
+    bank.revoke_reward(_rewarded(bank, "bob"), "cid")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("cid", Role.RATE, "ann")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.deeds.undo(who), "cid")
+
+
+# --- the last manager -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("person", "role"), [("ann", Role.RATE), ("ann", Role.LOOK)])
+def test_the_last_manager_stays(guarded: MemoryBank, person: str, role: Role) -> None:
+    events = guarded.events()
+    with pytest.raises(InputError, match=r"nobody could manage this bank\. Nothing was changed"):
+        guarded.people.assign(person, role, "ann")
+    assert guarded.events() == events
+
+
+def test_a_bank_is_not_closed_to_newcomers_before_somebody_manages_it_by_name(bank: MemoryBank) -> None:
+    with pytest.raises(InputError, match="let someone manage it by name first"):
+        bank.people.assign(NEWCOMERS, Role.RATE, "ann")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign(NEWCOMERS, Role.RATE, "ann")
+    assert bank.people.role_of("new") is Role.RATE
+
+
+def test_a_manager_can_hand_the_bank_over(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign(NEWCOMERS, Role.LOOK, "ann")
+    bank.people.assign("bob", Role.MANAGE, "ann")
+    bank.people.assign("ann", Role.LOOK, "ann")
+    assert "ann may look" in refused(bank, lambda bank, who: bank.people.assign(who, Role.MANAGE, who), "ann")
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        ("  Ann   Lee ", "Ann Lee"),
+        ("Ann\nLee\t", "Ann Lee"),
+        ("Ann\x00\u202eLee", "Ann Lee"),
+        ("<b>Ann</b> **x**", "<b>Ann</b> **x**"),
+        ("Zoë 陳", "Zoë 陳"),
+        ("", "someone"),
+        (" \u200b\n", "someone"),
+        ("x" * LONGEST_NAME, "x" * LONGEST_NAME),
+    ],
+)
+def test_a_name_is_one_printable_line(typed: str, stored: str) -> None:
+    assert person_name(typed) == person_name(stored) == stored
+
+
+@pytest.mark.parametrize("name", ["x" * (LONGEST_NAME + 1), "*", " *\n"])
+@pytest.mark.parametrize("deed", [*RATING.values(), MANAGING["forget"], MANAGING["start_run"], MANAGING["roles"]])
+def test_an_impossible_name_is_refused_by_whatever_takes_one(guarded: MemoryBank, deed: Deed, name: str) -> None:
+    events = guarded.events()
+    with pytest.raises(InputError, match=r"cannot be a person's name: .* Nothing was saved"):
+        deed(guarded, name)
+    assert guarded.events() == events
+
+
+def test_the_same_person_is_known_however_the_name_was_typed(guarded: MemoryBank) -> None:
+    assert guarded.people.role_of(" cid\n") is Role.RATE
+    guarded.people.must_be("\tann ", Role.MANAGE)
+    for deed in (*RATING.values(), MANAGING["forget"]):
+        assert "new may look" in refused(guarded, deed, " new\x07")
+
+
+def test_a_role_is_stored_under_the_name_as_it_is_known(bank: MemoryBank) -> None:
+    bank.people.assign(" Eve\n Doe", Role.RATE, "  ann ")
+    assert bank.people.roles() == {"Eve Doe": Role.RATE}
+    assert bank.events("")[-1].rater == "ann"
+
+
+# --- several sessions -------------------------------------------------------------------------------------------------
+
+
+def test_another_session_knows_of_a_role_after_it_refreshes(bank: MemoryBank) -> None:
+    other = MemoryBank.open(bank.uri)
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("eve", Role.LOOK, "ann")
+    other.refresh()
+    assert other.people.roles() == bank.people.roles()
+    assert "eve may look" in refused(other, RATING["pin_note"], "eve")
+
+
+def test_what_looks_at_the_bank_first_knows_of_a_role_at_once(bank: MemoryBank) -> None:
+    other = MemoryBank.open(bank.uri)
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("eve", Role.LOOK, "ann")
+    for deed in (RATING["rate"], MANAGING["forget"], MANAGING["edit"], MANAGING["roles"]):
+        with pytest.raises(NotAllowed):
+            deed(other, "eve")
+    assert other.events() == bank.events()

@@ -1,0 +1,220 @@
+"""Rewards by people: one a person and step, folded in step order, taken back and given again without limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.errors import InputError
+from memrl_core.records import EventKind
+from memrl_core.scales import RatingScales
+from tests.builders import a_bank, a_step
+from tests.oracles.raters import Raters, beliefs
+
+STEPS = 6
+ALPHA = 0.3
+
+
+def a_rated_bank(path: Path, **chosen: object) -> tuple[MemoryBank, list[tuple[tuple[str, ...], float]]]:
+    """Six steps, each of which used the two memories before it."""
+    bank = a_bank(path, alpha=ALPHA, **chosen)
+    steps = []
+    for step in range(1, STEPS + 1):
+        credited = tuple(f"r-{n:04d}" for n in range(max(1, step - 2), step))
+        reward = 1.0 if step % 2 else -1.0
+        bank.commit_step(*a_step(step, credited, reward))
+        steps.append((credited, reward))
+    return bank, steps
+
+
+def believed(bank: MemoryBank) -> dict[str, tuple[float, int]]:
+    return {i: (u.q, u.visits) for i, u in bank.utilities("r").items()}
+
+
+deeds = st.lists(
+    st.tuples(
+        st.sampled_from(["rate", "rate", "rate", "withdraw", "undo", "undo", "redo"]),
+        st.integers(2, 4),
+        st.sampled_from(["ann", "<b>bo</b>"]),
+        st.sampled_from([-1.0, 0.25, 1.0]),
+    ),
+    max_size=18,
+)
+
+
+@given(deeds, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
+    tmp_path_factory: pytest.TempPathFactory,
+    sequence: list[tuple[str, int, str, float]],
+    human_rewards: str,
+    several_raters: str,
+) -> None:
+    bank, steps = a_rated_bank(
+        tmp_path_factory.mktemp("b") / "bank", human_rewards=human_rewards, several_raters=several_raters
+    )
+    bank.utilities("r")
+    reference = Raters()
+    for deed, step, person, value in sequence:
+        if deed == "rate":
+            bank.ratings.rate(Rating("r", step, value, person))
+            reference.rate(step, person, value)
+        elif deed == "withdraw":
+            bank.ratings.withdraw("r", step, person)
+            reference.rate(step, person, None)
+        elif deed == "undo":
+            bank.deeds.undo(person)
+            reference.undo(person)
+        else:
+            bank.deeds.redo(person)
+            reference.redo(person)
+        people = {(e.step, e.rater): e.value for n in range(1, STEPS + 1) for e in bank.ratings.of("r", n) if e.rater}
+        assert people == reference.standing
+    expected = beliefs(steps, reference.standing, ALPHA, human_rewards, several_raters)
+    assert believed(bank) == {i: (pytest.approx(q), visits) for i, (q, visits) in expected.items()}
+    again = MemoryBank.open(bank.uri)
+    assert again.utilities("r") == bank.utilities("r")
+    assert [again.history("r", i) for i in again.utilities("r")] == [bank.history("r", i) for i in bank.utilities("r")]
+    for person in ("ann", "<b>bo</b>"):
+        assert len(again.deeds.done(person)) == len(reference.done.get(person, []))
+        assert len(again.deeds.undone(person)) == len(reference.undone.get(person, []))
+
+
+def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    before, histories = believed(bank), bank.histories("r")
+    for step, value in ((2, 0.3), (5, -0.7), (2, -1.0), (3, 0.1)):
+        bank.ratings.rate(Rating("r", step, value, "ann"))
+    bank.ratings.withdraw("r", 5, "ann")
+    rated = believed(bank)
+    bank.close()
+    again = MemoryBank.open(bank.uri)
+    while again.deeds.undo("ann"):
+        pass
+    assert believed(again) == before
+    assert again.histories("r") == histories
+    while again.deeds.redo("ann"):
+        pass
+    assert believed(again) == rated
+
+
+def test_the_same_click_twice_counts_once(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    first = bank.ratings.rate(Rating("r", 3, 1.0, "ann", "good", {"scale": "thumbs"}))
+    assert bank.ratings.rate(Rating("r", 3, 1.0, " ann ", "good", {"scale": "thumbs"})) == first
+    assert len(bank.deeds.done("ann")) == 1
+    other = MemoryBank.open(bank.uri)
+    assert other.ratings.rate(Rating("r", 3, 1.0, "ann", "good", {"scale": "thumbs"})).id == first.id
+    changed = bank.ratings.rate(Rating("r", 3, -1.0, "ann", "good", {"scale": "thumbs"}))
+    given = [e.id for e in bank.events("r") if e.kind is EventKind.REWARD_GIVEN and e.rater == "ann"]
+    assert given == [first.id, changed.id]
+
+
+def test_a_change_is_taken_back_to_the_reward_before_it(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate(Rating("r", 3, 0.5, "ann", "so so"))
+    once = believed(bank)
+    bank.ratings.rate(Rating("r", 3, -1.0, "ann", "bad after all"))
+    bank.deeds.undo("ann")
+    mine = bank.ratings.mine("r", 3, "ann")
+    assert mine is not None and (mine.value, mine.reason) == (0.5, "so so")
+    assert believed(bank) == once
+
+
+def test_a_reward_goes_to_the_memories_of_the_prompt_only(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    before = believed(bank)
+    event = bank.ratings.rate(Rating("r", 4, 0.9, "ann"))
+    assert event.memory_ids == ("r-0002", "r-0003")
+    moved = {i for i, (q, _) in believed(bank).items() if q != before[i][0]}
+    assert moved == {"r-0002", "r-0003"}
+
+
+def test_what_a_reward_would_do_is_what_it_does(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    before = bank.utilities("r")
+    supposed = bank.ratings.supposed(Rating("r", 2, -0.4, "ann"))
+    assert bank.utilities("r") == before
+    event = bank.ratings.rate(Rating("r", 2, -0.4, "ann"))
+    after = bank.utilities("r")
+    assert supposed.moved == {i: (before[i].q, after[i].q) for i in event.memory_ids}
+    assert supposed.histories == {i: bank.histories("r")[i] for i in event.memory_ids}
+    back = bank.ratings.supposed(withdrawn=event)
+    assert back.moved == {i: (after[i].q, before[i].q) for i in event.memory_ids}
+
+
+def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, steps = a_rated_bank(tmp_path / "bank")
+    bank.utilities("r")
+    monkeypatch.setattr("memrl_core.bank.knowledge.folded", None)
+    bank.ratings.rate(Rating("r", 2, -0.4, "ann"))
+    bank.ratings.withdraw("r", 2, "ann")
+    bank.ratings.rate(Rating("r", 3, 0.4, "ann"))
+    assert believed(bank) == beliefs(steps, {(3, "ann"): 0.4}, ALPHA)
+
+
+@pytest.mark.parametrize(
+    ("step", "value", "says"),
+    [(99, 1.0, "no finished step 99"), (2, 1.5, "outside the scale"), (2, float("nan"), "not a reward")],
+)
+def test_a_reward_that_cannot_be_is_refused_and_nothing_is_kept(
+    tmp_path: Path, step: int, value: float, says: str
+) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    events = bank.events()
+    with pytest.raises(InputError, match=says):
+        bank.ratings.rate(Rating("r", step, value, "ann"))
+    with pytest.raises(InputError, match=says):
+        bank.ratings.rate_all([Rating("r", 3, 1.0, "ann"), Rating("r", step, value, "ann")])
+    assert bank.events() == events
+
+
+def test_a_clock_that_runs_backwards_changes_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, steps = a_rated_bank(tmp_path / "bank")
+    for hour, value in ((12, 1.0), (9, -1.0), (3, 0.5)):
+        monkeypatch.setattr("memrl_core.bank.ledger.now", lambda hour=hour: f"2026-01-01T{hour:02}:00:00.000+00:00")
+        bank.ratings.rate(Rating("r", 3, value, "ann"))
+    bank.deeds.undo("ann")
+    assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(3, "ann"): -1.0}, ALPHA)
+
+
+def test_two_answers_to_one_task_are_compared_as_one_deed(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    for step in (1, 2, 3):
+        trace, vectors = a_step(step, ("r-0001",) if step > 1 else ())
+        task = trace.task if step == 1 else a_step(2)[0].task
+        bank.commit_step(type(trace)(**{**{f: getattr(trace, f) for f in trace.__slots__}, "task": task}), vectors)
+    bank.ratings.change_scales("r", RatingScales(better=0.5, worse=-0.25), "ann")
+    before = believed(bank)
+    better, worse = bank.ratings.rate_pair(("r", 2), ("r", 3), "first", "ann")
+    assert (better.value, worse.value) == (0.5, -0.25)
+    assert better.payload["choice"] == "better" and worse.payload["choice"] == "worse"
+    with pytest.raises(InputError, match="two answers to one task"):
+        bank.ratings.rate_pair(("r", 1), ("r", 3), "first", "ann")
+    bank.deeds.undo("ann")
+    assert believed(bank) == before
+
+
+def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> None:
+    bank, steps = a_rated_bank(tmp_path / "bank")
+    versions = bank._store.count("ledger")
+    events = bank.ratings.rate_all(
+        [Rating("r", 2, 1.0, "ann"), Rating("r", 3, -1.0, "bo"), Rating("r", 2, 0.5, "ann"), Rating("r", 3, -1.0, "bo")]
+    )
+    assert [event.value for event in events] == [0.5, -1.0, 0.5, -1.0]
+    assert bank._store.count("ledger") == versions + 3
+    assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(2, "ann"): 0.5, (3, "bo"): -1.0}, ALPHA)
+
+
+def test_a_rewards_reason_and_scale_are_kept(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate(Rating("r", 3, 0.5, "ann", " right cup, wrong shelf ", {"scale": "stars", "stars": 4}))
+    event = MemoryBank.open(bank.uri).ratings.mine("r", 3, "ann")
+    assert event is not None
+    assert event.reason == "right cup, wrong shelf"
+    assert dict(event.payload) == {"scale": "stars", "stars": 4}
