@@ -11,6 +11,7 @@ from pages.shared.text import literal
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
 
+entry.must_be_safe()
 page = entry.navigation()
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")

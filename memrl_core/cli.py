@@ -23,6 +23,7 @@ from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.records import StepTrace
+from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up
 from memrl_core.settings import MemRLSettings
 
 app = typer.Typer(
@@ -31,7 +32,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-LOCALHOST = "127.0.0.1"
 
 
 def app_file() -> Path:
@@ -53,11 +53,13 @@ def serve(
     address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
 ) -> None:
     """Start the app in the browser."""
-    if address != LOCALHOST:
-        console.print(
-            f"Listening on {escape(address)}: anyone who can reach this address can read and change the banks.",
-            style="bold yellow",
-        )
+    if not is_loopback(address):
+        if login_is_set_up((Path.cwd(), Path.home())):
+            console.print(f"Listening on {escape(address)}: everybody who can reach it is asked to log in.")
+        else:
+            console.print(f"{escape(NEEDS_LOGIN.format(address=address))}", style="bold yellow")
+            console.print(f"Listening on {LOCALHOST} only.", style="bold yellow")
+            address = LOCALHOST
     command = [sys.executable, "-m", "streamlit", "run", str(app_file())]
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
     raise typer.Exit(_served(command))

@@ -152,10 +152,11 @@ def start_run(
     run: str | None = None,
     policy: str = "memrl",
     environment_options: dict[str, Any] | None = None,
+    by: str = "",
 ) -> RunInfo:
-    """Start a run in `bank`, with an empty memory or with what the run `base` knows now.
+    """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
 
-    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
+    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written, and `NotAllowed`.
     """
     chosen = (settings or MemRLSettings()).model_dump()
     make_policy(policy, chosen)
@@ -177,7 +178,7 @@ def start_run(
         environment_options=environment_options or {},
     )
     tasks_of(info)
-    bank.start_run(info)
+    bank.start_run(info, by)
     return info
 
 
@@ -186,11 +187,14 @@ def can_go_on(info: RunInfo) -> bool:
     return info.environment in ENVIRONMENTS
 
 
-def fork(bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], name: str | None = None) -> RunInfo:
+def fork(
+    bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], name: str | None = None, by: str = ""
+) -> RunInfo:
     """Start a run that knows what `run` knew before `step`, and goes on from there under other settings.
 
     It meets the tasks and seeds that the other met, because it goes on with its numbers. Raises `InputError` for a step
-    that the run does not have or an environment that is not here, `SettingsError` for a value out of range.
+    that the run does not have or an environment that is not here, `SettingsError` for a value out of range, and
+    `NotAllowed` when the person `by` may not manage the bank.
     """
     info = bank.run(run)
     bank.trace(run, step)
@@ -205,7 +209,7 @@ def fork(bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], nam
         first_step=step,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    bank.start_run(forked)
+    bank.start_run(forked, by)
     return forked
 
 

@@ -179,7 +179,7 @@ def disagreement(step: RatedStep, low: float, high: float) -> float | None:
     environment = step.environment
     if environment is not None and (least < middle < environment or environment < middle < most):
         least, most = min(least, environment), max(most, environment)
-    elif not (least < middle < most) and (len(step.people) < 2 or most - least < (high - low) / 2):
+    elif not least < middle < most and most - least < (high - low) / 2:
         return None
     return (most - least) / (high - low)
 
@@ -299,7 +299,7 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
 
 
 def _recalls(prompts: Sequence[Iterable[str]], writers: Mapping[str, int]) -> list[int]:
-    """How many times the prompts hold what each step wrote; `writers` maps a memory to its step's place in `prompts`."""
+    """How often the prompts hold what each step wrote; `writers` maps a memory to its step's place in `prompts`."""
     unknown = len(prompts)
     found = map(writers.get, chain.from_iterable(map(set, prompts)), repeat(unknown))
     counted: list[int] = np.bincount(np.fromiter(found, dtype=np.int64), minlength=unknown).tolist()

@@ -14,6 +14,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.records import GenerateRecord
 from memrl_core.rerun import Rerun, Rerunner
 from pages.questions.case import Case
+from pages.shared.person import person
 from pages.shared.text import literal, verbatim
 from pages.shared.work import working
 
@@ -173,9 +174,7 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     if reward is None or assigned:
         return
     if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:"):
-        case.bank.credits.assign(
-            case.run, case.trace.step, case.trace.id, own, workspace.load_preferences().rater, found.method
-        )
+        case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
         st.rerun()
 
 
@@ -183,7 +182,7 @@ def _standing(case: Case, credit_id: str, reason: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.info(f"In this step each memory's own reward counts ({literal(reason)}), instead of one for all.")
         if st.button("Undo", key="undo_shares", icon=":material/undo:"):
-            case.bank.credits.revoke(credit_id, workspace.load_preferences().rater)
+            case.bank.credits.revoke(credit_id, person())
             st.rerun()
 
 

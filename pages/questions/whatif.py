@@ -11,6 +11,7 @@ from memrl_core.settings import MemRLSettings
 from pages.questions import state
 from pages.questions.case import Case
 from pages.shared import place as places
+from pages.shared.person import person
 from pages.shared.text import literal
 
 NORMALISERS = ("pool", "fixed")
@@ -85,7 +86,7 @@ def fork_form(case: Case) -> None:
             return
         try:
             forked = workspace.fork(
-                case.bank, case.run, case.trace.step, case.settings.model_dump(), name.strip() or None
+                case.bank, case.run, case.trace.step, case.settings.model_dump(), name.strip() or None, by=person()
             )
         except MemRLError as error:
             st.error(literal(str(error)))
@@ -135,7 +136,7 @@ def notes(case: Case) -> None:
         seen = dict(state.opened())
         about = [i for i in (seen.get(state.FIRST),) if i]
         try:
-            case.bank.notes.pin(case.run, case.trace.step, text, workspace.load_preferences().rater, about, **seen)
+            case.bank.notes.pin(case.run, case.trace.step, text, person(), about, **seen)
         except MemRLError as error:
             st.error(literal(str(error)))
             return
@@ -143,7 +144,7 @@ def notes(case: Case) -> None:
 
 
 def _remove(case: Case, note_id: str) -> None:
-    case.bank.notes.remove(note_id, workspace.load_preferences().rater)
+    case.bank.notes.remove(note_id, person())
 
 
 def _seen(payload: dict[str, str]) -> None:

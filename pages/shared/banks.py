@@ -10,12 +10,14 @@ import streamlit as st
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.roles import Role
 from memrl_core.errors import InputError, MemRLError
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form
 from pages.shared.map_panel import layout_of
 from pages.shared.models import embedder_choice
 from pages.shared.pairs import forget_pairs
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -96,7 +98,8 @@ def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
 
 
 def _release(uri: str) -> None:
-    """Let go of every handle on a bank that is about to be replaced or deleted."""
+    """Let go of every handle on a bank that is about to be replaced or deleted, by someone who may."""
+    places.opened(uri).people.must_be(person(), Role.MANAGE)
     for (bank, _), live in places.live_runs().items():
         if bank == uri and live.busy:
             raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")

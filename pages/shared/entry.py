@@ -7,6 +7,10 @@ import gc
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from memrl_core.serving import NEEDS_LOGIN, is_loopback
+from pages.shared.person import has_login
+from pages.shared.text import literal
+
 BY_APP = "by_app"
 STYLE = """<style>
 .stMainBlockContainer { padding: 4.2rem 2.5rem 3rem; }
@@ -15,6 +19,19 @@ button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="
   color: color-mix(in srgb, currentColor 45%, CanvasText);
 }
 </style>"""
+
+
+def must_be_safe() -> None:
+    """Show nothing to strangers: without a login the app serves this machine only, with one it asks everybody."""
+    if has_login():
+        if not st.user.is_logged_in:
+            st.title("MemRL Inspector", anchor=False)
+            st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")
+            st.button("Log in", type="primary", icon=":material/login:", key="login", on_click=st.login)
+            st.stop()
+    elif not is_loopback(st.get_option("server.address") or ""):
+        st.error(NEEDS_LOGIN.format(address=literal(str(st.get_option("server.address") or "every address"))))
+        st.stop()
 
 
 def navigation() -> StreamlitPage:

@@ -15,6 +15,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.settings import MemRLSettings
 from pages.shared import place as places
 from pages.shared.models import chat_model_choice, embedder_choice
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -56,6 +57,7 @@ def start_run_form(place: Place | None) -> None:
             model=model,
             base=base,
             environment_options=options,
+            by=person(),
         )
     except MemRLError as error:
         st.error(literal(str(error)))

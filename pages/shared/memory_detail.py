@@ -9,6 +9,7 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.utility import history_picture
 from pages.questions import state as ask
 from pages.shared import place as places
+from pages.shared.memory_changes import memory_changes, what_became_of
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
@@ -27,7 +28,12 @@ def memory_detail(view: View) -> None:
             st.markdown(f"#### Memory {literal(memory_label(memory_id, view.run.id))}")
             st.button("Close", key="close_memory", type="tertiary", on_click=places.go, kwargs={"memory": None})
         if known is None:
-            st.info("This run did not know this memory at this moment.")
+            gone = memory_id in bank.away(view.run.id)
+            st.info(
+                "The run no longer sees this memory: it was forgotten, or another took its place."
+                if gone and view.moment.live
+                else "This run did not know this memory at this moment."
+            )
         else:
             with st.container(horizontal=True):
                 st.metric("q", signed(known.q), width="content")
@@ -49,6 +55,8 @@ def memory_detail(view: View) -> None:
                 on_click=places.go,
                 kwargs={"step": memory.step},
             )
+        memory_changes(view, memory)
+        what_became_of(view, memory)
         if st.button("Ask about this memory", icon=":material/contact_support:", key="ask_memory", type="tertiary"):
             ask.about_memory(memory_id)
         history = bank.history(view.run.id, memory_id, as_of=view.place.step)

@@ -6,6 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.catalogue import catalogue, matching
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
 from memrl_core.exchange.spreadsheet import csv_bytes
 from pages.shared import place as places
 from pages.shared.view import View
@@ -57,6 +59,32 @@ def memory_table(view: View) -> None:
         on_click="ignore",
         key="memory_csv",
     )
+    _away(view)
+
+
+def _away(view: View) -> None:
+    """Memories that were forgotten or replaced: to be read, and restored."""
+    bank, run = view.place.bank, view.run.id
+    away = bank.away(run) if view.moment.live else {}
+    if not away:
+        return
+    with st.expander(f"{len(away)} that the run no longer sees"):
+        ids = list(away)
+        event = st.dataframe(
+            [
+                {"memory": memory_label(i, run), "intent": bank.memory(i).intent, "q when it went": signed(away[i].q)}
+                for i in ids
+            ],
+            key="away_rows",
+            hide_index=True,
+            on_select="rerun",
+            selection_mode="single-row",
+            alt="The memories that were forgotten or replaced, with their q",
+        )
+        chosen = event["selection"]["rows"]
+        if chosen and ids[chosen[0]] != view.place.memory:
+            places.go(memory=ids[chosen[0]])
+            st.rerun()
 
 
 def _q_limits(rows: pd.DataFrame) -> tuple[float, float]:

@@ -10,9 +10,11 @@ import streamlit as st
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import list_banks
+from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.live import LiveRun
 from memrl_core.records import RunInfo
+from pages.shared.person import person
 from pages.shared.text import literal
 
 NAMES = ("bank", "run", "step", "memory")
@@ -116,8 +118,12 @@ def current(keep: Mapping[str, str] | None = None) -> Place | None:
 
 
 def live(place: Place) -> LiveRun:
-    """The run of this place as it is being advanced. Raises `ModelError` when its embedder cannot be had."""
+    """The run of this place as it is being advanced, by someone who may.
+
+    Raises `NotAllowed`, and `ModelError` when its embedder cannot be had.
+    """
     assert place.run is not None
+    place.bank.people.must_be(person(), Role.MANAGE)
     key = (str(place.bank.uri), place.run.id)
     runs = live_runs()
     if key not in runs:

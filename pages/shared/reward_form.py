@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core import workspace
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
+from pages.shared.person import allowed, name_field, person
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -36,9 +38,7 @@ def credit(view: View, value: float | None) -> None:
         before = {c.memory_id: c for c in trace.update.changes} if trace.update else {}
         rows = [(i, before[i].before, before[i].after) for i in credited if i in before]
     else:
-        preview = view.place.bank.preview_reward(
-            view.run.id, trace.step, trace.id, credited, value, workspace.load_preferences().rater
-        )
+        preview = view.place.bank.preview_reward(view.run.id, trace.step, trace.id, credited, value, person())
         rows = [(memory_id, *preview[memory_id]) for memory_id in credited]
     st.dataframe(
         [
@@ -62,7 +62,7 @@ def reward_form(view: View) -> None:
     trace = view.moment.trace
     assert trace is not None
     _start_afresh_for(trace.id)
-    rater = workspace.load_preferences().rater
+    rater, may = person(), allowed(view.place.bank, Role.RATE)
     low, high = float(trace.settings["reward_failure"]), float(trace.settings["reward_success"])
     mine = _my_reward(view, rater)
     if not view.moment.live:
@@ -85,7 +85,7 @@ def reward_form(view: View) -> None:
         )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input("Reason (optional)", key="reward_reason", max_chars=2000)
-        st.text_input("Rater", value=rater, key="reward_rater", max_chars=80, width=180, on_change=_remember_rater)
+        name_field("reward_rater", "Rater")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Save reward",
@@ -93,7 +93,7 @@ def reward_form(view: View) -> None:
             icon=":material/save:",
             shortcut="s",
             key="save_reward",
-            disabled=chosen is None or view.busy,
+            disabled=chosen is None or view.busy or not may,
             on_click=_save,
             args=(view,),
             help=None if chosen is not None else "Choose a value first: thumbs or slider",
@@ -103,7 +103,7 @@ def reward_form(view: View) -> None:
             icon=":material/undo:",
             shortcut="u",
             key="undo_reward",
-            disabled=mine is None or view.busy,
+            disabled=mine is None or view.busy or not may,
             on_click=_undo,
             args=(view, mine),
             help="Takes your reward back; every q returns to what it was, bit for bit",
@@ -152,20 +152,11 @@ def _choose(value: float) -> None:
     st.session_state[TOUCHED] = True
 
 
-def _remember_rater() -> None:
-    preferences = workspace.load_preferences()
-    try:
-        workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state["reward_rater"].strip()}))
-    except MemRLError as error:
-        st.session_state["reward_failure"] = str(error)
-
-
 def _my_reward(view: View, rater: str) -> LedgerEvent | None:
     trace = view.moment.trace
     assert trace is not None
-    name = rater.strip() or "someone"
     for event in view.place.bank.active_rewards(view.run.id, trace.step, trace.id):
-        if event.source == "person" and event.rater == name:
+        if event.source == "person" and event.rater == rater:
             return event
     return None
 
@@ -174,9 +165,11 @@ def _save(view: View) -> None:
     trace, bank = view.moment.trace, view.place.bank
     assert trace is not None
     value, reason = float(st.session_state[VALUE]), st.session_state.get("reward_reason", "")
-    rater = st.session_state.get("reward_rater", "")
     try:
-        bank.give_reward(view.run.id, trace.step, trace.id, view.moment.selected, value, rater, reason)
+        if bank.has_step(view.run.id, trace.step):
+            bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, {"scale": "graded"}))
+        else:
+            bank.give_reward(view.run.id, trace.step, trace.id, view.moment.selected, value, person(), reason)
     except MemRLError as error:
         st.session_state["reward_failure"] = f"{error} Your value is still here: press Save again."
         return
@@ -186,8 +179,13 @@ def _save(view: View) -> None:
 
 
 def _undo(view: View, mine: LedgerEvent) -> None:
+    bank = view.place.bank
     try:
-        view.place.bank.revoke_reward(mine.id, mine.rater)
+        done = bank.deeds.done(person())
+        if done and mine in done[-1].events:
+            bank.deeds.undo(person())
+        else:
+            bank.revoke_reward(mine.id, person())
     except MemRLError as error:
         st.session_state["reward_failure"] = str(error)
         return

@@ -99,20 +99,17 @@ def _of_memory(place: Place) -> None:
     )  # fmt: skip
     moves = reconstruct(place.bank, run, memory_id)
     q = place.bank.utilities(run)[memory_id].q
-    st.markdown(f"q is **{signed(q)}** after {len(moves)} moves.")
-    if not moves:
-        return
+    st.markdown(f"q is **{signed(q)}**, and this is how it came about:")
     rows = [
         {
             "memory": memory_label(move.memory_id, run),
             "step": move.step,
-            "q before": signed(move.before),
-            "reward": signed(move.reward),
-            "from": ", ".join(move.raters) or (move.source or ""),
+            "q before": _number(move.before),
+            "reward": _number(move.reward),
+            "from": ", ".join(f"{who} ({when[:19].replace('T', ' ')} UTC)" for who, when in move.given),
             "α": move.alpha,
             "q after": signed(move.after),
-            "given (UTC)": ", ".join(given[:19].replace("T", " ") for given in move.given),
-            "events": " ".join(move.event_ids),
+            "events": " ".join(move.events),
         }
         for move in moves
     ]
@@ -121,3 +118,7 @@ def _of_memory(place: Place) -> None:
         "These moves as CSV", lambda: csv_bytes(rows, list(rows[0])), file_name=f"{memory_id}-q.csv", mime="text/csv",
         icon=":material/download:", on_click="ignore", key="q_moves_csv",
     )  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else signed(value)

@@ -49,12 +49,15 @@ def changed(place: Place) -> None:
         st.info("Nobody of these has rated a step of this run in that time. Rate some in the queue, then look again.")
         return
     found = taught(bank, run, events)
-    st.subheader(f"{moves_sentence(found)}.", anchor=False)
+    left, right = st.columns(2, gap="large")
+    left.subheader(f"{moves_sentence(found)}.", anchor=False)
     if not found.moved:
         st.caption("The rewards agree with what counted before, or went to steps that used no memory.")
         return
-    show(taught_picture(found.moved, bank.settings(run), run), "taught")
-    _selections(bank, run, found, int(last))
+    with left:
+        show(taught_picture(found.moved, bank.settings(run), run), "taught")
+    with right:
+        _selections(bank, run, found, int(last))
 
 
 def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:

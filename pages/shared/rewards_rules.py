@@ -11,13 +11,22 @@ from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.scales import RatingScales, Scale, mapping_words
 from memrl_core.settings import MemRLSettings
-from pages.shared.forms import settings_fields
 from pages.shared.person import allowed, person
 from pages.shared.place import Place
 from pages.shared.rewards_rate import SCALES
 from pages.shared.text import literal
 
-COMBINING = ("human_rewards", "several_raters")
+COMBINING = {
+    "human_rewards": {
+        "override": "A person's reward takes the place of the environment's",
+        "mean": "Half of each",
+        "both": "Both: the environment's moves q first, then the person's",
+    },
+    "several_raters": {
+        "mean": "The mean of their rewards",
+        "majority": "What most of them gave; the mean where no one has most",
+    },
+}
 OWN = ("thumbs_up", "thumbs_down", "better", "worse", "tie")
 
 
@@ -40,7 +49,13 @@ def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("Which rewards count", anchor=False)
     current = MemRLSettings.of(bank.settings(run))
     with st.form("combining", border=False):
-        values = settings_fields(current, f"combining_{run}", COMBINING)
+        chosen = {
+            name: st.selectbox(
+                MemRLSettings.model_fields[name].title or name, list(words), list(words).index(getattr(current, name)),
+                format_func=words.__getitem__, key=f"{name}_{run}",
+            )
+            for name, words in COMBINING.items()
+        }  # fmt: skip
         everything = st.checkbox(
             "For the whole run, from its first step on", key="combining_all",
             help="Then every q is folded anew. Otherwise it holds from the next step on.",
@@ -53,7 +68,6 @@ def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     if not saved:
         return
     try:
-        chosen = {name: values[name] for name in COMBINING}
         if everything:
             bank.change_settings_throughout(run, chosen, by=person())
         else:

@@ -7,6 +7,7 @@ import streamlit as st
 from memrl_core.errors import MemRLError
 from memrl_core.settings import MemRLSettings
 from pages.shared.forms import settings_fields
+from pages.shared.person import person
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -37,7 +38,7 @@ def settings_form(view: View) -> None:
             st.info("Nothing was changed: these settings are in force already.")
             return
         first = bank.next_step(run) + (1 if view.live is not None and view.live.under_way else 0)
-        bank.change_settings(run, chosen.model_dump(), first)
+        bank.change_settings(run, chosen.model_dump(), first, by=person())
     except MemRLError as error:
         st.error(literal(str(error)))
         return

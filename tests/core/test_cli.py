@@ -170,3 +170,20 @@ def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.M
     assert command[command.index("--server.address") + 1] == "127.0.0.1"
     assert command[command.index("--server.port") + 1] == "8123"
     assert os.path.isdir(Path(command[command.index("run") + 1]).parent / "pages")
+
+
+def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _, said = memrl("app", "--address", "0.0.0.0")
+    assert "no login is set up" in " ".join(said.split())
+    assert "Listening on 127.0.0.1 only" in said
+    (tmp_path / ".streamlit").mkdir()
+    (tmp_path / ".streamlit" / "secrets.toml").write_text('[auth]\ncookie_secret = "x"\n')
+    _, said = memrl("app", "--address", "0.0.0.0")
+    assert "asked to log in" in said
+    assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]

@@ -207,15 +207,16 @@ def test_sending_twice_gives_the_same_ids_and_each_step_its_own(agent: Agent, co
     assert all(parent in (b"", roots[trace_id]) for trace_id, _, parent in once)
 
 
-def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path, collector: Collector) -> None:
+def test_a_persons_reward_stands_beside_the_environments(tmp_path: Path, collector: Collector) -> None:
     bank = a_bank(tmp_path / "bank")
     trace, vectors = a_step(1)
     bank.commit_step(trace, vectors)
     bank.give_reward("r", 1, trace.id, (), -0.5, "Ada", "too slow")
     send_steps(bank, "r", [1], collector.address)
     (judged,) = of_kind(collector.spans(), "EVALUATOR")
-    (evaluation,) = listed(judged, "trace.evaluations", "evaluation")
-    assert evaluation == {
+    environment, person = listed(judged, "trace.evaluations", "evaluation")
+    assert (environment["annotator_kind"], environment["score"]) == ("CODE", 1.0)
+    assert person == {
         "name": "reward",
         "score": -0.5,
         "explanation": "too slow",

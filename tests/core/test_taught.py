@@ -42,21 +42,27 @@ OWN: dict[str, Any] = {"delta": -1.0, "weight": 0.7, "k1": 6, "k2": 1, "alpha": 
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of an agent whose every step "ann" has rated against the environment."""
+def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
     agent, tasks = an_agent(tmp_path_factory.mktemp("taught") / "bank", **OWN), sample_tasks("household-train")
-    list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=STEPS)]))
-    for trace in agent.bank.traces("r")[1:]:
-        assert trace.reward is not None and trace.reward.environment is not None
-        agent.bank.ratings.rate(Rating("r", trace.step, -trace.reward.environment, "ann"))
+    with agent.bank.batch(STEPS):
+        traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=STEPS)]))
+    verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}
+    agent.bank.ratings.rate_all([Rating("r", step, -verdict, "ann") for step, verdict in verdicts.items()])
     agent.bank.close()
-    return Path(agent.bank.uri)
+    return MemoryBank.open(agent.bank.uri)
 
 
 @pytest.fixture
-def bank(learned: Path, tmp_path: Path) -> MemoryBank:
-    shutil.copytree(learned, tmp_path / "bank")
+def bank(learned: MemoryBank, tmp_path: Path) -> MemoryBank:
+    """A copy of it, to go on with."""
+    shutil.copytree(learned.uri, tmp_path / "bank")
     return MemoryBank.open(str(tmp_path / "bank"))
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def eventful(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", request.param, 36)
 
 
 def choices_of(bank: MemoryBank) -> Choices:
@@ -91,11 +97,9 @@ def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str
 # --- q ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("run", ["r", "fork"])
-def test_q_without_some_events_is_the_fold_without_them(tmp_path: Path, seed: int, run: str) -> None:
-    bank = an_eventful_bank(tmp_path / "bank", seed)
-    rng = np.random.default_rng(seed)
+def test_q_without_some_events_is_the_fold_without_them(eventful: MemoryBank, run: str) -> None:
+    bank, rng = eventful, np.random.default_rng(3)
     chosen = {e.id for e in bank.events() if e.kind in REWARDING and rng.random() < 0.3}
     found = taught(bank, run, chosen)
     now, without = believed_without(bank, run, set()), believed_without(bank, run, chosen)
@@ -106,10 +110,10 @@ def test_q_without_some_events_is_the_fold_without_them(tmp_path: Path, seed: in
     assert differences and differences == sorted(differences, reverse=True)
 
 
-def test_only_events_that_reward_are_left_out(tmp_path: Path) -> None:
-    bank = an_eventful_bank(tmp_path / "bank", 4)
-    rewarding = [e.id for e in bank.events() if e.kind in REWARDING]
-    every, some = taught(bank, "fork", [e.id for e in bank.events()]), taught(bank, "fork", rewarding)
+def test_only_events_that_reward_are_left_out(eventful: MemoryBank) -> None:
+    events = eventful.events()
+    every = taught(eventful, "fork", [e.id for e in events])
+    some = taught(eventful, "fork", [e.id for e in events if e.kind in REWARDING])
     assert (every.moved, every.without) == (some.moved, some.without)
     assert every.moved
 
@@ -122,6 +126,7 @@ def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path
     bank.close()
     shutil.copytree(tmp_path / "bank", tmp_path / "unrated")
     unrated = MemoryBank.open(str(tmp_path / "unrated"))
+    bank = MemoryBank.open(bank.uri)
     for step, value in ((3, -1.0), (5, -0.5)):
         bank.ratings.rate(Rating("r", step, value, "ann"))
     for run in ("r", "fork"):
@@ -154,48 +159,48 @@ def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(b
 
 
 @pytest.mark.parametrize("last", [0, 1, 9, 100])
-def test_the_selections_that_a_person_has_changed_are_those_by_definition(bank: MemoryBank, last: int) -> None:
-    ids = set(ids_of(bank))
-    now, without = ({i: q for i, (q, _) in believed_without(bank, "r", out).items()} for out in (set(), ids))
+def test_the_selections_that_a_person_has_changed_are_those_by_definition(learned: MemoryBank, last: int) -> None:
+    ids = set(ids_of(learned))
+    now, without = ({i: q for i, (q, _) in believed_without(learned, "r", out).items()} for out in (set(), ids))
     pairs = {
         trace.step: (selection_by_definition(trace, without), selection_by_definition(trace, now))
-        for trace in bank.traces("r")
+        for trace in learned.traces("r")
         if trace.step > STEPS - last
     }
-    found = selections_changed(choices_of(bank), taught(bank, "r", ids), last)
+    found = selections_changed(choices_of(learned), taught(learned, "r", ids), last)
     assert {d.step: (set(d.selected), set(d.would)) for d in found} == {s: p for s, p in pairs.items() if p[0] != p[1]}
     assert bool(found) == (last > 0), "these rewards reverse the last step too"
 
 
-def test_no_selection_changes_for_events_that_moved_nothing(bank: MemoryBank) -> None:
-    found = taught(bank, "r", [])
+def test_no_selection_changes_for_events_that_moved_nothing(learned: MemoryBank) -> None:
+    found = taught(learned, "r", [])
     assert (found.moved, found.now, found.without) == ({}, {}, {})
-    assert selections_changed(choices_of(bank), found, STEPS) == []
+    assert selections_changed(choices_of(learned), found, STEPS) == []
 
 
 # --- answered again ---------------------------------------------------------------------------------------------------
 
 
-def test_the_recorded_memories_give_the_recorded_outcome_and_answer(bank: MemoryBank) -> None:
-    traces = bank.traces("r")[-3:]
+def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: MemoryBank) -> None:
+    traces = learned.traces("r")[-3:]
     steps = [Differing(t.step, t.decision.selected, ()) for t in traces if t.decision]
-    facts = bank.facts
-    for again, trace in zip(rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t)), traces, strict=True):
+    facts = learned.facts
+    for again, trace in zip(rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t)), traces, strict=True):
         assert trace.generate is not None and trace.reward is not None
         assert (again.step, again.intent) == (trace.step, trace.task.intent)
         assert again.before == ("success" if trace.reward.environment == 1 else "failure")
         assert again.answers[0] == "\n".join(turn.reply.text for turn in trace.generate.turns)
-        assert again.answers[1] == rerunner(bank, trace).rerun(()).answer
-    assert bank.facts == facts
+        assert again.answers[1] == rerunner(learned, trace).rerun(()).answer
+    assert learned.facts == facts
 
 
-def test_rewards_against_the_environment_unteach_and_leaving_them_out_teaches_again(bank: MemoryBank) -> None:
-    changed = selections_changed(choices_of(bank), taught(bank, "r", ids_of(bank)), STEPS)
-    found = rerun_tasks(bank, "r", changed, lambda trace: rerunner(bank, trace))
+def test_rewards_against_the_environment_unteach_and_leaving_them_out_teaches_again(learned: MemoryBank) -> None:
+    changed = selections_changed(choices_of(learned), taught(learned, "r", ids_of(learned)), STEPS)
+    found = rerun_tasks(learned, "r", changed, lambda trace: rerunner(learned, trace))
     lost = [one.step for one in found if (one.before, one.after) == ("success", "failure")]
     assert lost and not [one for one in found if (one.before, one.after) == ("failure", "success")]
     back = [Differing(one.step, one.would, one.selected) for one in changed]
-    again = rerun_tasks(bank, "r", back, lambda trace: rerunner(bank, trace))
+    again = rerun_tasks(learned, "r", back, lambda trace: rerunner(learned, trace))
     assert [one.step for one in again if (one.before, one.after) == ("failure", "success")] == lost
     assert reruns_sentence(again) == (
         f"{len(lost)} of {len(again)} re-run tasks are solved now and were not, 0 the other way round"
@@ -211,19 +216,19 @@ def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(bank: MemoryBank
     assert rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t)) == before
 
 
-def test_how_far_it_is_is_reported_and_a_stop_keeps_the_tasks_that_were_answered_twice(bank: MemoryBank) -> None:
+def test_how_far_it_is_is_reported_and_a_stop_keeps_the_tasks_that_were_answered_twice(learned: MemoryBank) -> None:
     steps = [Differing(step, (), ("r-0001",)) for step in (10, 11, 12)]
     told: list[tuple[int, int]] = []
-    every = rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t), lambda *at: told.append(at))
+    every = rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: told.append(at))
     assert told == [(n, 6) for n in range(1, 7)]
     told.clear()
     some = rerun_tasks(
-        bank, "r", steps, lambda t: rerunner(bank, t), lambda *at: told.append(at), lambda: len(told) == 3
+        learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: told.append(at), lambda: len(told) == 3
     )
     assert some == every[:1]
 
 
-def test_an_answer_that_was_cut_short_is_not_judged(bank: MemoryBank) -> None:
+def test_an_answer_that_was_cut_short_is_not_judged(learned: MemoryBank) -> None:
     asked: list[bool] = []
 
     def in_the_middle() -> bool:
@@ -231,7 +236,7 @@ def test_an_answer_that_was_cut_short_is_not_judged(bank: MemoryBank) -> None:
         return len(asked) > 3
 
     steps = [Differing(10, (), ("r-0001",))]
-    assert rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t), cancelled=in_the_middle) == []
+    assert rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), cancelled=in_the_middle) == []
 
 
 # --- a sitting --------------------------------------------------------------------------------------------------------
@@ -268,11 +273,11 @@ def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> N
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_sentences_say_how_much(bank: MemoryBank) -> None:
-    found = taught(bank, "r", ids_of(bank))
+def test_the_sentences_say_how_much(learned: MemoryBank) -> None:
+    found = taught(learned, "r", ids_of(learned))
     furthest = max(abs(now - without) for without, now in found.moved.values())
     assert moves_sentence(found) == f"{len(found.moved)} q moved, by up to {furthest:.2g}"
-    assert moves_sentence(taught(bank, "r", [])) == "No q moved"
+    assert moves_sentence(taught(learned, "r", [])) == "No q moved"
     assert (
         selections_sentence([Differing(1, ("a",), ("b",))] * 3, 20) == "3 of the last 20 tasks would get other memories"
     )

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.records import Phase
 
@@ -160,7 +161,7 @@ def test_a_reward_that_cannot_be_saved_keeps_the_value(
         raise BankFull("The disk is full.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryBank, "give_reward", full)
+        patched.setattr(Ratings, "rate", full)
         button(app, "save_reward").click().run()
     assert "The disk is full" in said(app)
     assert app.slider(key="reward_value").value == 1.0

@@ -1,0 +1,36 @@
+"""Where the app may listen: without a login, on this machine only."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+LOCALHOST = "127.0.0.1"
+NEEDS_LOGIN = (
+    "This app was told to listen on {address}, where strangers could read and change the banks, and no login is set "
+    "up. Nothing is shown there. Leave the address away to use it on this machine, forward the port (ssh -L), or set "
+    "up a login first: see “Several people” in the README."
+)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach a server that listens on `address`; an empty one means all addresses."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def login_is_set_up(folders: Iterable[Path]) -> bool:
+    """Whether one of the folders holds secrets of Streamlit's with a section `auth` (OIDC)."""
+    for folder in folders:
+        try:
+            if "auth" in tomllib.loads((folder / ".streamlit" / "secrets.toml").read_text(encoding="utf-8")):
+                return True
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+            continue
+    return False
