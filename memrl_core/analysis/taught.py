@@ -131,7 +131,7 @@ def selections_changed(choices: Choices, taught: Taught, last: int) -> list[Diff
     latest = {step: choices.of_step[step] for step in steps}
     steps_of = {i: [step for step in where if step in latest] for i, where in choices.steps_of.items()}
     without = {memory_id: points[-1].after for memory_id, points in taught.without.items()}
-    return differing(Choices(latest, steps_of, {}), _ever(taught.q), _ever({**taught.q, **without}))
+    return differing(Choices(latest, steps_of, {}), _ever({**taught.q, **without}), _ever(taught.q))
 
 
 def _ever(q: Mapping[str, float]) -> Histories:

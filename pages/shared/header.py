@@ -56,14 +56,14 @@ def _picked(key: str, shown: str, take: Callable[[str], None]) -> None:
         take(st.session_state[key])
 
 
-def bank_picker(place: Place) -> None:
+def bank_picker(place: Place, width: int = 180) -> None:
     """Another bank of this machine."""
     st.session_state["header_bank"] = place.bank_name
     st.selectbox(
         "Bank",
         sorted(places.known_banks()),
         key="header_bank",
-        width=180,
+        width=width,
         on_change=_picked,
         args=("header_bank", place.bank_name, lambda name: places.go(bank=name)),
     )

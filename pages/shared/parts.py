@@ -10,6 +10,7 @@ import streamlit as st
 
 from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
 from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
 from memrl_core.analysis.outline import TITLES, line
 from memrl_core.figures.palette import q_range
@@ -172,7 +173,22 @@ def _rerank(view: View) -> None:
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
     st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
     if view.moment.next_phase is None:
+        _marked(view)
         _ask_link()
+
+
+def _marked(view: View) -> None:
+    """Says so when the rewards as they stand now would have put other memories before the model."""
+    trace, bank = view.moment.trace, view.place.bank
+    assert trace is not None
+    choices = compiled(bank, view.run.id, (trace.step, trace.step))
+    for step in marked(choices, bank.histories_of(view.run.id, view.moment.pool)) if choices else ():
+        would = ", ".join(memory_label(memory_id, view.run.id) for memory_id in step.would) or "none"
+        st.info(
+            f"Rewards that came later changed the q of this pool: by what is known now of the steps before, this one "
+            f"would have selected {literal(would)}. What it did is not rewritten.",
+            icon=":material/bookmark:",
+        )
 
 
 def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:

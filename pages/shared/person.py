@@ -41,7 +41,7 @@ def name_field(key: str, label: str = "Your name") -> None:
     if st.session_state.get(key) != known:
         st.session_state[key] = known
     st.text_input(
-        label, key=key, max_chars=80, width=180, placeholder=SOMEONE, on_change=_remember, args=(key,),
+        label, key=key, max_chars=80, width=150, placeholder=SOMEONE, on_change=_remember, args=(key,),
         help="Rewards are kept under this name. It is not proof of who you are: without a login anybody can type it.",
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.later_selections import Choices, Differing
+from memrl_core.analysis.later_selections import Differing, marked
 from memrl_core.analysis.taught import (
     Rerunned,
     Taught,
@@ -30,6 +30,7 @@ from pages.shared.text import literal, verbatim
 from pages.shared.work import working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
+MOST_MARKED = 100
 
 
 def changed(place: Place) -> None:
@@ -56,6 +57,7 @@ def changed(place: Place) -> None:
         return
     with left:
         show(taught_picture(found.moved, bank.settings(run), run), "taught")
+        _marked(bank, run)
     with right:
         _selections(bank, run, found, int(last))
 
@@ -80,12 +82,32 @@ def _selections(bank: MemoryBank, run: str, found: Taught, last: int) -> None:
     if not differing:
         return
     st.dataframe(
-        [_selection_row(bank, run, choices, one) for one in differing],
+        [_selection_row(bank, run, one, "without", "now") for one in differing],
         hide_index=True,
         key="taught_selections",
         alt="The tasks that would get other memories, with those of before and now",
     )
     _rerun(bank, run, differing)
+
+
+def _marked(bank: MemoryBank, run: str) -> None:
+    """Finished steps whose selection is not what the rewards of now, known then, would have made it."""
+    choices = choices_of(bank, run)
+    if choices is None:
+        return
+    steps = marked(choices, bank.histories(run))
+    if not steps:
+        return
+    with st.expander(f"{len(steps)} of {len(choices.of_step)} finished steps are marked", icon=":material/bookmark:"):
+        st.caption("By the rewards as they stand now they would have selected other memories. They are not rewritten.")
+        st.dataframe(
+            [_selection_row(bank, run, one, "selected", "would select") for one in steps[:MOST_MARKED]],
+            hide_index=True,
+            key="marked_steps",
+            alt="The marked steps, with the memories they selected and those they would select",
+        )
+        if len(steps) > MOST_MARKED:
+            st.caption(f"The first {MOST_MARKED} are shown.")
 
 
 @st.fragment(run_every=0.5)
@@ -96,15 +118,15 @@ def _waiting() -> None:
         st.rerun()
 
 
-def _selection_row(bank: MemoryBank, run: str, choices: Choices, one: Differing) -> dict[str, str | int]:
+def _selection_row(bank: MemoryBank, run: str, one: Differing, then: str, now: str) -> dict[str, str | int]:
     def labels(ids: tuple[str, ...]) -> str:
         return ", ".join(memory_label(memory_id, run) for memory_id in ids) or "none"
 
     return {
         "step": one.step,
         "task": bank.trace(run, one.step).task.intent,
-        "memories without": labels(one.selected),
-        "memories now": labels(one.would),
+        then: labels(one.selected),
+        now: labels(one.would),
     }
 
 

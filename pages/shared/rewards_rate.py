@@ -140,7 +140,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     if blind:
         (first, one), (second, two) = then.items()
         between = differing(choices, one, two)
-        st.caption(f"{first} or {second}: {_steps_words(between, after)} would have been another.".capitalize())
+        st.caption(f"Between {first} and {second}, {_steps_words(between, after)} differ. They are never rewritten.")
     else:
         parts = [f"{name}: {_steps_words(differing(choices, whole, other), after)}" for name, other in then.items()]
         st.caption(f"Would have been others: {' · '.join(parts)}. They are marked, not rewritten.")
@@ -229,12 +229,13 @@ def _rubric(panel: Panel) -> None:
     following = next((name for name in named if name not in marks), None)
     for number, criterion in enumerate(panel.scales.criteria):
         name = criterion.name
-        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"criterion_{number}"):
-            at = "▸ " if name == following else ""
-            st.markdown(f"{at}{literal(name)} · weight {criterion.weight:g}", width=170)
+        at = "▸ " if name == following else ""
+        st.markdown(f"{at}{literal(name)} · weight {criterion.weight:g}")
+        with st.container(horizontal=True, gap="small", key=f"criterion_{number}"):
             for mark in MARKS:
                 st.button(
                     str(mark),
+                    width="stretch",
                     key=f"mark_{number}_{mark}_{panel.trace.id}",
                     shortcut=str(mark) if name == following else None,
                     type="primary" if (marks or stored).get(name) == mark else "secondary",

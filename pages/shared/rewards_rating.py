@@ -32,6 +32,7 @@ from pages.shared.rewards_rate import Panel, rating_panel, scale_picker, what_it
 from pages.shared.text import literal
 
 OTHERS_SECONDS = 1.5
+PAIR_BUTTONS = (("1", "first", "Left is better"), ("2", "second", "Right is better"), ("3", "tie", "Equal"))
 
 
 @st.fragment
@@ -91,12 +92,8 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
     low, high = bank.ratings.bounds(first.run, first.step)
     st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
     may = allowed(bank, Role.RATE)
-    with st.container(horizontal=True, gap="small", key="pair_buttons"):
-        for label, key, better in (
-            ("Left is better", "1", "first"),
-            ("Right is better", "2", "second"),
-            ("Equal", "3", "tie"),
-        ):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="pair_buttons"):
+        for key, better, label in PAIR_BUTTONS:
             st.button(
                 label,
                 shortcut=key,
@@ -105,8 +102,8 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
                 on_click=_compare,
                 args=(bank, sitting, better),
             )
-    with st.container(key="reason_box"):
-        st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
+        with st.container(key="reason_box"):
+            st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
     for column, trace in zip(st.columns(2, gap="medium"), (first, second), strict=True):
         with column:
             st.caption(literal(f"step {trace.step} of {trace.run} · epoch {trace.epoch}"))

@@ -216,6 +216,17 @@ def test_taking_back_anothers_reward_and_undoing_that_is_told_of_the_one_who_did
     ]
 
 
+def test_nobody_undoes_what_another_did(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    given = rate(bank, 3, 0.5, "bo")
+    event = replace(given, id="claimed", seq=given.seq + 1, rater="ann", payload={"undoes": given.id})
+    bank.adopt({}, [event], [])
+    assert [(row.words, row.undone) for row in audit(bank, AuditFilter())] == [
+        ("undid something that is not in this bank", False),
+        ("gave +0.500 to step 3", False),
+    ]
+
+
 def test_what_refers_to_events_that_are_not_in_the_bank_is_told_without_them(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank")
     lost: list[dict[str, Any]] = [
@@ -423,6 +434,24 @@ def test_who_is_behind_a_move_follows_the_rules_of_the_run(
     (_, *found) = reconstruct(bank, "r", "r-0002")
     assert [(pytest.approx(m.reward), {who for who, _ in m.given}) for m in found] == moves
     must_follow(found)
+
+
+def test_a_credit_of_its_own_stands_beside_the_reward_whose_place_it_takes(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank", human_rewards="both")
+    given = rate(bank, 3, -1.0, "bo")
+    credit = bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0002": 0.25}, "ann", "by hand")
+    (_, move) = reconstruct(bank, "r", "r-0002")
+    assert (move.reward, move.events, [who for who, _ in move.given]) == (0.25, (given.id, credit.id), ["bo", "ann"])
+
+
+def test_what_the_base_learned_after_the_fork_is_not_behind_its_q(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.start_run(replace(a_run("fork", base="r", base_step=4, alpha=ALPHA), first_step=5))
+    late = rate(bank, 3, -1.0)
+    for run, value, behind in (("r", -1.0, "ann"), ("fork", 1.0, "the environment")):
+        (_, move) = reconstruct(bank, run, "r-0002")
+        assert (move.reward, [who for who, _ in move.given]) == (value, [behind])
+        assert (late.id in move.events) == (run == "r")
 
 
 def test_an_edited_memory_is_followed_back_into_its_older_wordings(tmp_path: Path) -> None:

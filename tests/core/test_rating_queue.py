@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
@@ -64,7 +63,6 @@ FILTERS = st.builds(
     sample=st.integers(1, 6),
 )
 WANTED = st.integers(1, 3)
-Asked = Callable[[QueueFilter, RatedStep], bool]
 quick = settings(deadline=None, max_examples=50)
 
 
