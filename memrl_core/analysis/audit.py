@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field
 
 from memrl_core.analysis.audit_words import Sentences, who
+from memrl_core.analysis.linked_filter import LinkedFilter
 from memrl_core.analysis.q_moves import QMove, reconstruct
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
@@ -78,59 +78,17 @@ class AuditRow:
     undone: bool
 
 
-class AuditFilter(BaseModel):
+class AuditFilter(LinkedFilter):
     """Which events an audit shows; the same in the address bar of a page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     who: str = Field("", title="Who", description="What this person did only; what everybody did when empty.")
     kind: Group = Field("all", title="What", description="Deeds of this kind only.")
-    run: str = Field("", title="Run", description="What was done in this run only; in the whole bank when empty.")
     memory: str = Field("", title="Memory", description="What is about this memory only; about any when empty.")
-    since: date | None = Field(None, title="From", description="What was done on this day (UTC) or later.")
-    until: date | None = Field(None, title="To", description="What was done on this day (UTC) or earlier.")
     people_only: bool = Field(
         True,
         title="People only",
         description="Without what no person is named for, such as rewards of the environment and written memories.",
     )
-
-    @field_validator("since", "until", mode="before")
-    @classmethod
-    def _written_day(cls, given: Any) -> Any:
-        """Pydantic would also read text of digits as seconds since 1970."""
-        if not isinstance(given, str):
-            return given
-        try:
-            return date.fromisoformat(given)
-        except ValueError:
-            raise ValueError("a day is written like 2026-01-31") from None
-
-    def to_query(self) -> dict[str, str]:
-        """What differs from the default, as parameters of a URL."""
-        return {name: str(value) for name, value in self.model_dump(mode="json", exclude_defaults=True).items()}
-
-    @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The filter in the parameters of a URL, and a sentence for each value that cannot be; other names are ignored.
-
-        Such a value is left at its default.
-        """
-        told = {name: query[name] for name in cls.model_fields if name in query}
-        try:
-            return cls.model_validate_strings(told), []
-        except ValidationError as error:
-            wrong = {str(problem["loc"][0]): problem["msg"] for problem in error.errors(include_url=False)}
-        sentences = [
-            f"The link's {name} “{told[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
-            "The default was taken; choose another if you want one."
-            for name, message in wrong.items()
-        ]
-        return cls.model_validate_strings({name: text for name, text in told.items() if name not in wrong}), sentences
-
-
-def _lower(words: str) -> str:
-    return words[:1].lower() + words[1:]
 
 
 # --- the rows ---------------------------------------------------------------------------------------------------------
@@ -149,8 +107,7 @@ def _asked(event: LedgerEvent, chosen: AuditFilter) -> bool:
         and (chosen.kind == "all" or GROUPS[event.kind] == chosen.kind)
         and (not chosen.run or event.run == chosen.run)
         and (not chosen.who or who(event) == chosen.who)
-        and (chosen.since is None or event.created[:10] >= chosen.since.isoformat())
-        and (chosen.until is None or event.created[:10] <= chosen.until.isoformat())
+        and chosen.holds(event.created)
         and (not chosen.memory or chosen.memory in named_by(event))
     )
 

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from itertools import chain, pairwise, repeat
+from datetime import datetime
+from itertools import pairwise
 from operator import attrgetter
 from statistics import median
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field
 
-from memrl_core.bank import MemoryBank
-from memrl_core.records import EventKind
+from memrl_core.analysis.linked_filter import LinkedFilter
+from memrl_core.analysis.rated_steps import RatedStep
 
 Show = Literal["awaiting", "unrated", "disagreeing", "influential", "random", "all"]
 Bounds = Mapping[str, tuple[float, float]]
@@ -32,38 +32,13 @@ Bounds = Mapping[str, tuple[float, float]]
 LONGEST_GAP = 600.0
 """Seconds between two ratings from which the person was away."""
 
-NOBODY: Mapping[str, float] = {}
-CHANGES = (EventKind.REWARD_REVOKED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 _age = attrgetter("created", "run", "step", "id")
 _influence = attrgetter("recalls", "created", "run", "step", "id")
 
 
-@dataclass(frozen=True, slots=True)
-class RatedStep:
-    """A finished step and who has rated it.
-
-    `created` is ISO 8601 in UTC. `environment` is the environment's reward, None when it gave none; `people` maps each
-    rater to their active reward. `recalls` is how often memories that this step wrote were put before the model later,
-    a step counting once for each of them.
-    """
-
-    id: str
-    run: str
-    step: int
-    epoch: int
-    task: str
-    policy: str
-    created: str
-    environment: float | None
-    people: Mapping[str, float]
-    recalls: int
-
-
-class QueueFilter(BaseModel):
+class QueueFilter(LinkedFilter):
     """Which steps a queue shows; the same in the address bar of a page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     show: Show = Field(
         "awaiting",
@@ -72,49 +47,9 @@ class QueueFilter(BaseModel):
         "differ among themselves or with the environment. influential: awaiting, the most recalled first. random: a "
         "sample of those awaiting. all: every step.",
     )
-    run: str = Field("", title="Run", description="Steps of this run only; of every run when empty.")
     policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
-    since: date | None = Field(None, title="From", description="Steps that ended on this day (UTC) or later.")
-    until: date | None = Field(None, title="To", description="Steps that ended on this day (UTC) or earlier.")
     seed: int = Field(0, ge=0, title="Seed", description="The same seed draws the same random sample.")
     sample: int = Field(30, ge=1, le=100_000, title="Sample size", description="How many steps are drawn at random.")
-
-    @field_validator("since", "until", mode="before")
-    @classmethod
-    def _written_day(cls, given: Any) -> Any:
-        """Pydantic would also read text of digits as seconds since 1970."""
-        if not isinstance(given, str):
-            return given
-        try:
-            return date.fromisoformat(given)
-        except ValueError:
-            raise ValueError("a day is written like 2026-01-31") from None
-
-    def to_query(self) -> dict[str, str]:
-        """What differs from the default, as parameters of a URL."""
-        return {name: str(value) for name, value in self.model_dump(mode="json", exclude_defaults=True).items()}
-
-    @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The filter in the parameters of a URL, and a sentence for each value that cannot be; other names are ignored.
-
-        Such a value is left at its default.
-        """
-        told = {name: query[name] for name in cls.model_fields if name in query}
-        try:
-            return cls.model_validate_strings(told), []
-        except ValidationError as error:
-            wrong = {str(problem["loc"][0]): problem["msg"] for problem in error.errors(include_url=False)}
-        sentences = [
-            f"The link's {name} “{told[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
-            "The default was taken; choose another if you want one."
-            for name, message in wrong.items()
-        ]
-        return cls.model_validate_strings({name: text for name, text in told.items() if name not in wrong}), sentences
-
-
-def _lower(words: str) -> str:
-    return words[:1].lower() + words[1:]
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------
@@ -127,14 +62,12 @@ def queue(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: i
     its (r−, r+). Runs stand in the order in which `facts` names them first, their steps by number; the newest steps are
     those created last. What is equal there goes by run, step and id. A step given twice counts once, as given last.
     """
-    first = chosen.since.isoformat() if chosen.since else ""
-    last = chosen.until.isoformat() if chosen.until else "9999-12-31"
     asked = [
         step
         for step in {fact.id: fact for fact in facts}.values()
         if (not chosen.run or step.run == chosen.run)
         and (not chosen.policy or step.policy == chosen.policy)
-        and first <= step.created[:10] <= last
+        and chosen.holds(step.created)
     ]
     match chosen.show:
         case "awaiting":
@@ -240,67 +173,3 @@ def duration_words(seconds: float) -> str:
         return f"about {round(seconds)} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return "about " + " ".join([f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0))
-
-
-# --- the facts of a bank ----------------------------------------------------------------------------------------------
-
-
-def facts_of(bank: MemoryBank) -> list[RatedStep]:
-    """Every finished step of every run, oldest run first, with the rewards that `bank.active_rewards` finds for it.
-
-    No trace is read. A step wrote a memory when an event of its attempt says so, which tells it from an imported one;
-    other words that people put in its place count as that memory, and a merged one as the oldest of those merged. A
-    step's prompt held the parents of what it wrote, and what its environment's reward went to; a step without either is
-    not known to have used any memory.
-    """
-    policies = {info.id: info.policy for info in bank.runs()}
-    rows = [row for run in policies for row in bank.step_rows(run)]
-    places = {row.id: place for place, row in enumerate(rows)}
-    environment: list[float | None] = [None] * len(rows)
-    people: dict[int, dict[str, float]] = {}
-    prompts: list[tuple[str, ...]] = [()] * len(rows)
-    writers: dict[str, int] = {}
-    events = bank.events()
-    changes = [event for event in events if event.kind in CHANGES]
-    revoked = {event.revokes for event in changes}
-    given, written = EventKind.REWARD_GIVEN, EventKind.MEMORY_WRITTEN
-    for event in events:
-        place = places.get(event.step_id)
-        if place is None or event.step != rows[place].step or event.run != rows[place].run:
-            continue
-        if event.kind is written:
-            for memory_id in event.memory_ids:
-                writers[memory_id] = place
-        elif event.kind is given and event.source == "environment":
-            environment[place] = None if event.id in revoked else event.value
-            prompts[place] += event.memory_ids
-        elif event.kind is given and event.source == "person":
-            rewards = people.setdefault(place, {})
-            if event.id in revoked:
-                rewards.pop(event.rater, None)
-            else:
-                rewards[event.rater] = event.value or 0.0
-    for memory in bank.memories():
-        place = writers.get(memory.id)
-        if place is not None and memory.parents != prompts[place]:
-            prompts[place] += memory.parents
-    for event in changes:
-        replaced = event.payload.get("replaces")
-        if replaced and replaced[0] in writers:
-            writers[event.memory_ids[0]] = writers[replaced[0]]
-    recalls = _recalls(prompts, writers)
-    return [
-        RatedStep(
-            row.id, row.run, row.step, row.epoch, row.task, policies[row.run], row.created,
-            environment[place], people.get(place, NOBODY), recalls[place],
-        )
-        for place, row in enumerate(rows)
-    ]  # fmt: skip
-
-
-def _recalls(prompts: Sequence[Iterable[str]], writers: Mapping[str, int]) -> list[int]:
-    """How often the prompts hold what each step wrote; `writers` maps a memory to its step's place in `prompts`."""
-    unknown = len(prompts)
-    found = map(writers.get, chain.from_iterable(map(set, prompts)), repeat(unknown))
-    counted: list[int] = np.bincount(np.fromiter(found, dtype=np.int64), minlength=unknown).tolist()
-    return counted

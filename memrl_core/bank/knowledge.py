@@ -55,6 +55,7 @@ class Knowledge:
         self.seq = 0
         self._by_run: dict[str, dict[int, StepRow]] = {}
         self._newest: dict[str, int] = {}
+        self._forks: dict[str, list[RunInfo]] = {}
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
         self._synced = {"memories": 0, "steps": 0, "ledger": 0}
         self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
@@ -95,6 +96,7 @@ class Knowledge:
         self.events[event.id] = event
         self.seq = max(self.seq, event.seq)
         self.states.setdefault(event.run, RunState()).add(event)
+        self._reach_forks(event.run, event.known_at)
         if event.source == "person" or "by" in event.payload:
             self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
         if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
@@ -102,6 +104,13 @@ class Knowledge:
         elif event.kind is EventKind.ROLE_ASSIGNED:
             person = str(event.payload["person"])
             self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
+
+    def _reach_forks(self, run: str, known_at: int | None = None) -> None:
+        """Drop the folds of the runs that began with what `run` knew then; None: with anything of it."""
+        for info in self._forks.get(run, ()):
+            if known_at is None or known_at <= info.base_step:
+                self.states[info.id].fold = None
+                self._reach_forks(info.id)
 
     def _describe(self, run: str) -> None:
         """Keep what the run was started as, with the environment's options as last changed."""
@@ -113,6 +122,8 @@ class Knowledge:
         changes = [event for event in events if event.kind is EventKind.ENVIRONMENT_CHANGED]
         if changes:
             info = replace(info, environment_options=max(changes, key=order_key).payload["options"])
+        if info.base is not None and run not in self.runs:
+            self._forks.setdefault(info.base, []).append(info)
         self.runs[run] = info
 
     def take_step(self, row: StepRow) -> None:

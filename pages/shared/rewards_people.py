@@ -6,7 +6,7 @@ import streamlit as st
 
 from memrl_core.analysis.agreement import agreement, disagreements, pairwise_table
 from memrl_core.analysis.explain import signed
-from memrl_core.analysis.rating_queue import facts_of
+from memrl_core.analysis.rated_steps import facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError

@@ -9,7 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.rating_queue import QueueFilter, duration_words, facts_of, queue
+from memrl_core.analysis.rated_steps import facts_of
+from memrl_core.analysis.rating_queue import QueueFilter, duration_words, queue
 from memrl_core.analysis.sitting import Place as StepPlace
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank

@@ -7,7 +7,8 @@ import time
 import streamlit as st
 
 from memrl_core.analysis.explain import signed
-from memrl_core.analysis.rating_queue import QueueFilter, facts_of, pairs
+from memrl_core.analysis.rated_steps import facts_of
+from memrl_core.analysis.rating_queue import QueueFilter, pairs
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role

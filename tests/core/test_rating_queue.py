@@ -13,15 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.rating_queue import (
-    QueueFilter,
-    RatedStep,
-    disagreement,
-    duration_words,
-    facts_of,
-    progress,
-    queue,
-)
+from memrl_core.analysis.rated_steps import RatedStep, facts_of
+from memrl_core.analysis.rating_queue import QueueFilter, disagreement, duration_words, progress, queue
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind, LedgerEvent, Memory
 from tests.builders import a_bank, a_step, a_vector
@@ -63,7 +56,7 @@ FILTERS = st.builds(
     sample=st.integers(1, 6),
 )
 WANTED = st.integers(1, 3)
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=40)
 
 
 def shown(facts: list[RatedStep], chosen: QueueFilter, show: str, rater: str = "ann", wanted: int = 1) -> list[str]:
@@ -368,7 +361,7 @@ def finished(bank: MemoryBank, *used: tuple[str, ...], reward: float | None = 1.
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
-    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", seed=1, happenings=45)
+    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", seed=1, happenings=36)
 
 
 def test_every_finished_step_stands_once_in_the_order_of_runs(eventful) -> None:

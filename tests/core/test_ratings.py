@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.errors import InputError
 from memrl_core.records import EventKind
 from memrl_core.scales import RatingScales
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_run, a_step
 from tests.oracles.raters import Raters, beliefs
 
 STEPS = 6
@@ -218,3 +219,15 @@ def test_a_rewards_reason_and_scale_are_kept(tmp_path: Path) -> None:
     assert event is not None
     assert event.reason == "right cup, wrong shelf"
     assert dict(event.payload) == {"scale": "stars", "stars": 4}
+
+
+def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.start_run(replace(a_run("fork", base="r", base_step=STEPS), first_step=STEPS + 1))
+    bank.start_run(replace(a_run("fork-2", base="fork", base_step=STEPS), first_step=STEPS + 1))
+    before = bank.utilities("fork-2")
+    bank.ratings.rate(Rating("r", 3, -0.3, "ann"))
+    assert bank.utilities("fork-2") != before
+    again = MemoryBank.open(bank.uri)
+    for run in ("fork", "fork-2"):
+        assert bank.utilities(run) == again.utilities(run)
