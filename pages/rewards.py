@@ -35,6 +35,8 @@ if st.query_params.get("view") in VIEWS and VIEW not in st.session_state:
 view = st.session_state.setdefault(VIEW, "Queue")
 place = places.current({"view": view, **link_of(asked_filter())})
 if place is None or place.run is None:
+    if place is not None:
+        bank_picker(place)
     st.info("This bank has no run, so there is no output to rate yet. Start one, and its steps come here.")
     st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
     st.stop()

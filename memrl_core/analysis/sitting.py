@@ -47,15 +47,15 @@ class Sitting:
         if self.place is not None and (self._shown is None or self._shown[0] != self.place):
             self._shown = self.place, clock
 
-    def too_soon(self, clock: float) -> bool:
-        """Whether what is looked at came up less than `TOO_SOON` ago."""
-        return self._shown is not None and self._shown[0] == self.place and clock - self._shown[1] < TOO_SOON
+    def too_soon(self, place: Place, clock: float) -> bool:
+        """Whether `place` came up less than `TOO_SOON` ago."""
+        return self._shown is not None and self._shown[0] == place and clock - self._shown[1] < TOO_SOON
 
-    def has_rated(self, when: datetime) -> None:
-        """Note a rating of what is looked at, and go on to the next."""
-        if self.place is not None:
-            self.rated[self.place] = when
-            self.skipped.discard(self.place)
+    def has_rated(self, place: Place, when: datetime) -> None:
+        """Note a rating, and go on if it is of what is looked at: a click that arrives twice goes on once."""
+        self.rated.setdefault(place, when)
+        self.skipped.discard(place)
+        if place == self.place:
             self._go_on()
 
     def skip(self) -> None:

@@ -5,9 +5,11 @@ The tables are only appended to, so taking the same row twice changes nothing an
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +39,18 @@ class StepRow:
     outcome: str
     reward: float | None
     created: str
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Within it, nothing is looked through for garbage: all that is read stays, and looking takes half as long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Knowledge:
@@ -158,6 +172,7 @@ class Knowledge:
         self._synced[name] = count
         return len(known) > before
 
+    @_nothing_collected()
     def _take(self, store: Store, name: str, table: Any) -> None:
         try:
             if name == "memories":
@@ -165,11 +180,11 @@ class Knowledge:
                 for row, vector in zip(table.drop_columns(["embedding"]).to_pylist(), vectors, strict=True):
                     self.take_memory(codec.memory_of(row), vector)
             elif name == "ledger":
-                for row in table.to_pylist():
-                    self.take_event(codec.event_of(row))
+                for event in codec.events_of(table):
+                    self.take_event(event)
             else:
-                for row in table.to_pylist():
-                    self.take_step(StepRow(**row))
+                for row in map(StepRow, *(table[name].to_pylist() for name in codec.STEP_COLUMNS)):
+                    self.take_step(row)
         except (ValueError, KeyError, TypeError) as error:
             raise BankDamaged(
                 f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from memrl_core.records import (
     Memory,
     Outcome,
     RewardRecord,
-    RewardSource,
     RunInfo,
     StepTrace,
     Task,
@@ -39,6 +39,8 @@ DIMENSION = 768
 CLUSTERS = 40
 TASKS = 200
 AT_ONCE = 1000
+RATERS = ("ada", "ben")
+RATED_EACH = 20
 SETTINGS = MemRLSettings(delta=-1.0)
 CREATED = "2026-01-01T00:00:00.000+00:00"
 EXPERIENCE = "Look where it was found before, treat it the way that worked, and put it where the task says. " * 4
@@ -58,18 +60,48 @@ def synthetic_bank(memories: int, steps: int = 0, seed: int = 0) -> Iterator[Mem
 
     Each of its `steps` recalled and selected as MemRL does and got a reward; what the memories are worth is random.
     """
-    folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
     rng = np.random.default_rng(seed)
+    with _bank_of(memories, rng) as bank:
+        view = bank.view(RUN)
+        for first, count in _portions(steps):
+            _live(bank, view, first, count, rng)
+        yield bank
+
+
+@contextmanager
+def rated_bank(memories: int, steps: int, seed: int = 0) -> Iterator[MemoryBank]:
+    """The same, for what reads no trace: its steps hold nothing but their reward, and take a twentieth of the time.
+
+    Of every `RATED_EACH` steps, each of `RATERS` has rated one.
+    """
+    rng = np.random.default_rng(seed)
+    with _bank_of(memories, rng) as bank:
+        for first, count in _portions(steps):
+            picked = rng.integers(memories, size=(count, SETTINGS.k2)).tolist()
+            traces = [
+                _rewarded(first + n, tuple(_name(row) for row in dict.fromkeys(rows)), rng)
+                for n, rows in enumerate(picked)
+            ]
+            events = [_reward_of(trace, memories) for trace in traces]
+            bank.adopt({}, [*events, *_ratings(events, rng)], traces)
+        yield bank
+
+
+@contextmanager
+def _bank_of(memories: int, rng: np.random.Generator) -> Iterator[MemoryBank]:
+    folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
     try:
         with MemoryBank.create(str(folder / "bank"), EMBEDDER, DIMENSION) as bank:
             bank.start_run(_run())
             _import(bank, memories, rng)
-            view = bank.view(RUN)
-            for first in range(1, steps + 1, AT_ONCE):
-                _live(bank, view, first, min(AT_ONCE, steps + 1 - first), rng)
             yield bank
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _portions(steps: int) -> Iterator[tuple[int, int]]:
+    """The steps from 1 on, `AT_ONCE` at a time: the first of each portion, and how many it has."""
+    return ((first, min(AT_ONCE, steps + 1 - first)) for first in range(1, steps + 1, AT_ONCE))
 
 
 def _run() -> RunInfo:
@@ -91,7 +123,7 @@ def _run() -> RunInfo:
 
 def _import(bank: MemoryBank, count: int, rng: np.random.Generator) -> None:
     made = vectors(count, rng)
-    names = [f"m-{number:06d}" for number in range(count)]
+    names = [_name(number) for number in range(count)]
     outcomes: list[Outcome] = ["success" if lucky else "failure" for lucky in rng.random(count) < 0.6]
     bank.adopt(
         {
@@ -99,39 +131,51 @@ def _import(bank: MemoryBank, count: int, rng: np.random.Generator) -> None:
             for n, (name, outcome, v) in enumerate(zip(names, outcomes, made, strict=True))
         },
         [
-            _event(f"import-{name}", 2 + n, 0, "", EventKind.MEMORY_IMPORTED, (name,), float(q))
+            LedgerEvent(
+                f"import-{name}",
+                2 + n,
+                RUN,
+                0,
+                "",
+                0,
+                EventKind.MEMORY_IMPORTED,
+                (name,),
+                float(q),
+                payload={"visits": 0},
+                created=CREATED,
+            )
             for n, (name, q) in enumerate(zip(names, rng.uniform(-1, 1, count), strict=True))
         ],
         [],
     )
 
 
+def _name(number: int) -> str:
+    return f"m-{number:06d}"
+
+
 def _live(bank: MemoryBank, view: MemoryView, first: int, count: int, rng: np.random.Generator) -> None:
     queries = vectors(count, rng)
     coarse = queries @ view.embeddings.T
-    traces, events = [], []
-    for offset, query in enumerate(queries):
-        trace = _step(view, first + offset, query, coarse[offset], rng)
-        assert trace.reward is not None
-        traces.append(trace)
-        events.append(
-            _event(
-                f"{trace.id}:environment",
-                2 + view.size + trace.step,
-                trace.step,
-                trace.id,
-                EventKind.REWARD_GIVEN,
-                trace.reward.credited,
-                trace.reward.reward,
-            )
-        )
-    bank.adopt({}, events, traces)
+    traces = [_step(view, first + offset, query, coarse[offset], rng) for offset, query in enumerate(queries)]
+    bank.adopt({}, [_reward_of(trace, view.size) for trace in traces], traces)
 
 
 def _step(view: MemoryView, number: int, query: Vectors, coarse: Vectors, rng: np.random.Generator) -> StepTrace:
     policy = MemRL(SETTINGS)
     recall = policy.recall(query, view, coarse)
     decision = policy.select(recall, view, number)
+    return replace(
+        _rewarded(number, decision.selected, rng),
+        embed=EmbedRecord(EMBEDDER, DIMENSION, tuple(map(float, query))),
+        recall=recall,
+        decision=decision,
+        update=UpdateRecord(()),
+        write=WriteRecord(()),
+    )
+
+
+def _rewarded(number: int, credited: tuple[str, ...], rng: np.random.Generator) -> StepTrace:
     won = rng.random() < 0.6
     return StepTrace(
         id=f"step-{number:06d}",
@@ -142,21 +186,31 @@ def _step(view: MemoryView, number: int, query: Vectors, coarse: Vectors, rng: n
         policy="memrl",
         settings=SETTINGS.model_dump(),
         started=CREATED,
-        embed=EmbedRecord(EMBEDDER, DIMENSION, tuple(map(float, query))),
-        recall=recall,
-        decision=decision,
-        reward=RewardRecord(
-            1.0 if won else -1.0, "environment", "success" if won else "failure", "", "", "", decision.selected
-        ),
-        update=UpdateRecord(()),
-        write=WriteRecord(()),
+        reward=RewardRecord(1.0 if won else -1.0, "environment", "success" if won else "failure", "", "", "", credited),
     )
 
 
-def _event(
-    name: str, seq: int, step: int, step_id: str, kind: EventKind, memory_ids: tuple[str, ...], value: float | None
-) -> LedgerEvent:
-    source: RewardSource | None = "environment" if kind is EventKind.REWARD_GIVEN else None
+def _reward_of(trace: StepTrace, memories: int) -> LedgerEvent:
+    """The environment's reward for a step, after the import of so many memories."""
+    assert trace.reward is not None
     return LedgerEvent(
-        name, seq, RUN, step, step_id, step, kind, memory_ids, value, source, payload={"visits": 0}, created=CREATED
+        f"{trace.id}:environment",
+        2 + memories + trace.step,
+        RUN,
+        trace.step,
+        trace.id,
+        trace.step,
+        EventKind.REWARD_GIVEN,
+        trace.reward.credited,
+        trace.reward.reward,
+        "environment",
+        created=CREATED,
     )
+
+
+def _ratings(rewards: Sequence[LedgerEvent], rng: np.random.Generator) -> Iterator[LedgerEvent]:
+    """The raters' own rewards beside some of the environment's."""
+    for place, rater in enumerate(RATERS):
+        for reward in rewards[place::RATED_EACH]:
+            value = 1.0 if rng.random() < 0.6 else -1.0
+            yield replace(reward, id=f"{reward.step_id}:{rater}", value=value, source="person", rater=rater)

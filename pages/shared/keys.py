@@ -44,7 +44,11 @@ export default function ({ setTriggerValue }) {
     }
   };
   document.addEventListener("keydown", listen);
-  return () => document.removeEventListener("keydown", listen);
+  document.body.dataset.keys = "heard";
+  return () => {
+    document.removeEventListener("keydown", listen);
+    delete document.body.dataset.keys;
+  };
 }
 """,
 )

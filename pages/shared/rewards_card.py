@@ -69,7 +69,7 @@ def judged(bank: MemoryBank, trace: StepTrace, hidden: bool) -> None:
             f":material/visibility_off: The environment's verdict and other ratings show once you have rated.{told}"
         )
         return
-    with st.container(border=True, key="judged"):
+    with st.container(border=True, key=f"judged_{trace.id}"):
         if trace.reward is not None and trace.reward.verdict:
             st.markdown("**The environment's verdict**")
             verbatim(trace.reward.verdict)

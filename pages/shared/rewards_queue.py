@@ -10,13 +10,12 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.analysis.rated_steps import facts_of
-from memrl_core.analysis.rating_queue import QueueFilter, duration_words, queue
+from memrl_core.analysis.rating_queue import QueueFilter, queue
 from memrl_core.analysis.sitting import Place as StepPlace
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.deeds import Deed
 from memrl_core.errors import MemRLError
-from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.records import LedgerEvent
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place
@@ -31,14 +30,17 @@ SHOWN = {
     "all": "All steps",
 }
 EMPTY = {
-    "awaiting": "Nothing awaits you here: every step has the ratings it needs, or you have rated it.",
-    "unrated": "Somebody has rated every step.",
+    "awaiting": "Nothing awaits you here: each step has its ratings, you have rated it, or the filter keeps it out.",
+    "unrated": "Somebody has rated every step that this filter lets in.",
     "influential": "Nothing awaits you here, so there is nothing to rate first.",
     "disagreeing": "Nobody disagrees: no step has ratings on both sides of the middle, or half the scale apart.",
     "random": "Every step of this sample is rated. Another seed draws another sample.",
-    "all": "No step has ended yet.",
+    "all": "No step has ended that this filter lets in.",
 }
+AWAITING = ("awaiting", "influential", "random")
 Give = Callable[[], Sequence[LedgerEvent]]
+LARGEST_SEED = 2**53 - 1
+"""The largest whole number that a field in a browser holds exactly."""
 FILTER, SITTING, FACTS, SAVED, FAILED = "queue_filter", "sitting", "sitting_facts", "last_saved", "rating_failed"
 
 
@@ -50,9 +52,16 @@ def asked_filter() -> QueueFilter:
         )
         only = st.query_params.get("only", "")
         st.session_state[FILTER] = chosen.model_copy(update={"run": only}) if only else chosen
+        if chosen.seed > LARGEST_SEED:
+            wrong.append(f"The link's seed cannot be used: it is larger than {LARGEST_SEED:,}. The default was taken.")
+            st.session_state[FILTER] = st.session_state[FILTER].model_copy(update={"seed": 0})
         for sentence in wrong:
-            st.toast(literal(sentence), icon=":material/link_off:", duration="long")
+            _notice(sentence)
     return st.session_state[FILTER]
+
+
+def _notice(sentence: str) -> None:
+    st.toast(literal(sentence), icon=":material/link_off:", duration="long")
 
 
 def link_of(chosen: QueueFilter) -> dict[str, str]:
@@ -65,19 +74,14 @@ def link_of(chosen: QueueFilter) -> dict[str, str]:
 def filters(bank: MemoryBank) -> QueueFilter:
     """Which steps, of which runs, under which policy, from which days; drawn into the row at hand."""
     chosen = asked_filter()
-    show = st.selectbox(
-        "Steps",
-        list(SHOWN),
-        list(SHOWN).index(chosen.show),
-        format_func=SHOWN.__getitem__,
-        key="queue_show",
-        width=190,
-    )
+    st.session_state.setdefault("queue_show", chosen.show)
+    show = st.selectbox("Steps", list(SHOWN), format_func=SHOWN.__getitem__, key="queue_show", width=190)
     runs = ["", *(info.id for info in reversed(bank.runs()))]
+    if st.session_state.setdefault("queue_run", chosen.run) not in runs:
+        st.session_state["queue_run"] = ""
     run = st.selectbox(
         "of run",
         runs,
-        runs.index(chosen.run) if chosen.run in runs else 0,
         format_func=lambda name: name or "every run",
         key="queue_run",
         width=200,
@@ -94,7 +98,10 @@ def filters(bank: MemoryBank) -> QueueFilter:
         since = st.date_input("From (UTC)", chosen.since, key="queue_since")
         until = st.date_input("To (UTC)", chosen.until, key="queue_until")
         sample = st.number_input("Sample size", 1, 100_000, chosen.sample, key="queue_sample")
-        seed = st.number_input("Seed of the sample", 0, None, chosen.seed, key="queue_seed")
+        seed = st.number_input("Seed of the sample", 0, LARGEST_SEED, chosen.seed, key="queue_seed")
+    for what, asked, there in (("run", chosen.run, runs), ("policy", chosen.policy, policies)):
+        if asked not in there:
+            _notice(f"This bank has no {what} “{asked[:80]}”, so the steps of every {what} are shown.")
     found = QueueFilter(
         show=show, run=run, policy=policy, since=since or None, until=until or None, sample=int(sample), seed=int(seed)
     )
@@ -135,85 +142,33 @@ def sitting_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[
 def waiting_places(bank: MemoryBank, chosen: QueueFilter) -> tuple[StepPlace, ...]:
     """The queue as it is now."""
     bounds = {info.id: bank.ratings.bounds(info.id, bank.next_step(info.id)) for info in bank.runs()}
-    most = max((wanted(bank, run) for run in bounds), default=1)
-    facts = facts_of(bank)
-    return tuple((step.run, step.step) for step in queue(facts, chosen, person(), most, bounds))
+    raters = {run: wanted(bank, run) for run in bounds}
+    steps = queue(facts_of(bank), chosen, person(), max(raters.values(), default=1), bounds)
+    if chosen.show in AWAITING:
+        steps = [step for step in steps if len(step.people) < raters[step.run]]
+    return tuple((step.run, step.step) for step in steps)
 
 
-def moves(bank: MemoryBank, sitting: Sitting) -> None:
-    """Previous, next, skip, undo and redo, and how far the person is."""
-    name = person()
-    done, undone = bank.deeds.done(name), bank.deeds.undone(name)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
-        st.button(
-            "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
-            disabled=sitting.at == 0, on_click=sitting.move, args=(-1,),
-        )  # fmt: skip
-        st.button(
-            "Next", icon=":material/arrow_forward:", shortcut="j", key="queue_next",
-            disabled=sitting.at >= len(sitting.places) - 1, on_click=sitting.move, args=(1,),
-        )  # fmt: skip
-        st.button(
-            "Skip", icon=":material/redo:", shortcut="s", key="queue_skip",
-            disabled=sitting.place is None, on_click=sitting.skip,
-            help="It comes again when nothing else is left",
-        )  # fmt: skip
-        st.button(
-            "Undo", icon=":material/undo:", shortcut="u", key="queue_undo", disabled=not done,
-            on_click=_undo, args=(bank, sitting), help=_help("Take back", done),
-        )  # fmt: skip
-        st.button(
-            "Redo", icon=":material/redo:", shortcut="y", key="queue_redo", disabled=not undone,
-            on_click=_redo, args=(bank, sitting), help=_help("Do again", undone),
-        )  # fmt: skip
-        with st.container(width="stretch"):
-            _progress_line(sitting)
+def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool = True) -> bool:
+    """Save what a click on `rated` gave before anything is shown, and go on; what fails stays to be tried again.
 
-
-def _progress_line(sitting: Sitting) -> None:
-    """How many are done, at which pace, and how long the rest takes."""
-    now = sitting.progress
-    words = f"**{now.done} of {now.total}** rated"
-    if now.pace is not None and now.total > now.done:
-        words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
-    if sitting.skipped:
-        words += f" · {len(sitting.skipped)} skipped"
-    st.progress(now.done / now.total if now.total else 1.0, words)
-
-
-def _help(verb: str, deeds: Sequence[Deed]) -> str:
-    return f"{verb}: {words_of(deeds[-1])}" if deeds else "You have done nothing that it could be used on"
-
-
-def words_of(deed: Deed) -> str:
-    """A deed in a few words, for a button's help."""
-    event = deed.first
-    more = f" and {len(deed.events) - 1} more" if len(deed.events) > 1 else ""
-    about = f"step {event.step} of {event.run}"
-    match event.kind:
-        case EventKind.REWARD_GIVEN:
-            return literal(f"the reward {event.value:+.3f} for {about}{more}")
-        case EventKind.REWARD_REVOKED:
-            return literal(f"taking back the reward for {about}{more}")
-        case _:
-            return literal(f"{str(event.kind).replace('_', ' ')} in {event.run}{more}")
-
-
-def save(bank: MemoryBank, sitting: Sitting, give: Give, go_on: bool = True) -> None:
-    """Save a click's rewards before anything is shown, and go on; what could not be saved stays to be tried again."""
-    if sitting.too_soon(time.monotonic()):
+    True when it was saved.
+    """
+    if sitting.too_soon(rated, time.monotonic()):
         st.toast("That key came before you could have read this answer: it was not counted.", icon=":material/speed:")
-        return
+        return False
     try:
         events = give()
     except MemRLError as error:
-        st.session_state[FAILED] = (str(error), bank, sitting, give, go_on)
-        return
-    st.session_state.pop(FAILED, None)
+        st.session_state[FAILED] = (str(error), bank, sitting, rated, give, go_on)
+        return False
+    if FAILED in st.session_state and st.session_state[FAILED][3] == rated:
+        del st.session_state[FAILED]
     st.session_state[SAVED] = tuple(event.id for event in events)
     if go_on:
-        sitting.has_rated(datetime.now(UTC))
+        sitting.has_rated(rated, datetime.now(UTC))
     st.session_state[FACTS] = bank.facts
+    return True
 
 
 def failure() -> None:
@@ -222,32 +177,13 @@ def failure() -> None:
     if failed is not None:
         sentence, *again = failed
         st.error(literal(f"{sentence} What you chose is still here."), icon=":material/error:")
-        st.button("Try again", key="rating_retry", icon=":material/replay:", on_click=save, args=tuple(again))
+        st.button("Try again", key="rating_retry", icon=":material/replay:", on_click=_try_again, args=tuple(again))
 
 
-def _undo(bank: MemoryBank, sitting: Sitting) -> None:
-    _by_deed(bank, sitting, bank.deeds.undo, "Undone")
-
-
-def _redo(bank: MemoryBank, sitting: Sitting) -> None:
-    _by_deed(bank, sitting, bank.deeds.redo, "Done again")
-
-
-def _by_deed(bank: MemoryBank, sitting: Sitting, act, verb: str) -> None:
-    try:
-        deed = act(person())
-    except MemRLError as error:
-        st.toast(literal(str(error)), icon=":material/error:", duration="long")
-        return
-    if deed is None:
-        return
-    st.session_state[FACTS] = bank.facts
-    st.session_state.pop(SAVED, None)
-    st.toast(f"{verb}: {words_of(deed)}", icon=":material/undo:")
-    event = deed.first
-    if event.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED) and bank.has_step(event.run, event.step):
-        steps = tuple((e.run, e.step) for e in deed.events)
-        sitting.take_back(steps[0] if len(steps) == 1 else steps[:2])
+def _try_again(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool) -> None:
+    # The person may have gone on to another one meanwhile.
+    sitting.go_to(rated)
+    save(bank, sitting, rated, give, go_on)
 
 
 def keep_in_link(step: Any, chosen: QueueFilter) -> None:

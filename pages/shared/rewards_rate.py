@@ -57,10 +57,11 @@ class Panel:
         reason = st.session_state.get(f"reason_{self.trace.id}", "")
         return Rating(self.trace.run, self.trace.step, value, person(), reason, given)
 
-    def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> None:
-        """Save a reward and go on."""
+    def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> bool:
+        """Save a reward and go on; True when it was saved."""
         rating = self.rating(value, given)
-        save(self.bank, self.sitting, lambda: [self.bank.ratings.rate(rating)], go_on)
+        place = self.trace.run, self.trace.step
+        return save(self.bank, self.sitting, place, lambda: [self.bank.ratings.rate(rating)], go_on)
 
     def gave(self, **given: Any) -> bool:
         """Whether the person's standing reward was given so."""
@@ -105,7 +106,7 @@ def scale_picker(scales: RatingScales) -> Scale:
 def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     """The memories that were in the prompt, with their q after the lowest and highest choice, and later selections.
 
-    Who rates blind sees no q of now: it holds the environment's reward, which would show through.
+    Who rates blind sees no q that holds the environment's reward or another person's: it would show through.
     """
     credited = panel.bank.credited(panel.trace.run, panel.trace.step)
     if not credited:
@@ -122,9 +123,13 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
         }
         if not blind:
             row["q now"] = signed(now[memory_id][-1].after) if memory_id in now else "–"
-        for name, value in values.items():
-            moved = options[name].moved.get(memory_id)
-            row[f"q if {name} {signed(value)}"] = "–" if moved is None else signed(moved[1])
+        moved = {name: options[name].moved[memory_id][1] for name in options if memory_id in options[name].moved}
+        if blind and _shows_through(panel):
+            low, high = values
+            row[f"{high} − {low}"] = signed(moved[high] - moved[low]) if moved else "–"
+        else:
+            for name, value in values.items():
+                row[f"q if {name} {signed(value)}"] = signed(moved[name]) if name in moved else "–"
         rows.append(row)
     st.dataframe(rows, hide_index=True, key="would_move", alt="The memories in the prompt, with q after each choice")
     after = panel.bank.next_step(panel.trace.run) - 1 - panel.trace.step
@@ -144,6 +149,13 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     else:
         parts = [f"{name}: {_steps_words(differing(choices, whole, other), after)}" for name, other in then.items()]
         st.caption(f"Would have been others: {' · '.join(parts)}. They are marked, not rewritten.")
+
+
+def _shows_through(panel: Panel) -> bool:
+    """Whether q after this person's reward would still hold what others gave for the step."""
+    rule = panel.bank.settings(panel.trace.run, panel.trace.step).get("human_rewards", "override")
+    given = panel.bank.ratings.of(panel.trace.run, panel.trace.step)
+    return rule != "override" or any(event.source == "person" and event.rater != person() for event in given)
 
 
 def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
@@ -248,11 +260,14 @@ def _rubric(panel: Panel) -> None:
 
 
 def _mark(panel: Panel, key: str, name: str, mark: int) -> None:
-    marks = {**st.session_state.get(key, {}), name: mark}
+    given = {**st.session_state.get(key, {}), name: mark}
+    # The criteria may have changed since the first mark.
+    marks = {criterion.name: given[criterion.name] for criterion in panel.scales.criteria if criterion.name in given}
     st.session_state[key] = marks
-    if all(criterion.name in marks for criterion in panel.scales.criteria):
-        panel.save(rubric_reward(panel.scales, marks, *panel.bounds), {"scale": "rubric", "marks": marks})
-        st.session_state[key] = {}
+    if len(marks) == len(panel.scales.criteria):
+        reward = rubric_reward(panel.scales, marks, *panel.bounds)
+        if panel.save(reward, {"scale": "rubric", "marks": marks}):
+            st.session_state[key] = {}
 
 
 def _reason_changed(panel: Panel) -> None:

@@ -12,11 +12,13 @@ from memrl_core.analysis.rating_queue import QueueFilter, pairs
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
+from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
 from memrl_core.scales import Choice, mapping_words
 from pages.shared.person import allowed, person
 from pages.shared.place import Place
 from pages.shared.rewards_card import answer, elsewhere, heading, judged, read_memories
+from pages.shared.rewards_moves import moves
 from pages.shared.rewards_queue import (
     EMPTY,
     FACTS,
@@ -24,7 +26,6 @@ from pages.shared.rewards_queue import (
     failure,
     filters,
     keep_in_link,
-    moves,
     save,
     sitting_of,
     waiting_places,
@@ -33,12 +34,21 @@ from pages.shared.rewards_rate import Panel, rating_panel, scale_picker, what_it
 from pages.shared.text import literal
 
 OTHERS_SECONDS = 1.5
+Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("2", "second", "Right is better"), ("3", "tie", "Equal"))
 
 
 @st.fragment
 def rating(place: Place) -> None:
     """One output after the other; a key rates it, and the next one comes."""
+    # Out of a fragment an error would come to the app as another one, without its sentence.
+    try:
+        _rating(place)
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+
+
+def _rating(place: Place) -> None:
     bank = place.bank
     assert place.run is not None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="queue_filters"):
@@ -101,7 +111,7 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
                 key=f"pair_{better}_{first.id}_{second.id}",
                 disabled=not may,
                 on_click=_compare,
-                args=(bank, sitting, better),
+                args=(bank, sitting, sitting.place, better),
             )
         with st.container(key="reason_box"):
             st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
@@ -114,11 +124,9 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
     sitting.shows(time.monotonic())
 
 
-def _compare(bank: MemoryBank, sitting: Sitting, better: Choice) -> None:
-    assert isinstance(sitting.place, tuple)
-    first, second = sitting.place
+def _compare(bank: MemoryBank, sitting: Sitting, pair: Pair, better: Choice) -> None:
     reason, name = st.session_state.get("pair_reason", ""), person()
-    save(bank, sitting, lambda: bank.ratings.rate_pair(first, second, better, name, reason))
+    save(bank, sitting, pair, lambda: bank.ratings.rate_pair(*pair, better, name, reason))
     st.session_state["pair_reason"] = ""
 
 

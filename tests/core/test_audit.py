@@ -307,7 +307,7 @@ def test_a_link_with_wrong_values_keeps_the_right_ones_and_says_what_was_wrong()
     chosen, problems = AuditFilter.from_query({"kind": "all sorts", "since": "20260101x", "who": "ann"})
     assert chosen == AuditFilter(who="ann")
     assert len(problems) == 2
-    assert "The link's since “20260101x” cannot be used: a day is written like 2026-01-31." in problems[1]
+    assert "The link's since “20260101x” cannot be used: a day is written like 2026-01-31." in problems[0]
 
 
 # --- exports ----------------------------------------------------------------------------------------------------------

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from memrl_core.analysis.later_selections import compiled
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.benchmarks import headless, whole_run
+from memrl_core.bank.ratings import Rating
+from memrl_core.benchmarks import headless, ratings, whole_run
 from memrl_core.benchmarks.measuring import Measurement, repeated
 from memrl_core.benchmarks.suite import BENCHMARKS, Machine, run_benchmarks, this_machine
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
+from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.benchmarks.table import benchmark_table
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -59,6 +61,14 @@ def test_a_synthetic_bank_vanishes() -> None:
     assert not folder.exists()
 
 
+def test_a_rated_bank_is_sound_and_each_of_its_people_has_rated_some_steps() -> None:
+    with rated_bank(MEMORIES, 2 * RATED_EACH) as bank:
+        assert bank.next_step(RUN) == 2 * RATED_EACH + 1
+        assert {rater: len(bank.deeds.done(rater)) for rater in RATERS} == dict.fromkeys(RATERS, 2)
+        assert sum(known.visits for known in bank.utilities(RUN).values()) > 0
+        assert all(finding.ok for finding in check(bank.uri))
+
+
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_gives_a_value_for_each_repetition(name: str) -> None:
     found = run_benchmarks([name], MEMORIES, STEPS, repeat=2)
@@ -73,6 +83,32 @@ def test_the_whole_run_questions_are_asked_of_every_step() -> None:
         before, after = whole_run.calibrations(bank)
         assert before == after == STEPS * SETTINGS.k2
         assert sum(whole_run.roles(bank).values()) > 0
+
+
+def test_every_late_reward_that_is_measured_counts_and_is_another_than_the_one_before() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        saved, again = ratings.rated_in_turn(bank, Rating(RUN, 3, 0.5, "rater"), repeat=3)
+        given = [event.value for event in bank.events(RUN) if event.rater == "rater"]
+        assert given == [0.5, -0.5, 0.5, -0.5]
+        assert len(saved) == len(again) == 3
+        assert ratings.from_nothing(bank) == bank.utilities(RUN)
+
+
+def test_a_reward_is_measured_by_the_selections_that_come_after_it() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        choices = compiled(bank, RUN)
+        assert choices is not None and len(choices.of_step) == STEPS
+        opposite = Rating(RUN, 1, -(bank.effective_reward(RUN, 1) or 0.0), "rater")
+        found = ratings.would_differ(bank, choices, opposite)
+        assert found
+        assert all(differing.step > 1 for differing in found)
+
+
+def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
+    with rated_bank(MEMORIES, STEPS) as bank:
+        rated = {event.step for event in bank.events(RUN) if event.rater}
+        assert len(rated) == 4
+        assert [step.step for step in ratings.awaiting(bank)] == [n for n in range(1, STEPS + 1) if n not in rated]
 
 
 def test_what_the_recorder_adds_is_a_part_of_the_reported_step() -> None:

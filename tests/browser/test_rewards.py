@@ -1,0 +1,120 @@
+"""Rating by keyboard, by several people at once, and with a connection that breaks: in a real browser."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from memrl_core.bank import MemoryBank
+from memrl_core.records import EventKind, LedgerEvent
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import settled, violations
+
+OUTPUT = "[class*='st-key-output_']"
+
+
+def ratings_of(home: Path, rater: str) -> list[LedgerEvent]:
+    """What the ledger on disk says this person gave, in order."""
+    bank = MemoryBank.open(str(home / "banks" / "demo"))
+    return [e for e in bank.events() if e.kind is EventKind.REWARD_GIVEN and e.rater == rater]
+
+
+def output(page: Page) -> str:
+    """Which output is on the screen."""
+    return page.locator(OUTPUT).first.evaluate("e => [...e.classList].find(c => c.startsWith('st-key-output_'))")
+
+
+def go_by(page: Page, name: str) -> None:
+    expect(page.locator("body[data-keys]")).to_have_count(1)
+    field = page.locator(".st-key-rewards_name input")
+    field.fill(name)
+    field.press("Enter")
+    settled(page)
+
+
+def press(page: Page, key: str) -> None:
+    """Press a key as somebody who has looked at the output, and wait for the next one."""
+    page.wait_for_timeout(350)
+    before = output(page)
+    page.keyboard.press(key)
+    expect(page.locator(f".{before}")).to_have_count(0)
+
+
+@pytest.fixture
+def queue(page: Page, app: RunningApp) -> Page:
+    page.goto(f"{app.url}/rewards?bank=demo")
+    expect(page.locator(OUTPUT)).to_be_visible()
+    settled(page)
+    return page
+
+
+def test_ten_outputs_are_rated_by_keyboard_only(queue: Page, app: RunningApp) -> None:
+    go_by(queue, "Ada <b>x</b>")
+    assert violations(queue) == []
+    # Digits that are typed into a field rate nothing.
+    queue.keyboard.press("e")
+    queue.keyboard.type("took 2 tries, 1 too many")
+    queue.keyboard.press("Enter")
+    for key in "1212211211":
+        press(queue, key)
+    expect(queue.locator(".st-key-queue_moves")).to_contain_text("10 of")
+    rated = ratings_of(app.home, "Ada <b>x</b>")
+    print("RATED", [(e.step, e.value, e.created[17:], e.reason) for e in rated])
+    assert [event.value for event in rated] == [1.0 if key == "1" else -1.0 for key in "1212211211"]
+    assert rated[0].reason == "took 2 tries, 1 too many"
+    assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
+    press(queue, "u")
+    expect(queue.locator(".st-key-queue_moves")).to_contain_text("9 of")
+    queue.reload()
+    expect(queue.locator(OUTPUT)).to_be_visible()
+    settled(queue)
+    expect(queue.locator(".st-key-queue_undo button").first).to_be_enabled()
+    assert f"step={rated[-1].step}" in queue.url
+
+
+def test_a_key_that_is_held_rates_one_output(queue: Page, app: RunningApp) -> None:
+    go_by(queue, "Holder")
+    queue.wait_for_timeout(350)
+    before = output(queue)
+    for _ in range(6):
+        queue.keyboard.down("2")
+    queue.keyboard.up("2")
+    expect(queue.locator(f".{before}")).to_have_count(0)
+    settled(queue)
+    assert len(ratings_of(app.home, "Holder")) == 1
+
+
+def test_two_people_see_each_others_rewards(queue: Page, app: RunningApp, browser: Browser) -> None:
+    other = browser.new_context(viewport={"width": 1024, "height": 768}).new_page()
+    other.goto(f"{app.url}/rewards?bank=demo&show=all")
+    expect(other.locator(OUTPUT)).to_be_visible()
+    go_by(other, "Bo")
+    go_by(queue, "Cy")
+    press(queue, "1")
+    given = time.monotonic()
+    expect(other.get_by_text("Cy at")).to_be_visible(timeout=4000)
+    # Two seconds, and what a busy machine adds.
+    assert time.monotonic() - given < 4
+    other.context.close()
+
+
+def test_a_reward_given_while_the_connection_is_lost_is_not_lost_silently(queue: Page, app: RunningApp) -> None:
+    go_by(queue, "Offline")
+    queue.wait_for_timeout(350)
+    before = output(queue)
+    queue.context.set_offline(True)
+    queue.keyboard.press("1")
+    queue.wait_for_timeout(1000)
+    assert ratings_of(app.home, "Offline") == []
+    assert output(queue) == before, "the screen went on although nothing was saved"
+    queue.context.set_offline(False)
+    queue.wait_for_timeout(3000)
+    settled(queue)
+    # Whether the click survived or not, the screen says what the ledger says.
+    assert len(ratings_of(app.home, "Offline")) == (output(queue) != before)
+    if output(queue) == before:
+        press(queue, "1")
+    assert len(ratings_of(app.home, "Offline")) == 1

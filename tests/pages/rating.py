@@ -1,0 +1,102 @@
+"""What the tests of rewards share: a bank's facts read by another handle, and the queue as a person works it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.records import EventKind, LedgerEvent
+from tests.pages.test_decision_page import plain
+
+RUN = "household"
+
+
+def known_as(name: str) -> None:
+    """The name that this machine remembers for its person."""
+    workspace.save_preferences(workspace.load_preferences().model_copy(update={"rater": name}))
+
+
+def give(demo: Path, step: int, value: float, rater: str, reason: str = "") -> None:
+    """A reward that somebody gives elsewhere."""
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.rate(Rating(RUN, step, value, rater, reason))
+
+
+def by_people(demo: Path) -> list[LedgerEvent]:
+    """All that people did, oldest first."""
+    with MemoryBank.open(str(demo)) as bank:
+        return [event for event in bank.events() if event.source == "person"]
+
+
+def rewards(demo: Path) -> list[tuple[int, float | None]]:
+    """The rewards that people gave, undone or not, as (step, R)."""
+    return [(event.step, event.value) for event in by_people(demo) if event.kind is EventKind.REWARD_GIVEN]
+
+
+def standing(demo: Path, step: int) -> dict[str, float | None]:
+    """Each person's reward that stands for a step."""
+    with MemoryBank.open(str(demo)) as bank:
+        return {event.rater: event.value for event in bank.ratings.of(RUN, step) if event.source == "person"}
+
+
+def beliefs(demo: Path) -> dict[str, float]:
+    """q of every memory."""
+    with MemoryBank.open(str(demo)) as bank:
+        return {memory_id: utility.q for memory_id, utility in bank.utilities(RUN).items()}
+
+
+def step_id(demo: Path, step: int) -> str:
+    with MemoryBank.open(str(demo)) as bank:
+        return next(row.id for row in bank.step_rows(RUN) if row.step == step)
+
+
+def key_starting(app: AppTest, start: str):
+    """The button whose key starts so."""
+    (found,) = [button for button in app.button if (button.key or "").startswith(start)]
+    return found
+
+
+def press(app: AppTest, digit: str) -> AppTest:
+    """Rate what is shown with a digit."""
+    return key_starting(app, f"rate_{digit}_").click().run()
+
+
+def click(app: AppTest, key: str) -> AppTest:
+    return app.button(key=key).click().run()
+
+
+def submit(app: AppTest, label: str) -> AppTest:
+    """Send the form whose button says so."""
+    return next(button for button in app.button if button.label == label).click().run()
+
+
+def at(app: AppTest) -> int:
+    """The step that the queue shows."""
+    return int(app.query_params["step"])
+
+
+def far(app: AppTest) -> str:
+    """The words beside the progress bar."""
+    (bar,) = app.get("progress")
+    return bar.text
+
+
+def table(app: AppTest, column: str) -> pd.DataFrame:
+    """The table that has such a column."""
+    (found,) = [frame.value for frame in app.dataframe if column in frame.value]
+    return found
+
+
+def everything(app: AppTest) -> str:
+    """All that can be read on the page: words, tables, fields, buttons and their help."""
+    widgets = [*app.button, *app.selectbox, *app.text_input, *app.number_input, *app.checkbox]
+    labels = [f"{widget.label} {getattr(widget, 'help', '')}" for widget in widgets]
+    metrics = [f"{metric.label} {metric.value}" for metric in app.metric]
+    bars = [bar.text for bar in app.get("progress")]
+    frames = [frame.value.to_csv() for frame in app.dataframe]
+    return "\n".join([plain(app), *labels, *metrics, *bars, *frames])

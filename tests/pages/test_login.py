@@ -1,0 +1,87 @@
+"""Who is let in: this machine without a login, everybody else only with one, under the name of the login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.analysis import sitting
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import NEWCOMERS, Role
+from tests.pages.rating import by_people, key_starting, known_as, press
+from tests.pages.test_decision_page import plain
+from tests.pages.test_pages import said
+
+Visit = Callable[..., AppTest]
+AUTH = {"auth": {"redirect_uri": "http://localhost/oauth2callback", "cookie_secret": "only a test"}}
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Visits that follow come to a server with a login, as this user."""
+    begin = AppTest.__init__
+
+    def as_user(**user: Any) -> None:
+        def begun(self: AppTest, *given: Any, **more: Any) -> None:
+            begin(self, *given, **more)
+            self.secrets, self.user = dict(AUTH), user
+
+        monkeypatch.setattr(AppTest, "__init__", begun)
+
+    return as_user
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "", "192.168.1.7", "example.org"])
+def test_strangers_are_shown_nothing_but_a_sentence_where_there_is_no_login(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    known = st.get_option
+    monkeypatch.setattr(st, "get_option", lambda name: address if name == "server.address" else known(name))
+    app = visit("rewards", bank="demo")
+    (error,) = app.error
+    assert said(app) == error.value
+    assert f"told to listen on {address or 'every address'}, where strangers could" in plain(app)
+    assert not app.button and not app.dataframe
+
+
+def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visit, login: Callable[..., None]) -> None:
+    login(is_logged_in=False)
+    for page in ("home", "rewards", "bank"):
+        app = visit(page, bank="demo")
+        assert "Log in to see the banks of this server" in plain(app)
+        assert [button.key for button in app.button] == ["login"] and not app.dataframe
+
+
+def test_a_reward_is_kept_under_the_name_of_the_login(
+    demo: Path, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+    known_as("ann")
+    with MemoryBank.open(str(demo)) as bank:
+        bank.people.assign("cem@example.org", Role.RATE, "boss")
+        bank.people.assign("boss", Role.MANAGE, "boss")
+        bank.people.assign(NEWCOMERS, Role.LOOK, "boss")
+    login(is_logged_in=True, email="cem@example.org", name="ann")
+    app = visit("rewards", bank="demo", step="5")
+    assert "cem@" in plain(app) and app.button(key="rewards_name_logout")
+    assert not [field for field in app.text_input if field.key == "rewards_name"]
+    press(app, "1")
+    assert [event.rater for event in by_people(demo)][-1] == "cem@example.org"
+    login(is_logged_in=True, name="boss <b>x</b>")
+    app = visit("rewards", bank="demo", step="6")
+    assert "boss <b>x</b>" not in said(app) and "boss <b>x</b> may look in this bank" in plain(app)
+    assert key_starting(app, "rate_1_").disabled
+
+
+def test_with_a_login_the_address_may_be_any(
+    demo: Path, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = st.get_option
+    monkeypatch.setattr(st, "get_option", lambda name: "0.0.0.0" if name == "server.address" else known(name))
+    login(is_logged_in=True, email="cem@example.org")
+    assert key_starting(visit("rewards", bank="demo"), "rate_1_")

@@ -1,0 +1,570 @@
+"""Rewards, the queue: every scale saves what it says, nothing is lost, shown too early, counted twice or by chance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.analysis import sitting
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating, Ratings
+from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.errors import BankDamaged, BankFull
+from memrl_core.records import EventKind, Phase
+from memrl_core.scales import RatingScales
+from pages.shared.text import literal
+from tests.pages.rating import (
+    RUN,
+    at,
+    beliefs,
+    by_people,
+    click,
+    everything,
+    far,
+    give,
+    key_starting,
+    known_as,
+    press,
+    rewards,
+    standing,
+    step_id,
+    table,
+)
+from tests.pages.test_decision_page import plain
+from tests.pages.test_pages import a_bank, said
+
+Visit = Callable[..., AppTest]
+MARKUP = "<b>x</b> **y** :red[z]"
+
+
+@pytest.fixture(autouse=True)
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+
+
+@pytest.fixture
+def ann(home: Path) -> str:
+    known_as("ann")
+    return "ann"
+
+
+def on_scale(app: AppTest, scale: str) -> AppTest:
+    return app.segmented_control(key="rating_scale").set_value(scale).run()
+
+
+def full(*_: object, **__: object) -> None:
+    raise BankFull("The disk is full.")
+
+
+# --- scales -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "digit", "reward", "given"),
+    [
+        ("thumbs", "1", 1.0, {"thumb": "up"}),
+        ("thumbs", "2", -1.0, {"thumb": "down"}),
+        ("graded", "4", 0.5, {"grade": 0.5}),
+        ("stars", "2", -0.5, {"stars": 2}),
+    ],
+)
+def test_one_button_saves_a_rating_moves_only_the_q_of_the_prompt_and_goes_on(
+    demo: Path, visit: Visit, ann: str, scale: str, digit: str, reward: float, given: dict[str, object]
+) -> None:
+    step = 9 if reward < 0 else 7
+    before = beliefs(demo)
+    app = on_scale(visit("rewards", bank="demo", step=str(step)), scale)
+    assert at(press(app, digit)) == step + 1
+    (event,) = by_people(demo)
+    assert (event.step, event.value, event.rater) == (step, reward, "ann")
+    assert dict(event.payload) == {"scale": scale, **given}
+    with MemoryBank.open(str(demo)) as bank:
+        prompt = set(bank.credited(RUN, step))
+    assert {i for i, q in beliefs(demo).items() if q != before[i]} == prompt
+    assert f"{len(prompt)} q moved" in plain(app)
+
+
+def test_a_grade_between_is_chosen_with_the_slider_and_saved_with_its_button(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    app = on_scale(visit("rewards", bank="demo", step="5"), "graded")
+    key = f"grade_{step_id(demo, 5)}"
+    app.slider(key=key).set_value(0.35).run()
+    assert rewards(demo) == []
+    click(app, f"save_{key}")
+    (event,) = by_people(demo)
+    assert (event.value, dict(event.payload)) == (pytest.approx(0.35), {"scale": "graded", "grade": 0.35})
+
+
+def test_the_last_mark_of_a_rubric_saves_the_weighted_mean(demo: Path, visit: Visit, ann: str) -> None:
+    app = on_scale(visit("rewards", bank="demo", step="5"), "rubric")
+    for number, mark in enumerate((5, 4, 3)):
+        assert rewards(demo) == []
+        key_starting(app, f"mark_{number}_{mark}_").click().run()
+    (event,) = by_people(demo)
+    assert event.value == pytest.approx(2 * (2 * 1.0 + 0.75 + 0.5) / 4 - 1)
+    assert event.payload["marks"] == {"correct": 5, "complete": 4, "clear": 3}
+    assert at(app) == 6
+
+
+def test_marks_that_could_not_be_saved_stay(
+    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = on_scale(visit("rewards", bank="demo", step="5"), "rubric")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ratings, "rate", full)
+        for number in range(3):
+            key_starting(app, f"mark_{number}_4_").click().run()
+    assert app.session_state[f"marks_{step_id(demo, 5)}"] == {"correct": 4, "complete": 4, "clear": 4}
+    click(app, "rating_retry")
+    assert rewards(demo) == [(5, 0.5)]
+
+
+def test_marks_given_under_earlier_criteria_do_not_break_the_new_rubric(demo: Path, visit: Visit, ann: str) -> None:
+    app = on_scale(visit("rewards", bank="demo", step="5"), "rubric")
+    key_starting(app, "mark_0_4_").click().run()
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.change_scales(RUN, RatingScales.of({"criteria": ({"name": "polite"},)}), "ann")
+    app.run()
+    key_starting(app, "mark_0_5_").click().run()
+    assert by_people(demo)[-1].payload["marks"] == {"polite": 5}
+
+
+@pytest.mark.parametrize(("choice", "left", "right"), [("first", 1.0, -1.0), ("second", -1.0, 1.0), ("tie", 0.0, 0.0)])
+def test_two_answers_to_one_task_are_compared_as_one_deed(
+    demo: Path, visit: Visit, ann: str, choice: str, left: float, right: float
+) -> None:
+    app = on_scale(visit("rewards", bank="demo"), "pairwise")
+    key_starting(app, f"pair_{choice}_").click().run()
+    assert rewards(demo) == [(1, left), (9, right)]
+    assert {event.payload["scale"] for event in by_people(demo)} == {"pairwise"}
+    assert step_id(demo, 1) not in key_starting(app, "pair_tie_").key
+    shown = key_starting(app, "pair_tie_").key
+    click(app, "queue_undo")
+    assert standing(demo, 1) == standing(demo, 9) == {}
+    assert key_starting(app, "pair_tie_").key == f"pair_tie_{step_id(demo, 1)}_{step_id(demo, 9)}" != shown
+    click(app, "queue_redo")
+    assert (standing(demo, 1), standing(demo, 9)) == ({"ann": left}, {"ann": right})
+    assert far(app).startswith("**1 of 32** rated")
+
+
+def test_a_comparison_is_taken_back_from_the_queue_of_single_steps(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.rate_pair((RUN, 3), (RUN, 11), "first", "ann")
+    app = click(visit("rewards", bank="demo"), "queue_undo")
+    assert at(app) == 3 and key_starting(app, "rate_1_")
+    assert standing(demo, 3) == standing(demo, 11) == {}
+    click(on_scale(app, "pairwise"), "queue_redo")
+    assert standing(demo, 11) == {"ann": -1.0}
+
+
+def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        own = {"scale": "stars", "stars": (-1, -0.5, 0, 0.25, 2), "thumbs_up": 0.75}
+        bank.ratings.change_scales(RUN, RatingScales.of(own), "ann")
+    app = visit("rewards", bank="demo", step="5")
+    assert "4 → +0.25 · 5 → +2.00" in plain(app)
+    press(app, "5")
+    on_scale(app, "thumbs")
+    assert "good → +0.75" in plain(app)
+    press(app, "1")
+    assert rewards(demo) == [(5, 2.0), (6, 0.75)]
+
+
+# --- once, and none by chance -----------------------------------------------------------------------------------------
+
+
+def test_a_key_that_comes_before_anyone_can_have_read_is_not_counted(
+    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sitting, "TOO_SOON", 3600.0)
+    app = press(visit("rewards", bank="demo", step="5"), "1")
+    assert "before you could have read" in plain(app)
+    assert at(app) == 5 and rewards(demo) == []
+
+
+def test_the_same_click_twice_counts_once(demo: Path, visit: Visit, ann: str) -> None:
+    app = press(visit("rewards", bank="demo", step="5"), "1")
+    again = click(app, "queue_previous")
+    assert at(again) == 5
+    press(again, "1")
+    assert rewards(demo) == [(5, 1.0)] and far(again).startswith("**1 of 40** rated")
+
+
+def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    app = click(press(visit("rewards", bank="demo", step="5"), "1"), "queue_previous")
+    assert "You gave **+1.000**" in plain(app)
+    press(app, "2")
+    assert rewards(demo) == [(5, 1.0), (5, -1.0)] and standing(demo, 5) == {"ann": -1.0}
+    click(app, "queue_undo")
+    assert "You gave **+1.000**" in plain(app) and standing(demo, 5) == {"ann": 1.0}
+    assert far(app).startswith("**1 of 40** rated")
+
+
+def test_what_could_not_be_saved_is_kept_and_saved_once_when_tried_again(
+    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    app.text_input(key=f"reason_{step_id(demo, 5)}").set_value("on the wrong shelf")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ratings, "rate", full)
+        press(app, "1")
+    assert "The disk is full. What you chose is still here." in plain(app)
+    assert at(app) == 5 and rewards(demo) == []
+    click(app, "rating_retry")
+    (event,) = by_people(demo)
+    assert (event.step, event.value, event.reason) == (5, 1.0, "on the wrong shelf")
+    assert at(app) == 6 and "The disk is full" not in plain(app)
+
+
+def test_trying_again_from_another_step_saves_the_step_that_failed(
+    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ratings, "rate", full)
+        press(app, "1")
+    click(app, "queue_next")
+    press(app, "2")
+    assert "The disk is full" in plain(app)
+    click(app, "rating_retry")
+    assert rewards(demo) == [(6, -1.0), (5, 1.0)]
+    assert at(app) == 7 and far(app).startswith("**2 of 40** rated")
+
+
+def test_a_step_that_cannot_be_read_gets_its_own_sentence(
+    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise BankDamaged("Step 5 cannot be read.")
+
+    monkeypatch.setattr(MemoryBank, "trace", damaged)
+    assert "Step 5 cannot be read" in plain(visit("rewards", bank="demo", step="5"))
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo", show="random", sample="3")
+    first = at(app)
+    click(app, "queue_skip")
+    assert "1 skipped" in far(app)
+    second = at(press(app, "1"))
+    press(app, "1")
+    assert at(app) == first and second != first
+    press(app, "1")
+    assert "Done: you have rated all 3 of this queue" in plain(app)
+    assert far(app) == "**3 of 3** rated"
+    assert app.button(key="queue_next").disabled and app.button(key="queue_skip").disabled
+
+
+def test_previous_and_next_look_without_rating(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo")
+    assert app.button(key="queue_previous").disabled
+    assert at(click(app, "queue_next")) == 2
+    assert at(click(app, "queue_previous")) == 1
+    assert rewards(demo) == [] and far(app) == "**0 of 40** rated"
+
+
+def test_the_progress_says_how_many_at_which_pace_and_how_long_the_rest_takes(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    app = press(press(visit("rewards", bank="demo"), "1"), "1")
+    assert re.fullmatch(r"\*\*2 of 40\*\* rated · \d+ s each · about \d+ (s|min) left", far(app))
+
+
+def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(demo: Path, visit: Visit, ann: str) -> None:
+    before = beliefs(demo)
+    app = press(visit("rewards", bank="demo", step="5"), "1")
+    after = beliefs(demo)
+    click(app, "queue_undo")
+    assert at(app) == 5 and "You gave" not in plain(app) and beliefs(demo) == before
+    assert "Undone: the reward +1.000 for step 5 of household" in plain(app)
+    assert far(app) == "**0 of 40** rated"
+    click(app, "queue_redo")
+    assert at(app) == 5 and "You gave **+1.000**" in plain(app) and beliefs(demo) == after
+    assert far(app) == "**1 of 40** rated" and app.button(key="queue_redo").disabled
+
+
+def test_undo_works_after_a_restart(demo: Path, visit: Visit, ann: str) -> None:
+    press(visit("rewards", bank="demo", step="5"), "1")
+    app = visit("rewards", bank="demo")
+    assert at(app) == 1
+    click(app, "queue_undo")
+    assert at(app) == 5 and standing(demo, 5) == {} and far(app) == "**0 of 40** rated"
+    assert app.button(key="queue_undo").disabled
+
+
+def test_a_reason_is_saved_with_the_rating_and_saved_again_when_it_changes(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    key = f"reason_{step_id(demo, 5)}"
+    app.text_input(key=key).set_value("wrong shelf").run()
+    assert rewards(demo) == []
+    click(press(app, "2"), "queue_previous")
+    assert app.text_input(key=key).value == "wrong shelf"
+    app.text_input(key=key).set_value("wrong drawer").run()
+    assert at(app) == 5
+    assert [(e.value, e.reason) for e in by_people(demo)] == [(-1.0, "wrong shelf"), (-1.0, "wrong drawer")]
+    assert by_people(demo)[1].payload["thumb"] == "down"
+
+
+# --- what is in it ----------------------------------------------------------------------------------------------------
+
+
+def walked(app: AppTest) -> list[int]:
+    steps = [at(app)]
+    while not app.button(key="queue_next").disabled:
+        steps.append(at(click(app, "queue_next")))
+    return steps
+
+
+def test_a_link_gives_the_same_steps_again(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo", show="random", seed="3", sample="5")
+    steps = walked(app)
+    link = dict(app.query_params)
+    assert len(set(steps)) == 5
+    assert {name: link[name] for name in ("show", "seed", "sample")} == {"show": "random", "seed": "3", "sample": "5"}
+    assert sorted(walked(visit("rewards", bank="demo", show="random", seed="3", sample="5"))) == sorted(steps)
+    assert at(visit("rewards", **link)) == steps[-1]
+
+
+def test_a_filter_that_is_changed_stands_in_the_link(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo")
+    app.selectbox(key="queue_show").set_value("all")
+    app.selectbox(key="queue_run").set_value(RUN).run()
+    assert (app.query_params["show"], app.query_params["only"]) == ("all", RUN)
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ({"show": "foo"}, "The link's show “foo” cannot be used"),
+        ({"seed": "-1"}, "The link's seed “-1” cannot be used"),
+        ({"seed": "9" * 30}, "The link's seed"),
+        ({"sample": "0", "since": "soon"}, "The link's sample “0” cannot be used"),
+        ({"only": "<b>no</b>"}, "This bank has no run “<b>no</b>”"),
+        ({"policy": "none"}, "This bank has no policy “none”"),
+    ],
+)
+def test_a_link_that_cannot_be_gets_a_sentence_and_the_default(
+    demo: Path, visit: Visit, ann: str, link: dict[str, str], says: str
+) -> None:
+    app = visit("rewards", bank="demo", **link)
+    assert says in plain(app)
+    assert far(app) == "**0 of 40** rated"
+
+
+def test_days_at_the_ends_of_the_calendar_break_nothing(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo", since="0001-01-01", until="9999-12-31")
+    assert far(app) == "**0 of 40** rated" and not app.toast
+
+
+def test_an_empty_queue_says_why(home: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank=a_bank())
+    for show, says in (
+        ("awaiting", "Nothing awaits you here"),
+        ("unrated", "Somebody has rated every step"),
+        ("influential", "there is nothing to rate first"),
+        ("disagreeing", "Nobody disagrees"),
+        ("random", "Every step of this sample is rated"),
+        ("all", "No step has ended yet"),
+    ):
+        app.selectbox(key="queue_show").set_value(show).run()
+        assert says in plain(app)
+    assert "There is no pair to compare" in plain(on_scale(app, "pairwise"))
+
+
+def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit: Visit) -> None:
+    app = visit("rewards", bank=a_bank(runs=False))
+    assert "This bank has no run, so there is no output to rate yet" in plain(app)
+    app.selectbox(key="header_bank").set_value("demo").run()
+    assert far(app) == "**0 of 40** rated"
+
+
+def test_a_step_waits_until_as_many_have_rated_it_as_its_run_wants(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=2), "ann")
+        bank.ratings.rate_all([Rating(RUN, step, 1.0, "bob") for step in (1, 2)])
+        bank.ratings.rate(Rating(RUN, 2, 1.0, "cem"))
+    assert far(visit("rewards", bank="demo")) == "**0 of 39** rated"
+
+
+def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.start_run(replace(bank.run(RUN), id="other"))
+        bank.ratings.change_scales("other", RatingScales(ratings_wanted=3), "ann")
+        bank.ratings.rate(Rating(RUN, 1, 1.0, "bob"))
+    assert far(visit("rewards", bank="demo")) == "**0 of 39** rated"
+
+
+# --- blind ------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit: Visit, ann: str) -> None:
+    give(demo, 15, 0.25, "bob", "a reason of bob")
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+    verdict = "The dishwasher fails and the pan is ruined."
+    app = visit("rewards", bank="demo", step="15")
+    words = everything(app)
+    assert "1 person has rated it" in words
+    for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
+        assert hidden not in words
+    press(app, "1")
+    assert "the environment disagrees: −1.000" in plain(app)
+    words = everything(click(app, "queue_previous"))
+    for shown in (verdict, "q now", "The environment −1.000", "bob +0.250: a reason of bob", "You +1.000"):
+        assert shown in words
+
+
+def test_where_rating_is_not_blind_the_verdict_is_there_at_once(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
+    words = everything(visit("rewards", bank="demo", step="15"))
+    assert "The dishwasher fails and the pan is ruined." in words
+    assert "q now" in words and "The environment −1.000" in words
+
+
+def test_pairs_that_are_not_blind_show_both_verdicts(demo: Path, visit: Visit, ann: str) -> None:
+    app = on_scale(visit("rewards", bank="demo"), "pairwise")
+    assert "The environment −1.000" not in everything(app)
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
+    words = everything(app.run())
+    assert "The environment −1.000" in words and "The environment +1.000" in words
+
+
+# --- several people ---------------------------------------------------------------------------------------------------
+
+
+def test_what_another_rates_meanwhile_is_closed_in_this_sitting(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo")
+    give(demo, 2, 1.0, "bob")
+    app.run()
+    assert far(app) == "**0 of 39** rated" and "Others, last seen: bob" in plain(app)
+    assert at(press(app, "1")) == 3
+
+
+def test_a_step_that_is_taken_back_by_another_waits_again_at_the_end(demo: Path, visit: Visit, ann: str) -> None:
+    give(demo, 2, 1.0, "bob")
+    app = visit("rewards", bank="demo")
+    assert far(app) == "**0 of 39** rated"
+    with MemoryBank.open(str(demo)) as bank:
+        bank.deeds.undo("bob")
+    app.run()
+    assert "1 more to rate came in" in plain(app) and far(app) == "**0 of 40** rated"
+
+
+def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(demo: Path, visit: Visit) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    assert "You rate as “someone”" in plain(app)
+    app.text_input(key="rewards_name").set_value(MARKUP).run()
+    press(app, "1")
+    give(demo, 5, -1.0, "bob")
+    assert [event.rater for event in by_people(demo)] == [MARKUP, "bob"]
+    for view in ("People", "What changed", "Audit", "Rules"):
+        app.segmented_control(key="rewards_view").set_value(view).run()
+        assert MARKUP not in said(app)
+        if view != "Rules":
+            assert MARKUP in everything(app) or MARKUP in app.selectbox(key="changed_who").options
+    known_as("bob")
+    app = visit("rewards", bank="demo", show="all", step="5")
+    assert MARKUP not in said(app) and literal(f"{MARKUP} +1.000") in said(app)
+
+
+@pytest.mark.parametrize("typed", ["*", " * "])
+def test_a_name_that_cannot_be_is_refused_in_a_sentence(demo: Path, visit: Visit, ann: str, typed: str) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    app.text_input(key="rewards_name").set_value(typed).run()
+    assert "cannot be a person's name" in plain(app)
+    assert app.text_input(key="rewards_name").value == "ann"
+
+
+def with_roles(demo: Path, **roles: Role) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.people.assign("boss", Role.MANAGE, "boss")
+        for name, role in roles.items():
+            bank.people.assign(NEWCOMERS if name == "everybody" else name, role, "boss")
+
+
+@pytest.mark.parametrize(
+    ("roles", "rates", "manages"),
+    [
+        ({"ann": Role.LOOK}, False, False),
+        ({"ann": Role.RATE}, True, False),
+        ({"ann": Role.MANAGE}, True, True),
+        ({"everybody": Role.LOOK}, False, False),
+        ({"everybody": Role.LOOK, "ann": Role.RATE}, True, False),
+    ],
+)
+def test_each_role_can_press_what_it_may_do(
+    demo: Path, visit: Visit, ann: str, roles: dict[str, Role], rates: bool, manages: bool
+) -> None:
+    with_roles(demo, **roles)
+    app = visit("rewards", bank="demo", step="5")
+    assert key_starting(app, "rate_1_").disabled is not rates
+    assert app.text_input(key=f"reason_{step_id(demo, 5)}").disabled is not rates
+    assert ("You may look at this bank, not rate" in plain(app)) is not rates
+    assert ("ann may" in plain(app)) is not manages
+    on_scale(app, "pairwise")
+    assert key_starting(app, "pair_tie_").disabled is not rates
+    app.segmented_control(key="rewards_view").set_value("Rules").run()
+    for label in ("Save the rule", "Save the scales"):
+        assert next(b for b in app.button if b.label == label).disabled is not manages
+    app.segmented_control(key="rewards_view").set_value("People").run()
+    assert next(b for b in app.button if b.label == "Assign").disabled is not manages
+
+
+def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(demo: Path, visit: Visit, ann: str) -> None:
+    app = press(visit("rewards", bank="demo", step="5"), "1")
+    with_roles(demo, ann=Role.LOOK)
+    press(app, "1")
+    assert "ann may look in this bank, not give rewards" in plain(app)
+    assert at(app) == 6 and rewards(demo) == [(5, 1.0)]
+    click(app, "queue_undo")
+    assert "ann may look in this bank, not give rewards" in plain(app)
+    assert standing(demo, 5) == {"ann": 1.0}
+    assert {event.kind for event in by_people(demo)} == {EventKind.REWARD_GIVEN, EventKind.ROLE_ASSIGNED}
+
+
+def reward_part(app: AppTest) -> AppTest:
+    app.session_state["open_parts"] = {Phase.REWARD: True}
+    return app.run()
+
+
+def test_the_step_page_saves_through_the_same_rules_and_the_queue_takes_it_back(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    app = reward_part(visit("step", bank="demo", step="21"))
+    app.text_input(key="reward_reason").set_value("dropped it").run()
+    click(click(app, "thumb_2"), "save_reward")
+    (event,) = by_people(demo)
+    assert (event.step, event.value, event.reason, event.payload["scale"]) == (21, -1.0, "dropped it", "graded")
+    assert click(app, "undo_reward") and standing(demo, 21) == {}
+    click(click(app, "thumb_2"), "save_reward")
+    app = click(visit("rewards", bank="demo"), "queue_undo")
+    assert at(app) == 21 and standing(demo, 21) == {}
+
+
+def test_looking_at_a_step_does_not_allow_to_reward_it(demo: Path, visit: Visit, ann: str) -> None:
+    with_roles(demo, ann=Role.LOOK)
+    app = click(reward_part(visit("step", bank="demo", step="21")), "thumb_2")
+    assert app.button(key="save_reward").disabled
+
+
+def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Path, visit: Visit, ann: str) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    told = table(app, "q if good +1.000")
+    press(app, "1")
+    with MemoryBank.open(str(demo)) as bank:
+        prompt = bank.credited(RUN, 5)
+        now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]
+    assert told["q if good +1.000"].tolist() == now

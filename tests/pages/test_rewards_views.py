@@ -1,0 +1,416 @@
+"""Rewards, beside the queue: who agrees, what it taught, who did what, rewards as files, and the rules."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from itertools import pairwise, permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.analysis import sitting
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
+from memrl_core.records import EventKind
+from memrl_core.scales import RatingScales
+from memrl_core.settings import MemRLSettings
+from tests.pages.rating import (
+    RUN,
+    at,
+    beliefs,
+    by_people,
+    click,
+    far,
+    give,
+    known_as,
+    press,
+    rewards,
+    standing,
+    submit,
+    table,
+)
+from tests.pages.test_decision_page import plain
+from tests.pages.test_pages import a_bank
+
+Visit = Callable[..., AppTest]
+TWO = {"ann": (1.0, 1.0, -1.0, -1.0), "bob": (1.0, -1.0, -1.0, -1.0)}
+THREE = {**TWO, "cem": (0.5, 0.0, -1.0, -0.5)}
+
+
+@pytest.fixture(autouse=True)
+def ann(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+    known_as("ann")
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
+    """What each download button of the page would give."""
+    offered: dict[str, Callable[[], bytes]] = {}
+    draw = st.download_button
+
+    def noted(label: str, data: Callable[[], bytes], **more: Any) -> bool:
+        offered[more["key"]] = data
+        return draw(label, data, **more)
+
+    monkeypatch.setattr(st, "download_button", noted)
+    return offered
+
+
+def view(visit: Visit, name: str, **link: str) -> AppTest:
+    return visit("rewards", bank="demo", view=name, **link)
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def rated_by(demo: Path, people: Mapping[str, tuple[float, ...]]) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.rate_all([Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)])
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+def kappa(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """Cohen's κ over the signs, by its definition."""
+    signs = [[(r > 0) - (r < 0) for r in given] for given in (one, other)]
+    count = len(one)
+    seen = sum(a == b for a, b in zip(*signs, strict=True)) / count
+    chance = sum(signs[0].count(s) * signs[1].count(s) for s in (-1, 0, 1)) / count**2
+    return (seen - chance) / (1 - chance)
+
+
+def alpha(people: Mapping[str, tuple[float, ...]]) -> float:
+    """Krippendorff's α at interval level, by its definition; everybody rated every step."""
+    steps = list(zip(*people.values(), strict=True))
+    values = [value for step in steps for value in step]
+    observed = sum((a - b) ** 2 for step in steps for a, b in permutations(step, 2)) / (len(people) - 1) / len(values)
+    expected = sum((a - b) ** 2 for a, b in permutations(values, 2)) / len(values) / (len(values) - 1)
+    return 1 - observed / expected
+
+
+def test_two_raters_have_a_kappa_and_an_alpha(demo: Path, visit: Visit) -> None:
+    rated_by(demo, TWO)
+    app = view(visit, "People")
+    shown = {metric.label: metric.value for metric in app.metric}
+    assert shown == {
+        "Steps rated": "4",
+        "By two or more": "4",
+        "Same judgement": "75%",
+        "Cohen's κ": f"{kappa(TWO['ann'], TWO['bob']):.3f}",
+        "Krippendorff's α": f"{alpha(TWO):.3f}",
+    }
+    assert "1 of 4 steps that two or more rated are in dispute" in plain(app).replace("*", "")
+
+
+def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(demo: Path, visit: Visit) -> None:
+    rated_by(demo, THREE)
+    app = view(visit, "People")
+    shown = {metric.label: metric.value for metric in app.metric}
+    assert "Cohen's κ" not in shown and shown["Krippendorff's α"] == f"{alpha(THREE):.3f}"
+    assert "κ compares two raters" in plain(app)
+    pairs = table(app, "Cohen's κ")
+    told = {(row["rater"], row["and"]): row["Cohen's κ"] for row in pairs.to_dict("records")}
+    expected = {(a, b): f"{kappa(THREE[a], THREE[b]):.3f}" for a, b in (("ann", "bob"), ("ann", "cem"), ("bob", "cem"))}
+    assert told == expected
+
+
+def test_the_disputed_steps_are_listed_and_lead_to_the_queue(demo: Path, visit: Visit) -> None:
+    rated_by(demo, TWO)
+    app = view(visit, "People")
+    (row,) = table(app, "apart").to_dict("records")
+    assert (row["step"], row["apart"], row["ratings"]) == (2, "2.000", "ann +1.000, bob −1.000")
+    click(app, "to_disputes")
+    assert app.selectbox(key="queue_show").value == "disagreeing"
+    assert (app.query_params["show"], app.query_params["only"]) == ("disagreeing", RUN)
+    assert not app.warning and at(app) in (1, 2, 3, 4)
+
+
+def test_without_a_rating_people_says_where_to_begin_and_everybody_may_manage(demo: Path, visit: Visit) -> None:
+    app = view(visit, "People")
+    assert "Nobody has rated a step of this run yet" in plain(app)
+    assert table(app, "may").to_dict("records")[0]["may"] == "manage"
+
+
+def assign(app: AppTest, name: str, role: Role, everybody: bool = False) -> AppTest:
+    app.selectbox(key="role_for").set_value("everybody else" if everybody else "a person")
+    app.text_input(key="role_name").set_value(name)
+    app.selectbox(key="role_role").set_value(role)
+    return submit(app, "Assign")
+
+
+def test_roles_are_assigned_and_nobody_locks_everybody_out(demo: Path, visit: Visit) -> None:
+    app = view(visit, "People")
+    assert "Whose role? Type a name" in plain(assign(app, " ", Role.RATE))
+    assert "nobody could manage this bank" in plain(assign(app, "", Role.RATE, everybody=True))
+    assign(app, "ann", Role.MANAGE)
+    assign(app, "", Role.RATE, everybody=True)
+    told = {row["person"]: row["may"] for row in table(app, "may").to_dict("records")}
+    assert told == {"everybody else": "rate", "ann": "manage"}
+    with MemoryBank.open(str(demo)) as bank:
+        assert bank.people.role_of("bob") is Role.RATE
+    known_as("bob")
+    assert next(b for b in view(visit, "People").button if b.label == "Assign").disabled
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------
+
+
+def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, visit: Visit) -> None:
+    before = beliefs(demo)
+    rated_by(demo, {"ann": (1.0,) * 24})
+    app = view(visit, "What changed")
+    moved = {i for i, q in beliefs(demo).items() if q != before[i]}
+    furthest = max(abs(q - before[i]) for i, q in beliefs(demo).items())
+    assert f"{len(moved)} q moved, by up to {furthest:.2g}" in plain(app)
+    app.session_state["later_choices"][RUN][1].wait(30)
+    app.run()
+    differing = table(app, "without")
+    assert f"{len(differing)} of the last 20 tasks would get other memories" in plain(app)
+    assert all(row["without"] != row["now"] for row in differing.to_dict("records"))
+    click(app, "rerun_taught")
+    app.session_state["work_rerun_taught"][1].wait(60)
+    app.run()
+    assert f"of {len(differing)} re-run task" in plain(app) and "Answered by the simulated model" in plain(app)
+    told = [box.label for box in app.expander if " → " in box.label]
+    assert len(told) == len(differing)
+    assert len(by_people(demo)) == 24
+
+
+def test_what_changed_looks_at_one_person_and_some_time(demo: Path, visit: Visit) -> None:
+    rated_by(demo, {"ann": (1.0,) * 6})
+    give(demo, 9, 1.0, "bob")
+    app = view(visit, "What changed")
+    everybody = plain(app)
+    assert "q moved, by up to" in everybody
+    app.selectbox(key="changed_who").set_value("bob").run()
+    assert "No q moved" in plain(app) and "The rewards agree with what counted before" in plain(app)
+
+
+def test_what_changed_says_when_nobody_has_rated(demo: Path, visit: Visit) -> None:
+    assert "Nobody of these has rated a step of this run in that time" in plain(view(visit, "What changed"))
+
+
+# --- audit ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_audit_is_filtered_by_person_kind_memory_and_program(
+    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
+) -> None:
+    give(demo, 5, 1.0, "ann", "right shelf")
+    give(demo, 6, 1.0, "bob")
+    with MemoryBank.open(str(demo)) as bank:
+        bank.deeds.undo("bob")
+        bank.editing.pin(RUN, [f"{RUN}-0001"], "ann")
+    app = view(visit, "Audit")
+    assert len(table(app, "when (UTC)")) == 4
+    words = table(app, "when (UTC)")["what"].tolist()
+    assert sum("undone since" in line for line in words) == 1
+    app.selectbox(key="audit_who").set_value("ann").run()
+    assert table(app, "when (UTC)")["reason"].tolist() == ["", "right shelf"]
+    app.selectbox(key="audit_kind").set_value("rewards").run()
+    rows = list(csv.DictReader(io.StringIO(downloads["audit_csv"]().decode("utf-8-sig"))))
+    assert [(row["who"], row["step"], float(row["value"]), row["reason"]) for row in rows] == [
+        ("ann", "5", 1.0, "right shelf")
+    ]
+    (line,) = map(json.loads, downloads["audit_jsonl"]().decode().splitlines())
+    assert (line["id"], line["value"]) == (rows[0]["event_id"], 1.0)
+    app.text_input(key="audit_memory").set_value("nobody's").run()
+    assert "Nobody has done anything like that here" in plain(app)
+    app.text_input(key="audit_memory").set_value(f"{RUN}-0001")
+    app.selectbox(key="audit_who").set_value("")
+    app.selectbox(key="audit_kind").set_value("all").run()
+    of_people = len(table(app, "when (UTC)"))
+    app.checkbox(key="audit_program").check().run()
+    assert "the environment" in set(table(app, "when (UTC)")["who"])
+    assert len(table(app, "when (UTC)")) > of_people
+
+
+def test_the_moves_of_one_q_lead_from_its_beginning_to_what_it_is(
+    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
+) -> None:
+    give(demo, 2, 1.0, "bob")
+    app = view(visit, "Audit", memory=f"{RUN}-0001")
+    moves = table(app, "q after").to_dict("records")
+    assert number(moves[-1]["q after"]) == pytest.approx(beliefs(demo)[f"{RUN}-0001"], abs=5e-4)
+    for earlier, move in pairwise(moves):
+        before, reward, after = (number(move[name]) for name in ("q before", "reward", "q after"))
+        assert earlier["q after"] == move["q before"]
+        assert after == pytest.approx(before + move["α"] * (reward - before), abs=2e-3)
+    (of_bob,) = [move for move in moves if move["step"] == 2]
+    assert of_bob["from"].startswith("bob (") and number(of_bob["reward"]) == 1.0
+    rows = list(csv.DictReader(io.StringIO(downloads["q_moves_csv"]().decode("utf-8-sig"))))
+    assert [row["step"] for row in rows] == [str(move["step"]) for move in moves]
+
+
+def test_the_audit_of_a_bank_that_nobody_touched_says_so(demo: Path, visit: Visit) -> None:
+    assert "Nobody has done anything like that here" in plain(view(visit, "Audit"))
+    app = visit("rewards", bank=a_bank(), view="Audit")
+    assert "This run knows no memory yet" in plain(app)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+LINES = b"""run,step,rater,reward,reason,colour
+household,3,ann,1,good,red
+,4,,-1,,
+household,99,ann,1,,
+x,y,ann,z,,
+"""
+
+
+def uploaded(app: AppTest, content: bytes, name: str = "rewards.csv") -> AppTest:
+    return app.file_uploader(key="rewards_file").upload(name, content).run()
+
+
+def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(demo: Path, visit: Visit) -> None:
+    app = uploaded(view(visit, "Import and export"), LINES)
+    assert "**4 lines**: 2 new · 2 cannot be used" in plain(app)
+    assert "Passed over, as they mean nothing here: colour" in plain(app)
+    problems = table(app, "problem")["problem"].tolist()
+    assert all(problems[:2]) and not any(problems[2:]) and "no finished step 99" in problems[0]
+    assert rewards(demo) == []
+    assert app.button(key="apply_rewards").label == "Save 2 rewards, leave out 2 lines"
+    click(app, "apply_rewards")
+    assert "Saved 2 rewards, as one deed" in plain(app)
+    assert (standing(demo, 3), standing(demo, 4)) == ({"ann": 1.0}, {"ann": -1.0})
+    app.segmented_control(key="rewards_view").set_value("Queue").run()
+    assert far(app) == "**0 of 38** rated"
+    click(app, "queue_undo")
+    assert standing(demo, 3) == standing(demo, 4) == {}
+    assert at(app) == 3 and far(app) == "**0 of 40** rated"
+    assert app.button(key="queue_undo").disabled
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"PK\x03\x04", b"a,b\n1,2\n"])
+def test_a_file_that_holds_no_rewards_gets_a_sentence(demo: Path, visit: Visit, content: bytes) -> None:
+    app = uploaded(view(visit, "Import and export"), content)
+    (error,) = app.error
+    assert "Nothing was saved" in error.value and rewards(demo) == []
+
+
+def test_who_may_not_manage_imports_only_their_own(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.people.assign("boss", Role.MANAGE, "boss")
+        bank.people.assign("ann", Role.RATE, "boss")
+    app = uploaded(view(visit, "Import and export"), b"step,rater,reward\n3,bob,1\n")
+    assert "ann may rate in this bank" in plain(click(app, "apply_rewards"))
+    assert rewards(demo) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_an_export_holds_every_reward_and_changes_nothing_when_it_comes_back(
+    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]], kind: str
+) -> None:
+    assert "Nobody has rated here yet" in plain(view(visit, "Import and export"))
+    give(demo, 3, 1.0, "=bob", 'first, "quoted"\n')
+    give(demo, 4, -0.5, "ann")
+    app = view(visit, "Import and export")
+    content = downloads[f"export_rewards_{kind}"]()
+    uploaded(app, content, f"rewards.{kind}")
+    assert "**2 lines**: 2 the same as now" in plain(app)
+    assert app.button(key="apply_rewards").disabled
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def rules(demo: Path, step: int | None = None) -> tuple[str, str]:
+    with MemoryBank.open(str(demo)) as bank:
+        settings = MemRLSettings.of(bank.settings(RUN, step))
+        return settings.human_rewards, settings.several_raters
+
+
+def test_a_rule_holds_from_the_next_step_or_for_the_whole_run(demo: Path, visit: Visit) -> None:
+    rated_by(demo, {"ann": (1.0,) * 6})
+    first = beliefs(demo)
+    app = view(visit, "Rules")
+    app.selectbox(key=f"human_rewards_{RUN}").set_value("mean")
+    app.selectbox(key=f"several_raters_{RUN}").set_value("majority")
+    submit(app, "Save the rule")
+    assert (rules(demo), rules(demo, 40)) == (("mean", "majority"), ("override", "mean"))
+    assert beliefs(demo) == first
+    app.checkbox(key="combining_all").check()
+    submit(app, "Save the rule")
+    assert rules(demo) == rules(demo, 1) == ("mean", "majority")
+    assert beliefs(demo) != first and len(rewards(demo)) == 6
+    app.selectbox(key=f"human_rewards_{RUN}").set_value("override")
+    app.selectbox(key=f"several_raters_{RUN}").set_value("mean")
+    submit(app, "Save the rule")
+    assert beliefs(demo) == first
+
+
+def scales(demo: Path) -> RatingScales:
+    with MemoryBank.open(str(demo)) as bank:
+        return bank.ratings.scales(RUN)
+
+
+def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Visit) -> None:
+    app = view(visit, "Rules")
+    app.selectbox(key=f"scale_{RUN}").set_value("stars")
+    app.checkbox(key=f"blind_{RUN}").uncheck()
+    app.number_input(key=f"wanted_{RUN}").set_value(2)
+    app.number_input(key=f"thumbs_up_{RUN}").set_value(0.5)
+    app.text_input(key=f"stars_{RUN}").set_value("-1, -0.5, 0, 0.5, 0.75")
+    submit(app, "Save the scales")
+    chosen = scales(demo)
+    assert (chosen.scale, chosen.hide_verdict, chosen.ratings_wanted, chosen.thumbs_up) == ("stars", False, 2, 0.5)
+    assert chosen.stars == (-1, -0.5, 0, 0.5, 0.75)
+    told = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
+    assert told["Thumbs"] == "good → +0.50 · bad → −1.00" and told["1 – 5"].endswith("5 → +0.75")
+    app.segmented_control(key="rewards_view").set_value("Queue").run()
+    assert app.segmented_control(key="rating_scale").value == "stars"
+    press(app, "5")
+    assert rewards(demo) == [(1, 0.75)]
+
+
+def test_criteria_are_added_and_taken_away(demo: Path, visit: Visit) -> None:
+    app = view(visit, "Rules")
+    app.session_state[f"criteria_{RUN}"] = {
+        "edited_rows": {},
+        "added_rows": [{"criterion": "polite", "weight": 3}, {"weight": 2}],
+        "deleted_rows": [1],
+    }
+    submit(app, "Save the scales")
+    wanted = [("correct", 2.0), ("clear", 1.0), ("polite", 3.0)]
+    assert [(c.name, c.weight) for c in scales(demo).criteria] == wanted
+    submit(app, "Save the scales")
+    assert not app.error and [(c.name, c.weight) for c in scales(demo).criteria] == wanted
+
+
+@pytest.mark.parametrize(
+    ("stars", "says"),
+    [
+        ("1 2 3", "stars"),
+        ("1 0 0 0 -1", "must not fall from 1 to 5 stars"),
+        ("a b c d e", "stars"),
+        ("0 0 0 0 99", "stars"),
+    ],
+)
+def test_wrong_stars_are_refused_in_a_sentence(demo: Path, visit: Visit, stars: str, says: str) -> None:
+    app = view(visit, "Rules")
+    app.text_input(key=f"stars_{RUN}").set_value(stars)
+    submit(app, "Save the scales")
+    assert any(says in error.value.replace("\\", "") for error in app.error)
+    assert scales(demo) == RatingScales()
+    assert EventKind.SCALES_CHANGED not in {event.kind for event in by_people(demo)}
+
+
+def test_rules_stay_when_the_role_is_taken_away_before_they_are_saved(demo: Path, visit: Visit) -> None:
+    app = view(visit, "Rules")
+    with MemoryBank.open(str(demo)) as bank:
+        bank.people.assign("boss", Role.MANAGE, "boss")
+        bank.people.assign("ann", Role.RATE, "boss")
+    app.selectbox(key=f"human_rewards_{RUN}").set_value("mean")
+    submit(app, "Save the rule")
+    assert "Only someone who may manage this bank changes them" in plain(app)
+    assert rules(demo) == ("override", "mean")
