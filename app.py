@@ -11,8 +11,10 @@ from pages.shared.text import literal
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
 
-entry.must_be_safe()
-page = entry.navigation()
+page = entry.navigation(menu=entry.is_open())
+if not entry.is_open():
+    entry.wall()
+    st.stop()
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
 st.session_state[entry.BY_APP] = True

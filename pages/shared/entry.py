@@ -21,20 +21,22 @@ button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="
 </style>"""
 
 
-def must_be_safe() -> None:
-    """Show nothing to strangers: without a login the app serves this machine only, with one it asks everybody."""
+def is_open() -> bool:
+    """Whether this visitor may see the banks: on this machine, or logged in where a login is set up."""
+    return st.user.is_logged_in if has_login() else is_loopback(st.get_option("server.address") or "")
+
+
+def wall() -> None:
+    """What everybody else sees."""
     if has_login():
-        if not st.user.is_logged_in:
-            st.title("MemRL Inspector", anchor=False)
-            st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")
-            st.button("Log in", type="primary", icon=":material/login:", key="login", on_click=st.login)
-            st.stop()
-    elif not is_loopback(st.get_option("server.address") or ""):
+        st.title("MemRL Inspector", anchor=False)
+        st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")
+        st.button("Log in", type="primary", icon=":material/login:", key="login", on_click=st.login)
+    else:
         st.error(NEEDS_LOGIN.format(address=literal(str(st.get_option("server.address") or "every address"))))
-        st.stop()
 
 
-def navigation() -> StreamlitPage:
+def navigation(menu: bool = True) -> StreamlitPage:
     """The pages, in the order of the menu; returns the one to run."""
     return st.navigation(
         [
@@ -47,7 +49,7 @@ def navigation() -> StreamlitPage:
             st.Page("pages/lessons.py", title="Lessons"),
             st.Page("pages/bank.py", title="Bank"),
         ],
-        position="top",
+        position="top" if menu else "hidden",
     )
 
 

@@ -36,11 +36,17 @@ def go_by(page: Page, name: str) -> None:
 
 
 def press(page: Page, key: str) -> None:
-    """Press a key as somebody who has looked at the output, and wait for the next one."""
+    """Press a key as somebody does who has looked at the output, once more if nothing comes of it."""
     page.wait_for_timeout(350)
     before = output(page)
-    page.keyboard.press(key)
-    expect(page.locator(f".{before}")).to_have_count(0)
+    for _ in range(4):
+        page.keyboard.press(key)
+        try:
+            expect(page.locator(f".{before}")).to_have_count(0, timeout=5000)
+        except AssertionError:
+            continue
+        return
+    raise AssertionError(f"The key {key} did nothing.")
 
 
 @pytest.fixture
