@@ -21,6 +21,7 @@ PICTURES = (
     ("step-light.png", "light", STEP, ".memory-map .plot-container", 1130),
     ("step-dark.png", "dark", STEP, ".memory-map .plot-container", 1130),
     ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container", 1540),
+    ("rewards-light.png", "light", "rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
     ("lab-light.png", "light", LAB, ".st-key-lab_begin", 1180),
 )
 EPOCHS_BEFORE, EPOCHS = 4, 8
