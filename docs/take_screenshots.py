@@ -16,12 +16,13 @@ PORT = 8765
 HERE = Path(__file__).parent
 STEP = "step?bank=demo&step=11"
 LAB = "lab"
+REWARDS = "rewards?bank=demo&run=household&step=21&show=all"
 DECISION = "decision?bank=demo&step=29&ask=pair&weight=0.7"
 PICTURES = (
     ("step-light.png", "light", STEP, ".memory-map .plot-container", 1130),
     ("step-dark.png", "dark", STEP, ".memory-map .plot-container", 1130),
     ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container", 1540),
-    ("rewards-light.png", "light", "rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
+    ("rewards-light.png", "light", REWARDS, "[class*='st-key-output_']", 980),
     ("lab-light.png", "light", LAB, ".st-key-lab_begin", 1180),
 )
 EPOCHS_BEFORE, EPOCHS = 4, 8

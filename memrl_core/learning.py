@@ -6,8 +6,10 @@ Sources: arXiv 2601.03192, equation 4, for the update; the fold is this program'
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import fmean, multimode
 from typing import Any
 
@@ -166,13 +168,23 @@ def in_ledger(event: LedgerEvent) -> tuple[int, str]:
     return event.seq, event.id
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The step at whose end a memory took the place of those that it `replaced`, and took over their q and visits."""
+
+    step: int
+    replaced: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Fold:
     """What a run believes after a sequence of whole steps; grows by `take`.
 
     `utilities` maps the ids of the memories that the run sees, oldest first, to q and visits; `away` those that were
     forgotten or replaced, whose q still follows the rewards of steps that used them. `histories` holds every entry of
-    each memory; the first `inherited` ones came from the run that this one started from.
+    each memory; the first `inherited` ones came from the run that this one started from. `origins` are those of the
+    memories that began in the place of others in this run, the oldest first. Of `begun_anew`, which came a second time
+    after others had begun with their q, the histories no longer tell which q that was.
     """
 
     rule: UpdateRule = memrl_rule
@@ -182,7 +194,8 @@ class Fold:
     away: dict[str, Utility] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     inherited: dict[str, int] = field(default_factory=dict)
-    handed_on: set[str] = field(default_factory=set)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    begun_anew: set[str] = field(default_factory=set)
 
     def take(self, step: int, events: Sequence[LedgerEvent]) -> None:
         """Fold in all events of one step, given in `order_key` order."""
@@ -206,22 +219,28 @@ class Fold:
     ) -> dict[str, list[UtilityPoint]] | None:
         """The histories that differ when the steps `changed` hold these events, which differ in `REWARDING` ones only.
 
-        Each move depends on nothing but the memory's own q before it, so only the named memories are folded again. None
-        when one of them has handed its q on to another memory: everything has to be folded again then.
+        Each move depends on nothing but the memory's own q before it, so only the named memories are folded again, and
+        those that began with a q that has changed. None when one of these, or one that it began with, was `begun_anew`:
+        everything has to be folded again then.
         """
-        entries: dict[str, dict[int, list[Earned]]] = {}
-        for step, events in changed.items():
-            for memory_id in {m for event in events if event.kind in REWARDING for m in event.memory_ids}:
-                entries.setdefault(memory_id, {})[step] = []
-            for memory_id, reward in moves_of(events, settings_at(step)):
-                entries[memory_id][step].append(reward)
-        if self.handed_on.intersection(entries):
+        named = self._named_in(changed, settings_at)
+        since = {memory_id: min(at_steps) for memory_id, at_steps in named.items()}
+        begun: dict[str, Origin] = {}
+        for memory_id, origin in self.origins.items():
+            if any(since.get(old, math.inf) <= origin.step for old in origin.replaced):
+                since[memory_id], begun[memory_id] = origin.step, origin
+        behind = (old for origin in begun.values() for old in origin.replaced)
+        if not self.begun_anew.isdisjoint((*since, *behind)):
             return None
-        return {
-            memory_id: self._replayed(memory_id, at_steps, settings_at)
-            for memory_id, at_steps in entries.items()
-            if memory_id in self.histories
-        }
+        found: dict[str, list[UtilityPoint]] = {}
+        for memory_id in (*(i for i in named if i not in begun), *begun):
+            points = self.histories[memory_id]
+            if memory_id in begun:
+                step, replaced = begun[memory_id].step, begun[memory_id].replaced
+                believed = _taken_over([self._at_end_of(step, old, found) for old in replaced])
+                points = [_beginning(memory_id, step, believed), *points[1:]]
+            found[memory_id] = self._replayed(points, since[memory_id], named.get(memory_id, {}), settings_at)
+        return found
 
     def mend(self, histories: Mapping[str, list[UtilityPoint]]) -> None:
         """Put what `mended` found in the place of what was there."""
@@ -230,15 +249,39 @@ class Fold:
             known = self.utilities if memory_id in self.utilities else self.away
             known[memory_id] = Utility(points[-1].after, points[-1].visits)
 
+    def _named_in(
+        self, changed: Mapping[int, Sequence[LedgerEvent]], settings_at: SettingsAt
+    ) -> dict[str, dict[int, list[Earned]]]:
+        """The known memories that rewarding events name, with the moves of each in these steps."""
+        named: dict[str, dict[int, list[Earned]]] = {}
+        for step, events in changed.items():
+            for memory_id in (m for event in events if event.kind in REWARDING for m in event.memory_ids):
+                if memory_id in self.histories:
+                    named.setdefault(memory_id, {})[step] = []
+            for memory_id, reward in moves_of(events, settings_at(step)):
+                if memory_id in named:
+                    named[memory_id][step].append(reward)
+        return named
+
+    def _at_end_of(self, step: int, memory_id: str, mended: Mapping[str, Sequence[UtilityPoint]]) -> Utility:
+        """q and visits of a memory that was there when a step had ended, by its mended history if it has one."""
+        points = mended.get(memory_id, self.histories[memory_id])
+        last = points[bisect_right(points, step, self.inherited.get(memory_id, 0), key=_step) - 1]
+        return Utility(last.after, last.visits)
+
     def _replayed(
-        self, memory_id: str, changed: Mapping[int, Sequence[Earned]], settings_at: SettingsAt
+        self,
+        points: Sequence[UtilityPoint],
+        since: int,
+        changed: Mapping[int, Sequence[Earned]],
+        settings_at: SettingsAt,
     ) -> list[UtilityPoint]:
-        points = self.histories[memory_id]
+        """A memory's `points`, made again from step `since` on; in the steps `changed`, by the moves given there."""
+        memory_id = points[0].memory_id
         kept = self.inherited.get(memory_id, 0)
-        first = min(changed)
-        while kept < len(points) and points[kept].step < first:
+        while kept < len(points) and points[kept].step < since:
             kept += 1
-        made = points[:kept]
+        made = list(points[:kept])
         rest: dict[int, list[UtilityPoint]] = {step: [] for step in changed}
         for point in points[kept:]:
             rest.setdefault(point.step, []).append(point)
@@ -276,11 +319,8 @@ class Fold:
         if new in self.histories:
             self._return((new,))
         elif known:
-            visits = sum(utility.visits for utility in known)
-            weights = [utility.visits for utility in known] if visits else [1] * len(known)
-            q = math.fsum(w * u.q for w, u in zip(weights, known, strict=True)) / sum(weights)
-            self._begin(new, step, Utility(known[0].q if len(known) == 1 else q, visits))
-            self.handed_on.update(replaced)
+            self._begin(new, step, _taken_over(known))
+            self.origins[new] = Origin(step, tuple(replaced))
         if self.pinned.intersection(replaced):
             self.pinned.add(new)
         self._leave(replaced)
@@ -292,10 +332,18 @@ class Fold:
         self.pinned.difference_update(event.memory_ids)
 
     def _begin(self, memory_id: str, step: int, believed: Utility) -> None:
+        if memory_id in self.histories:
+            self._let_begin_anew(memory_id)
         self.away.pop(memory_id, None)
         self.utilities[memory_id] = believed
-        self.histories[memory_id] = [UtilityPoint(memory_id, step, None, believed.q, believed.visits, None, None, ())]
+        self.histories[memory_id] = [_beginning(memory_id, step, believed)]
         self.inherited.pop(memory_id, None)
+
+    def _let_begin_anew(self, memory_id: str) -> None:
+        if any(memory_id in origin.replaced for origin in self.origins.values()):
+            self.begun_anew.add(memory_id)
+        else:
+            self.origins.pop(memory_id, None)
 
     def _leave(self, memory_ids: Iterable[str]) -> None:
         for memory_id in memory_ids:
@@ -319,6 +367,25 @@ _CHANGES: Mapping[EventKind, Callable[[Fold, int, LedgerEvent], None]] = {
     EventKind.MEMORY_PINNED: Fold._pinned,
     EventKind.MEMORY_UNPINNED: Fold._unpinned,
 }
+CHANGES_MEMORIES = frozenset(_CHANGES)
+"""The events that say what becomes of a memory; within a step they come after its rewards."""
+
+
+_step = attrgetter("step")
+
+
+def _taken_over(replaced: Sequence[Utility]) -> Utility:
+    """What a memory begins with in the place of others: their mean q, weighted by visits, and all their visits."""
+    visits = sum(utility.visits for utility in replaced)
+    if len(replaced) == 1:
+        return Utility(replaced[0].q, visits)
+    weights = [utility.visits for utility in replaced] if visits else [1] * len(replaced)
+    q = math.fsum(w * u.q for w, u in zip(weights, replaced, strict=True)) / sum(weights)
+    return Utility(q, visits)
+
+
+def _beginning(memory_id: str, step: int, believed: Utility) -> UtilityPoint:
+    return UtilityPoint(memory_id, step, None, believed.q, believed.visits, None, None, ())
 
 
 def _point(memory_id: str, step: int, before: float, after: Utility, reward: Earned) -> UtilityPoint:

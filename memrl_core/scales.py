@@ -15,7 +15,8 @@ from memrl_core.settings import sentence_of
 
 Scale = Literal["thumbs", "graded", "stars", "pairwise", "rubric"]
 Choice = Literal["first", "second", "tie"]
-Reward = Annotated[float, Field(ge=-10, le=10)]
+LARGEST_REWARD = 10.0
+Reward = Annotated[float, Field(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
 
 MARKS = range(1, 6)
 IN_ORDER = (("thumbs_down", "thumbs_up"), ("worse", "tie", "better"))
@@ -92,6 +93,19 @@ class RatingScales(BaseModel):
         own = [self.thumbs_up, self.thumbs_down, self.better, self.worse, self.tie, *(self.stars or ())]
         rewards = [low, high, *(reward for reward in own if reward is not None)]
         return min(rewards), max(rewards)
+
+    def must_rise(self, low: float, high: float) -> None:
+        """Raise `SettingsError` where a better rating is worth less once the run's own rewards stand in the gaps."""
+        bad, good = (thumbs_reward(self, up, low, high) for up in (False, True))
+        better, worse = pairwise_rewards(self, "first", low, high)
+        tie, _ = pairwise_rewards(self, "tie", low, high)
+        for what, rewards in (("bad to good", (bad, good)), ("worse over equal to better", (worse, tie, better))):
+            if list(rewards) != sorted(rewards):
+                told = ", ".join(map(_signed, rewards))
+                raise SettingsError(
+                    f"With this run's r− {_signed(low)} and r+ {_signed(high)}, rewards would fall from {what}: {told}. "
+                    "Nothing was changed; give both ends a reward of their own."
+                )
 
 
 def thumbs_reward(scales: RatingScales, up: bool, low: float, high: float) -> float:

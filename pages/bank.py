@@ -9,6 +9,7 @@ from pages.shared.header import header
 from pages.shared.import_export import import_export
 from pages.shared.memory_detail import memory_detail
 from pages.shared.memory_table import memory_table
+from pages.shared.others import follow_others
 from pages.shared.settings_form import settings_form
 from pages.shared.view import view_of
 
@@ -44,3 +45,4 @@ else:
         memory_table(view)
     with detail:
         memory_detail(view)
+    follow_others(place)

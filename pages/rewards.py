@@ -7,13 +7,14 @@ from pages.shared import entry
 from pages.shared import place as places
 from pages.shared.header import bank_picker, run_picker
 from pages.shared.keys import RATING, keys_help
+from pages.shared.others import follow_others, others
 from pages.shared.person import MAY, name_field, person
 from pages.shared.rewards_audit import audit_trail
 from pages.shared.rewards_changed import changed
 from pages.shared.rewards_files import reward_files
 from pages.shared.rewards_people import people
-from pages.shared.rewards_queue import asked_filter, link_of
-from pages.shared.rewards_rating import others, rating
+from pages.shared.rewards_queue import FACTS, asked_filter, link_of
+from pages.shared.rewards_rating import rating
 from pages.shared.rewards_rules import rules
 from pages.shared.text import literal
 
@@ -56,6 +57,7 @@ elif role is not Role.MANAGE:
 
 if view == "Queue":
     rating(place)
-    others(place)
+    others(place, FACTS)
 else:
     VIEWS[view](place)
+    follow_others(place)

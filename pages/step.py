@@ -8,6 +8,7 @@ from pages.shared.controls import controls, model_banner
 from pages.shared.header import header
 from pages.shared.map_panel import map_panel
 from pages.shared.memory_detail import memory_detail
+from pages.shared.others import follow_others
 from pages.shared.view import view_of
 
 entry.by_app("pages/step.py")
@@ -36,3 +37,5 @@ with story:
 with memory:
     map_panel(view)
     memory_detail(view)
+if not view.busy:
+    follow_others(place)

@@ -36,7 +36,7 @@ class Taught:
 
 
 @dataclass(frozen=True, slots=True)
-class Rerunned:
+class AnsweredBothWays:
     """A task answered again with the memories selected without the people's rewards, and with them.
 
     `answers` are what the model said then, in the same order; `before` and `after` what became of it.
@@ -146,14 +146,14 @@ def rerun_tasks(
     rerunner_of: Callable[[StepTrace], Rerunner],
     report: Callable[[int, int], None] | None = None,
     cancelled: Cancelled | None = None,
-) -> list[Rerunned]:
+) -> list[AnsweredBothWays]:
     """The tasks of steps answered again, each with `selected` and with `would` in the prompt; nothing is stored.
 
     Memories that the run no longer sees are used as stored. `report` gets the answers made and those to make. When
     `cancelled()` turns true, the tasks that were answered twice until then are returned. Raises what `rerunner_of`
     raises, `InputError` for a step that is not there, and `ModelError` when the model cannot be had.
     """
-    found: list[Rerunned] = []
+    found: list[AnsweredBothWays] = []
     for number, step in enumerate(steps):
         trace = bank.trace(run, step.step)
         rerunner = rerunner_of(trace)
@@ -169,7 +169,7 @@ def rerun_tasks(
                 report(2 * number + len(made), 2 * len(steps))
         before, after = made
         answers = before.answer, after.answer
-        found.append(Rerunned(step.step, trace.task.intent, before.outcome, after.outcome, answers))
+        found.append(AnsweredBothWays(step.step, trace.task.intent, before.outcome, after.outcome, answers))
     return found
 
 
@@ -189,7 +189,7 @@ def selections_sentence(found: Sequence[Differing], last: int) -> str:
     return f"{len(found) or 'None'} of the last {last:,} tasks would get other memories"
 
 
-def reruns_sentence(found: Sequence[Rerunned]) -> str:
+def reruns_sentence(found: Sequence[AnsweredBothWays]) -> str:
     """What became of the tasks: "1 of 3 re-run tasks is solved now and was not, 0 the other way round"."""
     if not found:
         return "No task was re-run"

@@ -20,7 +20,7 @@ from memrl_core.bank.deeds import Deeds
 from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
-from memrl_core.bank.ledger import Credits, Notes, now
+from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
 from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading
@@ -56,9 +56,9 @@ class MemoryBank(BankReading):
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
         self._is_alone = False
         self.layouts = Layouts(store)
-        self.notes = Notes(self._known, self._ledger, self._appends, self._lock)
-        self.credits = Credits(self._known, self._ledger, self._appends, self._lock)
         parts = self._known, self._ledger, self._appends, self.alone
+        self.notes = Notes(*parts, self._lock)
+        self.credits = Credits(*parts, self._lock, self.credited)
         self.ratings = Ratings(*parts, self.credited)
         self.editing = Editing(*parts, self.must_match)
         self.deeds = Deeds(*parts)
@@ -170,7 +170,7 @@ class MemoryBank(BankReading):
 
     def change_settings(self, run: str, settings: Mapping[str, Any], from_step: int, by: str = "") -> None:
         """Append new settings that hold from `from_step` on. Raises `NotAllowed`."""
-        with self._lock:
+        with self.alone():
             self.run(run)
             self._ledger.append(
                 self._ledger.event(
@@ -189,7 +189,7 @@ class MemoryBank(BankReading):
 
         The q of the run follow; what its steps selected and recorded stays. Raises `NotAllowed`.
         """
-        with self._lock:
+        with self.alone():
             info = self.run(run)
             periods = {info.first_step - 1: info.settings}
             for event in sorted(self._known.states[run].settings, key=in_ledger):
@@ -209,13 +209,19 @@ class MemoryBank(BankReading):
             )
             self.flush()
 
-    def change_environment(self, run: str, options: Mapping[str, Any]) -> None:
-        """Append new options of the run's environment. Raises `UnknownRun`."""
-        with self._lock:
+    def change_environment(self, run: str, options: Mapping[str, Any], by: str = "") -> None:
+        """Append new options of the run's environment. Raises `NotAllowed`, `UnknownRun`."""
+        with self.alone():
             self.run(run)
-            step = self.next_step(run)
             self._ledger.append(
-                self._ledger.event(run, step, "", EventKind.ENVIRONMENT_CHANGED, payload={"options": dict(options)})
+                self._ledger.event(
+                    run,
+                    self.next_step(run),
+                    "",
+                    EventKind.ENVIRONMENT_CHANGED,
+                    payload={"options": dict(options)},
+                    **_in_the_name_of(by),
+                )
             )
             self.flush()
 
@@ -348,11 +354,10 @@ class MemoryBank(BankReading):
     ) -> LedgerEvent:
         """Append a person's reward for a step, in the place of an earlier one of the same person.
 
-        Raises `InputError` for a value that is not a finite number.
+        Raises `InputError` for a value that is not a number from −10 to 10, `NotAllowed`, `UnknownRun`.
         """
-        if not np.isfinite(value):
-            raise InputError(f"{value} is not a reward: give a finite number. Nothing was saved.")
-        with self._lock:
+        must_be_reward(value)
+        with self.alone():
             self.run(run)
             event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason)
             self._ledger.append(event)
@@ -360,11 +365,18 @@ class MemoryBank(BankReading):
             return event
 
     def revoke_reward(self, event_id: str, rater: str, reason: str = "") -> LedgerEvent:
-        """Append that a reward no longer counts. Raises `InputError` when there is no such reward."""
-        with self._lock:
+        """Append that a reward no longer counts; of one that was taken back before, the event that did it.
+
+        Raises `InputError` when there is no such reward, `NotAllowed`.
+        """
+        with self.alone():
             given = self._known.events.get(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
+            at_step = self._known.states[given.run].at_step.get(given.step, ())
+            revoked = next((e for e in at_step if e.revokes == event_id), None)
+            if revoked is not None:
+                return revoked
             event = self._ledger.event(
                 given.run,
                 given.step,
@@ -439,13 +451,17 @@ class MemoryBank(BankReading):
         Begins with what the others appended, so several processes can number their steps without meeting. Other
         addresses have no such lock.
         """
-        with self._lock, self._store.locked():
-            self.refresh()
-            self._is_alone, before = True, self._is_alone
-            try:
+        with self._lock:
+            if self._is_alone:
                 yield
-            finally:
-                self._is_alone = before
+                return
+            with self._store.locked():
+                self.refresh()
+                self._is_alone = True
+                try:
+                    yield
+                finally:
+                    self._is_alone = False
 
 
 def _in_the_name_of(person: str) -> dict[str, Any]:

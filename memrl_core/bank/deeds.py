@@ -7,7 +7,7 @@ it under "undoes"; doing it again appends it anew with "redoes". What can be und
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,15 +17,14 @@ from memrl_core.bank.editing import must_not_be_pinned
 from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.roles import actor_of, person_name
-from memrl_core.errors import InputError
-from memrl_core.learning import active_rewards, in_ledger
+from memrl_core.errors import InputError, NotAllowed
+from memrl_core.learning import active_rewards, in_ledger, named_by
 from memrl_core.records import EventKind, LedgerEvent
 
 TOGETHER, UNDOES, REDOES = "together", "undoes", "redoes"
-REVERSIBLE = frozenset(
+REWARDS = frozenset({EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED})
+MEMORIES = frozenset(
     {
-        EventKind.REWARD_GIVEN,
-        EventKind.REWARD_REVOKED,
         EventKind.MEMORY_FORGOTTEN,
         EventKind.MEMORY_RESTORED,
         EventKind.MEMORY_EDITED,
@@ -34,6 +33,7 @@ REVERSIBLE = frozenset(
         EventKind.MEMORY_UNPINNED,
     }
 )
+REVERSIBLE = REWARDS | MEMORIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +49,54 @@ class Deed:
 
 
 class Deeds:
-    """Undo and redo for each person, without limit."""
+    """Undo and redo for each person, without limit.
+
+    `kinds` are `REWARDS` or `MEMORIES`, each undone by itself as if the other were not there; None: all as one.
+    """
 
     def __init__(
         self, known: Knowledge, ledger: Ledger, appends: Appends, alone: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._known, self._ledger, self._appends, self._alone = known, ledger, appends, alone
 
-    def done(self, person: str) -> list[Deed]:
+    def done(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Deed]:
         """What the person can undo, oldest first."""
-        return self._stacks(person)[0]
+        return self._stacks(person, kinds)[0]
 
-    def undone(self, person: str) -> list[Deed]:
+    def undone(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Deed]:
         """What the person can do again, the one undone first at the beginning."""
-        return self._stacks(person)[1]
+        return self._stacks(person, kinds)[1]
 
-    def undo(self, person: str) -> Deed | None:
+    def undo(
+        self, person: str, kinds: Collection[EventKind] | None = None, *, past_blocked: bool = False
+    ) -> Deed | None:
         """Take the person's last deed back; None when there is none.
 
-        Raises `NotAllowed`, and `InputError` when others have changed the same memories since.
+        Raises `NotAllowed`, and `InputError` when others have changed the same since. With `past_blocked` the newest
+        deed that can be undone is, unless it is about what a newer one that cannot is about; it raises when none can.
         """
         with self._alone():
-            done = self.done(person)
-            if not done:
-                return None
-            self._append([self._opposite(event) for event in reversed(done[-1].events)], UNDOES, done[-1])
-            return done[-1]
+            refused: NotAllowed | InputError | None = None
+            blocked: set[str] = set()
+            for deed in reversed(self.done(person, kinds)):
+                if blocked.isdisjoint(self._about(deed)):
+                    try:
+                        self._append([self._opposite(e, deed) for e in reversed(deed.events)], UNDOES, deed)
+                    except (NotAllowed, InputError) as error:
+                        refused = refused or error
+                    else:
+                        return deed
+                if not past_blocked:
+                    break
+                blocked |= self._about(deed)
+            if refused is not None:
+                raise refused
+            return None
 
-    def redo(self, person: str) -> Deed | None:
+    def redo(self, person: str, kinds: Collection[EventKind] | None = None) -> Deed | None:
         """Do again what the person undid last; None when there is nothing. Raises as `undo`."""
         with self._alone():
-            undone = self.undone(person)
+            undone = self.undone(person, kinds)
             if not undone:
                 return None
             self._append([self._again(event) for event in undone[-1].events], REDOES, undone[-1])
@@ -95,7 +112,9 @@ class Deeds:
         self._appends.flush()
 
     def _must_apply(self, event: LedgerEvent, deed: Deed) -> None:
-        """Raise `InputError` where others have changed the memories since `deed`: something else would come of it."""
+        """Raise `InputError` where others have changed the same since `deed`: something else would come of it."""
+        if event.kind in REWARDS:
+            self._must_be_latest(event, deed)
         if event.kind not in _MOVING:
             return
         leave, come_back = _MOVING[event.kind](event)
@@ -110,10 +129,37 @@ class Deeds:
                 f"Memory “{changed[0][:80]}” was changed since. Nothing was changed now; its history says by whom."
             )
 
-    def _stacks(self, person: str) -> tuple[list[Deed], list[Deed]]:
+    def _must_be_latest(self, event: LedgerEvent, deed: Deed) -> None:
+        """Raise `InputError` where a person's reward would give way to an older one that somebody else gave for them.
+
+        What a person did in their own name they can take back whatever others have made of it.
+        """
+        reward, actor = self._rewarded(event), actor_of(event)
+        if reward.rater == actor:
+            return
+        for later in self._known.states[reward.run].at_step.get(reward.step, ()):
+            if later.kind in REWARDS and in_ledger(later) > in_ledger(deed.first) and actor_of(later) != actor:
+                same = self._rewarded(later)
+                if (same.step_id, same.source, same.rater) == (reward.step_id, reward.source, reward.rater):
+                    whose = f"The reward of {reward.rater}" if reward.rater else "The environment's reward"
+                    raise InputError(
+                        f"{whose} for step {reward.step} of run {reward.run} was changed since by {actor_of(later)}. "
+                        "Nothing was changed now; the audit tells how."
+                    )
+
+    def _rewarded(self, event: LedgerEvent) -> LedgerEvent:
+        """The reward that an event gives or takes back."""
+        return self._known.events.get(event.revokes, event)
+
+    def _about(self, deed: Deed) -> set[str]:
+        """The memories and the attempts at steps that a deed changed something for."""
+        rewards = {event.step_id for event in deed.events if event.kind in REWARDS}
+        return rewards or {memory_id for event in deed.events for memory_id in named_by(event)}
+
+    def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Deed], list[Deed]]:
         done: list[Deed] = []
         undone: list[Deed] = []
-        theirs = self._known.by_person.get(person_name(person), ())
+        theirs = (e for e in self._known.by_person.get(person_name(person), ()) if kinds is None or e.kind in kinds)
         for deed in _deeds(sorted(filter(self._is_reversible, theirs), key=in_ledger)):
             payload = deed.first.payload
             if UNDOES in payload:
@@ -130,13 +176,12 @@ class Deeds:
         # A file may have brought in that a reward was taken back without the reward.
         return event.kind in REVERSIBLE and (not event.revokes or event.revokes in self._known.events)
 
-    def _opposite(self, event: LedgerEvent) -> LedgerEvent:
+    def _opposite(self, event: LedgerEvent, deed: Deed) -> LedgerEvent:
         kind, payload = event.kind, event.payload
-        if kind is EventKind.REWARD_GIVEN:
-            before = self._standing(event, before=event)
-            return self._giving(before, event) if before else self._revoking(self._standing(event) or event, event)
-        if kind is EventKind.REWARD_REVOKED:
-            return self._giving(self._known.events[event.revokes], event)
+        if kind in REWARDS:
+            reward = self._rewarded(event)
+            before = self._standing(reward, before=deed.first)
+            return self._giving(before, event) if before else self._revoking(self._standing(reward) or reward, event)
         if kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
             return self._now(
                 event,
@@ -157,7 +202,7 @@ class Deeds:
         if event.kind is EventKind.REWARD_GIVEN:
             return self._giving(event, event)
         if event.kind is EventKind.REWARD_REVOKED:
-            revoked = self._known.events[event.revokes]
+            revoked = self._rewarded(event)
             return self._revoking(self._standing(revoked) or revoked, event)
         return self._now(event, event.kind)
 

@@ -123,11 +123,14 @@ class Editing:
         Raises `InputError` for texts that are empty, too long or unchanged and for a memory that the run does not see,
         `EmbedderMismatch`, and what the embedder raises.
         """
-        with self._alone():
+
+        def chosen() -> list[Memory]:
             (old,) = self._seen(run, [memory_id])
             if (intent.strip(), experience.strip()) == (old.intent.strip(), old.experience.strip()):
                 raise InputError("Nothing was changed: the texts are as they were.")
-            return self._replace(run, [old], intent, experience, embedder, EventKind.MEMORY_EDITED, by, reason)
+            return [old]
+
+        return self._replace(run, chosen, intent, experience, embedder, EventKind.MEMORY_EDITED, by, reason)
 
     def merge(
         self,
@@ -143,14 +146,14 @@ class Editing:
 
         Raises as `edit`, and `InputError` for fewer than two memories.
         """
-        with self._alone():
-            chosen = set(memory_ids)
-            if len(chosen) < 2:
+
+        def chosen() -> list[Memory]:
+            if len(set(memory_ids)) < 2:
                 raise InputError("It takes two memories to merge. Nothing was changed; choose another one.")
             self._seen(run, memory_ids)
-            oldest_first = [i for i in self._known.live(run).utilities if i in chosen]
-            old = self._seen(run, oldest_first)
-            return self._replace(run, old, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
+            return self._seen(run, [i for i in self._known.live(run).utilities if i in set(memory_ids)])
+
+        return self._replace(run, chosen, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
 
     def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
         """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
@@ -205,7 +208,7 @@ class Editing:
     def _replace(
         self,
         run: str,
-        old: Sequence[Memory],
+        chosen: Callable[[], Sequence[Memory]],
         intent: str,
         experience: str,
         embedder: Embedder,
@@ -213,32 +216,40 @@ class Editing:
         by: str,
         reason: str,
     ) -> Memory:
+        """`chosen` gives the memories to replace; it raises `InputError` when they cannot be replaced now."""
         intent, experience = intent.strip(), experience.strip()
         if not intent or not experience or max(len(intent), len(experience)) > LONGEST_TEXT:
             raise InputError(
                 f"A memory's intent and experience have 1 to {LONGEST_TEXT:,} characters. Nothing was changed."
             )
-        oldest = old[0]
-        alike = next((memory for memory in old if memory.intent.strip() == intent), None)
-        vector = self._embedded(intent, embedder) if alike is None else self._known.mirror.embedding(alike.id)
-        outcomes = {memory.outcome for memory in old}
-        new = Memory(
-            id=self._free_id(oldest.id),
-            intent=alike.intent if alike else intent,
-            experience=experience,
-            outcome=oldest.outcome if len(outcomes) == 1 else "unrated",
-            intent_key=alike.intent_key if alike else intent_key(intent),
-            parents=tuple(memory.id for memory in old),
-            run=run,
-            step=oldest.step,
-            task=oldest.task,
-            created=now(),
-        )
-        self._ledger.must_allow(by, Role.MANAGE)
-        self._appends.put("memories", [codec.memory_row(new, vector)])
-        self._known.take_memory(new, vector)
-        self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
-        return new
+        with self._alone():
+            self._ledger.must_allow(by, Role.MANAGE)
+            embedded_already = _of_intent(intent, chosen()) is not None
+        # An embedder may take long: meanwhile others write, so everything is looked at again afterwards.
+        vector = None if embedded_already else self._embedded(intent, embedder)
+        with self._alone():
+            self._ledger.must_allow(by, Role.MANAGE)
+            old = chosen()
+            alike = _of_intent(intent, old)
+            outcomes = {memory.outcome for memory in old}
+            new = Memory(
+                id=self._free_id(old[0].id),
+                intent=alike.intent if alike else intent,
+                experience=experience,
+                outcome=old[0].outcome if len(outcomes) == 1 else "unrated",
+                intent_key=alike.intent_key if alike else intent_key(intent),
+                parents=tuple(memory.id for memory in old),
+                run=run,
+                step=old[0].step,
+                task=old[0].task,
+                created=now(),
+            )
+            stored = self._known.mirror.embedding(alike.id) if alike else vector
+            assert stored is not None
+            self._appends.put("memories", [codec.memory_row(new, stored)])
+            self._known.take_memory(new, stored)
+            self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
+            return new
 
     def _embedded(self, intent: str, embedder: Embedder) -> npt.NDArray[np.float32]:
         self._must_match(embedder)
@@ -266,6 +277,11 @@ class Editing:
             if places <= seen.keys():
                 return replaced, event
         return None
+
+
+def _of_intent(intent: str, memories: Iterable[Memory]) -> Memory | None:
+    """The first memory with this intent."""
+    return next((memory for memory in memories if memory.intent.strip() == intent), None)
 
 
 def must_not_be_pinned(fold: Fold, memory_ids: Iterable[str]) -> None:

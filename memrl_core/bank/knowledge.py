@@ -196,28 +196,32 @@ class Knowledge:
     def live(self, run: str) -> Fold:
         """The fold of all that is known, brought up to date. Raises `UnknownRun`."""
         self.run(run)
-        state = self.states[run]
-        if state.fold is not None and state.late:
-            state.view = None
-            histories = state.fold.mended(self._counting(run, state.late), self.settings_at(run))
-            state.late.clear()
-            if histories is None:
-                state.fold = None
-            else:
-                state.fold.mend(histories)
+        state, newest = self.states[run], self.newest_step(run) or 0
+        if state.fold is not None:
+            state.fold = self._caught_up(run, state.fold, newest)
         if state.fold is None:
-            state.view = None
-            state.late.clear()
-            state.fold = folded(self.start(run), state.events, self.steps)
-            state.folded_to = self.newest_step(run) or 0
-            return state.fold
-        newest = self.newest_step(run) or 0
-        if newest > state.folded_to:
-            state.view = None
-            for step in range(state.folded_to + 1, newest + 1):
-                folded(state.fold, state.at_step.get(step, ()), self.steps)
-            state.folded_to = newest
+            state.keep(folded(self.start(run), state.events, self.steps), newest)
+        assert state.fold is not None
         return state.fold
+
+    def _caught_up(self, run: str, fold: Fold, newest: int) -> Fold | None:
+        """The fold of a run brought up to date in place; None where that cannot be done."""
+        state = self.states[run]
+        steps = [*range(state.folded_to + 1, newest + 1), *sorted(step for step in state.ahead if step > newest)]
+        if not (state.late or state.appended or steps):
+            return fold
+        state.fold = None  # Should folding fail halfway, the next to ask folds anew.
+        settings_at = self.settings_at(run)
+        histories = fold.mended(self._counting(run, state.late), settings_at)
+        if histories is None:
+            return None
+        fold.mend(histories)
+        fold.take(state.folded_to, state.appended)
+        for step in steps:
+            fold.settings = settings_at(step)
+            folded(fold, state.at_step.get(step, ()), self.steps)
+        state.goes_to(state.folded_to, *steps)
+        return fold
 
     def view(self, run: str) -> MemoryView:
         """The live fold as arrays, made once until it changes. Raises `UnknownRun`."""
@@ -317,4 +321,5 @@ class Knowledge:
         fold = copied(self.past(info.base, info.base_step))
         fold.settings = info.settings
         fold.inherited = {memory_id: len(points) for memory_id, points in fold.histories.items()}
+        fold.origins, fold.begun_anew = {}, set()
         return fold

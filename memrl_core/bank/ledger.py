@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from memrl_core.bank.roles import Role, must_allow, must_be, person_name
 from memrl_core.errors import InputError
 from memrl_core.learning import assigned_credit, order_key
 from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.scales import LARGEST_REWARD
 
 LONGEST_NOTE = 4000
 
@@ -25,6 +26,15 @@ LONGEST_NOTE = 4000
 def now() -> str:
     """This moment as it is stored."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def must_be_reward(value: float) -> None:
+    """Raise `InputError` for what is not a number that any reward can be."""
+    if not abs(value) <= LARGEST_REWARD:
+        raise InputError(
+            f"{value:g} is not a reward: give a finite number from −{LARGEST_REWARD:g} to {LARGEST_REWARD:g}. Nothing "
+            "was saved."
+        )
 
 
 class Ledger:
@@ -98,8 +108,15 @@ class Ledger:
 class Notes:
     """Findings that people pinned to steps: text beside the facts, which moves nothing."""
 
-    def __init__(self, known: Knowledge, ledger: Ledger, appends: Appends, lock: threading.RLock) -> None:
-        self._known, self._ledger, self._appends, self._lock = known, ledger, appends, lock
+    def __init__(
+        self,
+        known: Knowledge,
+        ledger: Ledger,
+        appends: Appends,
+        alone: Callable[[], AbstractContextManager[None]],
+        lock: threading.RLock,
+    ) -> None:
+        self._known, self._ledger, self._appends, self._alone, self._lock = known, ledger, appends, alone, lock
 
     def pin(
         self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
@@ -111,7 +128,7 @@ class Notes:
         words = text.strip()
         if not words or len(words) > LONGEST_NOTE:
             raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
-        with self._lock:
+        with self._alone():
             self._known.run(run)
             event = self._ledger.event(
                 run,
@@ -129,8 +146,8 @@ class Notes:
             return event
 
     def remove(self, note_id: str, author: str) -> None:
-        """Append that a note no longer stands. Raises `InputError` when there is none of that id."""
-        with self._lock:
+        """Append that a note no longer stands. Raises `InputError` when there is none of that id, `NotAllowed`."""
+        with self._alone():
             note = self._known.events.get(note_id)
             if note is None or note.kind is not EventKind.NOTE_PINNED:
                 raise InputError("That note is not in this bank. Nothing was changed.")
@@ -166,22 +183,42 @@ class Notes:
 
 
 class Credits:
-    """Rewards of single memories that a person let count in the place of the step's one reward for all."""
+    """Rewards of single memories that a person let count in the place of the step's one reward for all.
 
-    def __init__(self, known: Knowledge, ledger: Ledger, appends: Appends, lock: threading.RLock) -> None:
-        self._known, self._ledger, self._appends, self._lock = known, ledger, appends, lock
+    `credited(run, step)` names the memories that were in the prompt of a finished step.
+    """
+
+    def __init__(
+        self,
+        known: Knowledge,
+        ledger: Ledger,
+        appends: Appends,
+        alone: Callable[[], AbstractContextManager[None]],
+        lock: threading.RLock,
+        credited: Callable[[str, int], tuple[str, ...]],
+    ) -> None:
+        self._known, self._ledger, self._appends, self._alone, self._lock = known, ledger, appends, alone, lock
+        self._credited = credited
 
     def assign(
         self, run: str, step: int, step_id: str, rewards: Mapping[str, float], rater: str, reason: str
     ) -> LedgerEvent:
         """Let each memory move towards its own reward in this step; `reason` says how the rewards were found.
 
-        Raises `InputError` for a reward that is not a finite number, `UnknownRun`.
+        Raises `InputError` for a reward that is not a number from −10 to 10 and for a memory that was not in the prompt
+        of a finished step, `NotAllowed`, `UnknownRun`.
         """
-        if not all(math.isfinite(reward) for reward in rewards.values()):
-            raise InputError("A memory's own reward has to be a finite number. Nothing was saved.")
-        with self._lock:
+        for reward in rewards.values():
+            must_be_reward(reward)
+        with self._alone():
             self._known.run(run)
+            if step in self._known.steps_of(run):
+                strangers = rewards.keys() - set(self._credited(run, step))
+                if strangers:
+                    raise InputError(
+                        f"Memory “{min(strangers)[:80]}” was not in the prompt of step {step}, so no reward of it is "
+                        "its own. Nothing was saved."
+                    )
             event = self._ledger.event(
                 run,
                 step,
@@ -198,8 +235,8 @@ class Credits:
             return event
 
     def revoke(self, credit_id: str, rater: str) -> None:
-        """Go back to one reward for all. Raises `InputError` when there is no such credit."""
-        with self._lock:
+        """Go back to one reward for all. Raises `InputError` when there is no such credit, `NotAllowed`."""
+        with self._alone():
             given = self._known.events.get(credit_id)
             if given is None or given.kind is not EventKind.CREDIT_ASSIGNED:
                 raise InputError("That credit is not in this bank. Nothing was changed.")

@@ -9,21 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.learning import REWARDING, Fold, by_step
+from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key
 from memrl_core.records import EventKind, LedgerEvent, Utility
 from memrl_core.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
-HOLDS_BETWEEN_STEPS = (
-    EventKind.RUN_STARTED,
-    EventKind.MEMORY_IMPORTED,
-    EventKind.MEMORY_FORGOTTEN,
-    EventKind.MEMORY_RESTORED,
-    EventKind.MEMORY_EDITED,
-    EventKind.MEMORY_MERGED,
-    EventKind.MEMORY_PINNED,
-    EventKind.MEMORY_UNPINNED,
-)
 MOVES_NOTHING = (
     EventKind.NOTE_PINNED,
     EventKind.NOTE_REMOVED,
@@ -136,10 +126,12 @@ class MovingView:
 
 @dataclass(slots=True)
 class RunState:
-    """A run's events, and the fold of them up to a step.
+    """A run's events, and the fold of them up to step `folded_to`; None when all has to be folded anew.
 
-    `late` are the steps up to there that rewards have changed since; any other change of an older step drops the fold.
-    `view` is the fold as arrays, None until they are asked for.
+    What is not in the fold yet: `late` are the steps up to there that rewards have changed since, `appended` what has
+    become of memories after all else that the newest of these steps holds, `ahead` the steps after it that hold events
+    of no attempt, which count although their step has not ended. `view` is the fold as arrays, None until they are
+    asked for.
     """
 
     events: list[LedgerEvent] = field(default_factory=list)
@@ -148,8 +140,11 @@ class RunState:
     scales: list[LedgerEvent] = field(default_factory=list)
     fold: Fold | None = None
     late: set[int] = field(default_factory=set)
+    appended: list[LedgerEvent] = field(default_factory=list)
+    ahead: set[int] = field(default_factory=set)
     view: MemoryView | None = None
     folded_to: int = 0
+    last_change: tuple[int, int, str] = (0, 0, "")
     begun: int = 0
 
     def add(self, event: LedgerEvent) -> None:
@@ -161,13 +156,38 @@ class RunState:
             self.settings.append(event)
         elif event.kind is EventKind.SCALES_CHANGED:
             self.scales.append(event)
-        if event.kind in HOLDS_BETWEEN_STEPS:
+        if self.fold is None or event.kind in MOVES_NOTHING:
+            return
+        if event.step > self.folded_to:
+            if _counts_at_once(event):
+                self.ahead.add(event.step)
+        elif event.kind in REWARDING:
+            self.late.add(event.step)
+        elif event.kind in CHANGES_MEMORIES and not event.step_id and order_key(event) > self.last_change:
+            self.last_change = order_key(event)
+            self.appended.append(event)
+        else:
             self.fold = None
-        elif event.kind not in MOVES_NOTHING and event.step <= self.folded_to:
-            if event.kind in REWARDING:
-                self.late.add(event.step)
-            else:
-                self.fold = None
+
+    def keep(self, fold: Fold, newest: int) -> None:
+        """Keep a fold of all that counts now, `newest` being the newest finished step."""
+        self.fold = fold
+        self.goes_to(max((event.step for event in self.events if _counts_at_once(event)), default=newest), newest)
+
+    def goes_to(self, *steps: int) -> None:
+        """Note that the fold holds everything up to the highest of these steps."""
+        self.folded_to = max(steps)
+        changes = (order_key(e) for e in self.at_step.get(self.folded_to, ()) if e.kind in CHANGES_MEMORIES)
+        self.last_change = max(changes, default=(self.folded_to, 0, ""))
+        self.late.clear()
+        self.appended.clear()
+        self.ahead.clear()
+        self.view = None
+
+
+def _counts_at_once(event: LedgerEvent) -> bool:
+    """Whether an event moves or changes a memory even before its step has ended."""
+    return not event.step_id and (event.kind in REWARDING or event.kind in CHANGES_MEMORIES)
 
 
 def folded(base: Fold, events: Sequence[LedgerEvent], committed: Container[str]) -> Fold:
@@ -186,7 +206,8 @@ def copied(fold: Fold) -> Fold:
         away=dict(fold.away),
         pinned=set(fold.pinned),
         inherited=dict(fold.inherited),
-        handed_on=set(fold.handed_on),
+        origins=dict(fold.origins),
+        begun_anew=set(fold.begun_anew),
     )
 
 

@@ -175,10 +175,14 @@ class Ratings:
         return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
 
     def change_scales(self, run: str, scales: RatingScales, by: str, reason: str = "") -> None:
-        """Append how ratings become rewards from now on; rewards that were given stay. Raises `NotAllowed`."""
+        """Append how ratings become rewards from now on; rewards that were given stay.
+
+        Raises `SettingsError` where a better rating would be worth less, `NotAllowed`, `UnknownRun`.
+        """
         self._known.run(run)
         with self._alone():
             newest = self._known.newest_step(run) or 0
+            scales.must_rise(*self.bounds(run, newest + 1))
             self._ledger.append(
                 self._ledger.event(
                     run,

@@ -21,8 +21,8 @@ from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.mirror import MovingView
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, BankError, InputError
-from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
-from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
+from memrl_core.learning import Fold, active_rewards, effective_reward, in_ledger
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.view import MemoryView
 
 TRACES_KEPT = 256
@@ -246,13 +246,17 @@ class BankReading:
         return [self._known.events[event_id] for event_id in event_ids if event_id in self._known.events]
 
     def raters(self, run: str) -> set[str]:
-        """Everybody who has ever given a reward in a run, whether it stands or not."""
+        """Everybody in whose name there has ever been a reward in a run, whether it stands or not."""
         with self._lock:
-            people = self._known.by_person.items()
-            return {who for who, events in people if any(e.run == run and e.kind in REWARDING for e in events)}
+            return {
+                event.rater
+                for events in self._known.by_person.values()
+                for event in events
+                if event.run == run and event.kind is EventKind.REWARD_GIVEN and event.source == "person"
+            }
 
     def lately(self) -> list[LedgerEvent]:
-        """The newest event of each person, the newest first."""
+        """The newest event of each person who did something, for themselves or others (`actor_of`), newest first."""
         with self._lock:
             newest = [max(events, key=in_ledger) for events in self._known.by_person.values()]
         return sorted(newest, key=in_ledger, reverse=True)

@@ -54,12 +54,15 @@ def actor_of(event: LedgerEvent) -> str:
 
 
 def must_allow(known: Knowledge, event: LedgerEvent) -> None:
-    """Raise `NotAllowed` when a person's role does not cover an event of theirs; others' rewards are the manager's."""
+    """Raise `NotAllowed` when a person's role does not cover an event of theirs.
+
+    Rewards, credits and notes of others are the manager's.
+    """
     person = actor_of(event)
     if not person:
         return
-    reward = known.events.get(event.revokes, event)
-    others = reward.kind is EventKind.REWARD_GIVEN and reward.rater != person
+    given = known.events.get(event.revokes, event)
+    others = given.kind in RATING and given.rater != person
     must_be(known, person, Role.RATE if event.kind in RATING and not others else Role.MANAGE)
 
 

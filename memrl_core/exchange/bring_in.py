@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import Role
 from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.contents import Account, Contents, Places, Skipped
@@ -37,20 +38,21 @@ class Arrival:
     renamed_runs: Mapping[str, str] = field(default_factory=dict)
 
 
-def bring_in(contents: Contents, uri: str) -> Arrival:
+def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     """Take `contents` into the bank at `uri`, which is made when nothing is there.
 
     Importing the same again changes nothing. A bank that is there must hold vectors of the same embedder; what it has
     under the same name with other content stays, and the newcomer is renamed everywhere it is mentioned. No embedder
     has to be installed. The roles of people are taken over by an empty bank only: nobody gets a role by an import.
-    Raises `InputError` for contents that do not fit, and what opening and writing a bank raises.
+    Into a bank that holds something, `by`, if a person is named, must be allowed to manage it. Raises `InputError` for
+    contents that do not fit, `NotAllowed`, and what opening and writing a bank raises.
     """
     if not is_local(uri):
-        return _into_address(contents, uri)
+        return _into_address(contents, uri, by)
     path = Path(uri)
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         with MemoryBank.open(uri) as bank:
-            return _into(bank, contents, uri)
+            return _into(bank, contents, uri, by)
     return _into_new_folder(contents, path.absolute(), uri)
 
 
@@ -62,10 +64,10 @@ def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
         return _into(bank, contents, uri)
 
 
-def _into_address(contents: Contents, uri: str) -> Arrival:
+def _into_address(contents: Contents, uri: str, by: str) -> Arrival:
     try:
         with MemoryBank.open(uri) as bank:
-            return _into(bank, contents, uri)
+            return _into(bank, contents, uri, by)
     except BankMissing:
         pass
     bank = MemoryBank.create(uri, contents.embedder, contents.dimension)
@@ -77,7 +79,7 @@ def _into_address(contents: Contents, uri: str) -> Arrival:
         raise
 
 
-def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
+def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arrival:
     here = bank.embedder
     if (here.name, here.dimension) != (contents.embedder, contents.dimension):
         raise InputError(
@@ -85,6 +87,8 @@ def _into(bank: MemoryBank, contents: Contents, uri: str) -> Arrival:
             f"holds {here.dimension}-number vectors made by {here.name}. Nothing was imported; import it as a new bank."
         )
     with bank.alone():
+        if by and bank.facts:
+            bank.people.must_be(by, Role.MANAGE)
         meeting = Meeting(contents, bank)
         names = meeting.names()
         arriving = {names.memories.get(i, i): (renamed_memory(m, names), v) for i, (m, v) in contents.memories.items()}

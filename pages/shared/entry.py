@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from memrl_core.serving import NEEDS_LOGIN, is_loopback
-from pages.shared.person import has_login
+from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
 BY_APP = "by_app"
@@ -23,12 +23,18 @@ button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="
 
 def is_open() -> bool:
     """Whether this visitor may see the banks: on this machine, or logged in where a login is set up."""
+    if secrets_are_broken():
+        return False
     return st.user.is_logged_in if has_login() else is_loopback(st.get_option("server.address") or "")
 
 
 def wall() -> None:
     """What everybody else sees."""
-    if has_login():
+    if secrets_are_broken():
+        st.error(
+            "The file secrets.toml cannot be read, so nobody can log in and nothing is shown. Mend it."
+        )
+    elif has_login():
         st.title("MemRL Inspector", anchor=False)
         st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")
         st.button("Log in", type="primary", icon=":material/login:", key="login", on_click=st.login)

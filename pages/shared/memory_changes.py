@@ -1,4 +1,4 @@
-"""A memory in a person's hands: pin, reword, merge, forget, restore; and what has become of it so far."""
+"""A memory in a person's hands: pin, edit, merge, forget, restore; and what has become of it so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pages.shared.person import allowed, person
 from pages.shared.text import literal
 from pages.shared.view import View
 
-REWORD, MERGE, PIN, FORGET = "Reword", "Merge", "Pin", "Forget"
+EDIT, MERGE, PIN, FORGET = "Edit", "Merge", "Pin", "Forget"
 OF_MEMORIES = frozenset(kind for kind in EventKind if kind.startswith("memory_"))
 
 
@@ -66,14 +66,14 @@ def _dialog(view: View, memory: Memory, pinned: bool) -> None:
     st.markdown(f"**Memory {literal(memory_label(memory.id, run))}** · {literal(memory.intent)}")
     what = st.segmented_control(
         "What",
-        [REWORD, MERGE, PIN, FORGET],
-        default=REWORD,
+        [EDIT, MERGE, PIN, FORGET],
+        default=EDIT,
         required=True,
         key="change_what",
         label_visibility="collapsed",
     )
     intent, experience, others = memory.intent, memory.experience, []
-    if what == REWORD:
+    if what == EDIT:
         st.caption(
             "A new wording takes its place from the next step on, with its q and visits. The old one stays for "
             "replays; another intent is embedded anew and gets its own place on the map."
@@ -101,7 +101,7 @@ def _dialog(view: View, memory: Memory, pinned: bool) -> None:
 
     def act() -> Memory | None:
         embedder = workspace.make_embedder(bank.embedder.name, workspace.load_preferences())
-        if what == REWORD:
+        if what == EDIT:
             return bank.editing.edit(run, memory.id, intent, experience, embedder, person(), reason)
         if what == MERGE:
             return bank.editing.merge(run, [memory.id, *others], intent, experience, embedder, person(), reason)

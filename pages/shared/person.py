@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from urllib.parse import unquote
+
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import SOMEONE, Role, person_name
+from memrl_core.bank.roles import LONGEST_NAME, SOMEONE, Role, person_name
 from memrl_core.errors import MemRLError
 from pages.shared.text import literal
 
-NAME, FIELD = "person", "person_field"
+NAME, COOKIE = "person", "memrl_person"
 MAY = {Role.LOOK: "may look", Role.RATE: "may rate", Role.MANAGE: "may manage"}
+LATELY = 3600.0
+
+_in_browser = st.components.v2.component(
+    "memrl_person",
+    js=f"""
+export default function ({{ data }}) {{
+  document.cookie = "{COOKIE}=" + encodeURIComponent(data.name) + "; path=/; max-age=31536000; SameSite=Strict";
+}}
+""",
+)
 
 
 def has_login() -> bool:
     """Whether this server asks people to log in (OIDC, in Streamlit's secrets)."""
-    try:
-        return "auth" in st.secrets
-    except FileNotFoundError:
-        return False
+    return st.secrets.load_if_toml_exists() and "auth" in st.secrets
+
+
+def secrets_are_broken() -> bool:
+    """Whether there is a file of secrets that cannot be read: it may hold the login."""
+    return not st.secrets.load_if_toml_exists() and any(Path(file).exists() for file in st.get_option("secrets.files"))
 
 
 def person() -> str:
     """The name under which this session rates; "someone" until one is known."""
     if has_login():
-        return person_name(str(st.user.get("email") or st.user.get("name") or "")) if st.user.is_logged_in else SOMEONE
-    # Another session of this machine may change the remembered name: this one keeps its own.
-    return person_name(st.session_state.setdefault(NAME, workspace.load_preferences().rater))
+        return _by_login() if st.user.is_logged_in else SOMEONE
+    return person_name(st.session_state.setdefault(NAME, _remembered()))
+
+
+def is_told_apart() -> bool:
+    """Whether what this person does can be told from what others do: they have a name, or nobody else is here."""
+    if person() != SOMEONE:
+        return True
+    now, own = time.monotonic(), _session()
+    _seen()[own] = now
+    return not any(now - at < LATELY for session, at in _seen().items() if session != own)
 
 
 def name_field(key: str, label: str = "Your name") -> None:
@@ -37,13 +62,15 @@ def name_field(key: str, label: str = "Your name") -> None:
             st.markdown(f":material/person: {literal(person())}", width="content")
             st.button("Log out", key=f"{key}_logout", type="tertiary", on_click=st.logout)
         return
-    known = st.session_state.setdefault(NAME, workspace.load_preferences().rater)
+    known = st.session_state.setdefault(NAME, _remembered())
     if st.session_state.get(key) != known:
         st.session_state[key] = known
     st.text_input(
-        label, key=key, max_chars=80, width=150, placeholder=SOMEONE, on_change=_remember, args=(key,),
+        label, key=key, max_chars=LONGEST_NAME, width=150, placeholder=SOMEONE, on_change=_remember, args=(key,),
         help="Rewards are kept under this name. It is not proof of who you are: without a login anybody can type it.",
     )  # fmt: skip
+    if known:
+        _in_browser(key=f"{key}_kept", data={"name": known}, height=1)
 
 
 def allowed(bank: MemoryBank, role: Role) -> bool:
@@ -51,10 +78,44 @@ def allowed(bank: MemoryBank, role: Role) -> bool:
     return list(Role).index(bank.people.role_of(person())) >= list(Role).index(role)
 
 
+def _by_login() -> str:
+    """The login's address where the provider vouches for it, else its name for the person within the provider."""
+    told = st.user.to_dict()
+    address = told.get("email") if told.get("email_verified", True) else ""
+    return person_name(str(address or told.get("sub") or "")[:LONGEST_NAME])
+
+
+def _remembered() -> str:
+    """The name that this browser gave last; else the machine's, unless another session goes by it."""
+    given = unquote(st.context.cookies.get(COOKIE, ""))
+    if given:
+        return given[:LONGEST_NAME]
+    name = workspace.load_preferences().rater
+    return name if name and _taken().setdefault(name, _session()) == _session() else ""
+
+
+@st.cache_resource
+def _taken() -> dict[str, str]:
+    """The first session of this server that went by each name."""
+    return {}
+
+
+@st.cache_resource
+def _seen() -> dict[str, float]:
+    """When each session without a name was here last, in seconds of a clock that only runs forward."""
+    return {}
+
+
+def _session() -> str:
+    context = get_script_run_ctx()
+    return context.session_id if context else ""
+
+
 def _remember(key: str) -> None:
     try:
         name = person_name(st.session_state[key])
         st.session_state[NAME] = "" if name == SOMEONE else name
+        _taken().setdefault(name, _session())
         preferences = workspace.load_preferences()
         workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state[NAME]}))
     except MemRLError as error:

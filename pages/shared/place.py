@@ -88,7 +88,7 @@ def current(keep: Mapping[str, str] | None = None) -> Place | None:
         try:
             banks[name] = str(workspace.demo_bank())
         except MemRLError as error:
-            st.info(str(error))
+            st.info(literal(str(error)))
             return None
     if name not in banks:
         _notice(f"There is no bank “{name}” on this machine. The demo bank is shown instead.")

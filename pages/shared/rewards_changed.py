@@ -10,7 +10,7 @@ from memrl_core import workspace
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import Differing, marked
 from memrl_core.analysis.taught import (
-    Rerunned,
+    AnsweredBothWays,
     Taught,
     deeds_since,
     moves_sentence,
@@ -136,17 +136,17 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
         st.caption("The world of this run is not here, so its tasks cannot be answered again.")
         return
     who = "the simulated model" if info.simulated else info.model
-    asked = f"{bank.state}·{run}·{[one.step for one in differing]}"
+    asked = f"{bank.handle}·{run}·{differing}"
     if st.button(
         f"Answer these {len(differing)} tasks again, both ways", icon=":material/replay:", key="rerun_taught",
-        help=f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored.",
+        help=literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored."),
     ):  # fmt: skip
         st.session_state["rerun_asked"] = asked
     if st.session_state.get("rerun_asked") != asked:
         return
     preferences = workspace.load_preferences()
 
-    def again(report, cancelled) -> list[Rerunned]:
+    def again(report, cancelled) -> list[AnsweredBothWays]:
         return rerun_tasks(
             bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
         )

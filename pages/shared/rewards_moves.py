@@ -14,7 +14,7 @@ from memrl_core.bank.deeds import Deed
 from memrl_core.errors import MemRLError
 from memrl_core.records import EventKind
 from pages.shared.person import person
-from pages.shared.rewards_queue import SAVED, SITTING
+from pages.shared.rewards_queue import SAVED, SITTING, TOLD
 from pages.shared.text import literal
 
 
@@ -32,7 +32,7 @@ def moves(bank: MemoryBank, sitting: Sitting) -> None:
             disabled=sitting.at >= len(sitting.places) - 1, on_click=sitting.move, args=(1,),
         )  # fmt: skip
         st.button(
-            "Skip", icon=":material/redo:", shortcut="s", key="queue_skip",
+            "Skip", icon=":material/skip_next:", shortcut="s", key="queue_skip",
             disabled=sitting.place is None, on_click=sitting.skip,
             help="It comes again when nothing else is left",
         )  # fmt: skip
@@ -60,7 +60,7 @@ def _progress_line(sitting: Sitting) -> None:
 
 
 def _help(verb: str, deeds: Sequence[Deed]) -> str:
-    return f"{verb}: {words_of(deeds[-1])}" if deeds else "You have done nothing that it could be used on"
+    return literal(f"{verb}: {words_of(deeds[-1])}") if deeds else "You have done nothing that it could be used on"
 
 
 def words_of(deed: Deed) -> str:
@@ -70,11 +70,11 @@ def words_of(deed: Deed) -> str:
     about = f"step {event.step} of {event.run}"
     match event.kind:
         case EventKind.REWARD_GIVEN:
-            return literal(f"the reward {event.value:+.3f} for {about}{more}")
+            return f"the reward {event.value:+.3f} for {about}{more}"
         case EventKind.REWARD_REVOKED:
-            return literal(f"taking back the reward for {about}{more}")
+            return f"taking back the reward for {about}{more}"
         case _:
-            return literal(f"{str(event.kind).replace('_', ' ')} in {event.run}{more}")
+            return f"{str(event.kind).replace('_', ' ')} in {event.run}{more}"
 
 
 def _undo(bank: MemoryBank, sitting: Sitting) -> None:
@@ -89,12 +89,12 @@ def _by_deed(bank: MemoryBank, sitting: Sitting, act, verb: str) -> None:
     try:
         deed = act(person())
     except MemRLError as error:
-        st.toast(literal(str(error)), icon=":material/error:", duration="long")
+        st.session_state[TOLD] = str(error)
         return
     if deed is None:
         return
     st.session_state.pop(SAVED, None)
-    st.toast(f"{verb}: {words_of(deed)}", icon=":material/undo:")
+    st.session_state[TOLD] = f"{verb}: {words_of(deed)}."
     if deed.first.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
         _return_to(bank, sitting, deed)
 

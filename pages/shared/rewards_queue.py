@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.rated_steps import facts_of
+from memrl_core.analysis.rated_steps import RatedStep, facts_of
 from memrl_core.analysis.rating_queue import QueueFilter, queue
 from memrl_core.analysis.sitting import Place as StepPlace
 from memrl_core.analysis.sitting import Sitting
@@ -42,6 +42,7 @@ Give = Callable[[], Sequence[LedgerEvent]]
 LARGEST_SEED = 2**53 - 1
 """The largest whole number that a field in a browser holds exactly."""
 FILTER, SITTING, FACTS, SAVED, FAILED = "queue_filter", "sitting", "sitting_facts", "last_saved", "rating_failed"
+TOLD = "queue_told"
 
 
 def asked_filter() -> QueueFilter:
@@ -134,16 +135,26 @@ def sitting_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[
         st.session_state.pop(FAILED, None)
     elif st.session_state.get(FACTS) != place.bank.facts:
         if new := known[1].follow(waiting()):
-            st.toast(f"{new} more to rate came in: they wait at the end.", icon=":material/playlist_add:")
+            st.session_state[TOLD] = f"{new} more to rate came in: they wait at the end."
         st.session_state[FACTS] = place.bank.facts
     return known[1]
+
+
+def known_facts(bank: MemoryBank) -> list[RatedStep]:
+    """Every step with who has rated it, read once for all sessions until something is appended."""
+    return _facts(bank.state, bank)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _facts(state: str, _bank: MemoryBank) -> list[RatedStep]:
+    return facts_of(_bank)
 
 
 def waiting_places(bank: MemoryBank, chosen: QueueFilter) -> tuple[StepPlace, ...]:
     """The queue as it is now."""
     bounds = {info.id: bank.ratings.bounds(info.id, bank.next_step(info.id)) for info in bank.runs()}
     raters = {run: wanted(bank, run) for run in bounds}
-    steps = queue(facts_of(bank), chosen, person(), max(raters.values(), default=1), bounds)
+    steps = queue(known_facts(bank), chosen, person(), max(raters.values(), default=1), bounds)
     if chosen.show in AWAITING:
         steps = [step for step in steps if len(step.people) < raters[step.run]]
     return tuple((step.run, step.step) for step in steps)
@@ -155,8 +166,9 @@ def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool
     True when it was saved.
     """
     if sitting.too_soon(rated, time.monotonic()):
-        st.toast("That key came before you could have read this answer: it was not counted.", icon=":material/speed:")
+        st.session_state[TOLD] = "That key came before you could have read this answer: it was not counted."
         return False
+    known, clock = bank.facts, bank.clock
     try:
         events = give()
     except MemRLError as error:
@@ -167,8 +179,16 @@ def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool
     st.session_state[SAVED] = tuple(event.id for event in events)
     if go_on:
         sitting.has_rated(rated, datetime.now(UTC))
-    st.session_state[FACTS] = bank.facts
+    # What others gave meanwhile came in with the same look at the bank, and is still to be taken in.
+    if st.session_state.get(FACTS) == known and bank.facts == known + sum(event.seq > clock for event in events):
+        st.session_state[FACTS] = bank.facts
     return True
+
+
+def told() -> None:
+    """What is to be said once, about the last key."""
+    if sentence := st.session_state.pop(TOLD, None):
+        st.info(literal(sentence))
 
 
 def failure() -> None:

@@ -22,12 +22,13 @@ from memrl_core.scales import (
     Scale,
     graded_reward,
     mapping_words,
+    pairwise_rewards,
     rubric_reward,
     stars_reward,
     thumbs_reward,
 )
 from pages.shared.later import choices_of
-from pages.shared.person import allowed, person
+from pages.shared.person import allowed, is_told_apart, person
 from pages.shared.rewards_queue import save
 from pages.shared.text import literal
 
@@ -50,7 +51,8 @@ class Panel:
         self.scales: RatingScales = bank.ratings.scales(trace.run)
         self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
         self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
-        self.may = allowed(bank, Role.RATE)
+        self.named = is_told_apart()
+        self.may = allowed(bank, Role.RATE) and self.named
 
     def rating(self, value: float, given: Mapping[str, Any]) -> Rating:
         """A reward of this person for this step, with the reason typed so far."""
@@ -73,7 +75,9 @@ def rating_panel(panel: Panel, scale: Scale) -> None:
     st.caption(
         literal(mapping_words(panel.scales, scale, *panel.bounds)), help="How a rating becomes a reward R: Rules"
     )
-    if not panel.may:
+    if not panel.named:
+        st.info("Somebody else is here too. Type your name above, so that your rewards can be told from theirs.")
+    elif not panel.may:
         st.info("You may look at this bank, not rate. Someone who manages it can change that under Rules.")
     _BUTTONS[scale](panel)
     with st.container(key="reason_box"):
@@ -94,13 +98,19 @@ def rating_panel(panel: Panel, scale: Scale) -> None:
         )
 
 
-def scale_picker(scales: RatingScales) -> Scale:
-    """The scale in use; at first the one that the run's rules name."""
-    if "rating_scale" not in st.session_state:
+def scale_picker(run: str, scales: RatingScales) -> Scale:
+    """The scale in use; at first the one that the run's rules name, and again when they name another."""
+    if st.session_state.get("scale_asked") != (run, scales.scale):
+        st.session_state["scale_asked"] = run, scales.scale
         st.session_state["rating_scale"] = scales.scale
-    return st.segmented_control(
+    elif "rating_scale" not in st.session_state:
+        # A widget that another view does not draw forgets what was chosen.
+        st.session_state["rating_scale"] = st.session_state["scale_in_use"]
+    chosen = st.segmented_control(
         "Scale", list(get_args(Scale)), format_func=SCALES.__getitem__, key="rating_scale", required=True
     )
+    st.session_state["scale_in_use"] = chosen
+    return chosen
 
 
 def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
@@ -125,7 +135,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
             row["q now"] = signed(now[memory_id][-1].after) if memory_id in now else "–"
         moved = {name: options[name].moved[memory_id][1] for name in options if memory_id in options[name].moved}
         if blind and _shows_through(panel):
-            low, high = values
+            low, high = list(values)[:2]
             row[f"{high} − {low}"] = signed(moved[high] - moved[low]) if moved else "–"
         else:
             for name, value in values.items():
@@ -143,7 +153,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     whole = panel.bank.histories(panel.trace.run)
     then = {name: {**whole, **supposed.histories} for name, supposed in options.items()}
     if blind:
-        (first, one), (second, two) = then.items()
+        (first, one), (second, two) = list(then.items())[:2]
         between = differing(choices, one, two)
         st.caption(f"Between {first} and {second}, {_steps_words(between, after)} differ. They are never rewritten.")
     else:
@@ -163,9 +173,14 @@ def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
     low, high = panel.bounds
     if scale == "thumbs":
         return {up: thumbs_reward(panel.scales, up == "good", low, high) for up in ("bad", "good")}
+    if scale == "pairwise":
+        better, worse = pairwise_rewards(panel.scales, "first", low, high)
+        return {"worse": worse, "better": better}
     if scale == "stars":
         return {f"{stars} ★": stars_reward(panel.scales, stars, low, high) for stars in (MARKS[0], MARKS[-1])}
-    return {"lowest": low, "highest": high}
+    ends = {"lowest": low, "highest": high}
+    grade = st.session_state.get(f"grade_{panel.trace.id}", 0.0) if scale == "graded" else 0.0
+    return {**ends, "the slider's": graded_reward(grade, low, high)} if grade else ends
 
 
 def _steps_words(steps: list[Differing], after: int) -> str:

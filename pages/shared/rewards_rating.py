@@ -7,33 +7,31 @@ import time
 import streamlit as st
 
 from memrl_core.analysis.explain import signed
-from memrl_core.analysis.rated_steps import facts_of
 from memrl_core.analysis.rating_queue import QueueFilter, pairs
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
 from memrl_core.scales import Choice, mapping_words
-from pages.shared.person import allowed, person
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.rewards_card import answer, elsewhere, heading, judged, read_memories
 from pages.shared.rewards_moves import moves
 from pages.shared.rewards_queue import (
     EMPTY,
-    FACTS,
     SAVED,
     failure,
     filters,
     keep_in_link,
+    known_facts,
     save,
     sitting_of,
+    told,
     waiting_places,
 )
 from pages.shared.rewards_rate import Panel, rating_panel, scale_picker, what_it_would_do
 from pages.shared.text import literal
 
-OTHERS_SECONDS = 1.5
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("2", "second", "Right is better"), ("3", "tie", "Equal"))
 
@@ -53,7 +51,8 @@ def _rating(place: Place) -> None:
     assert place.run is not None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="queue_filters"):
         chosen = filters(bank)
-        scale = scale_picker(bank.ratings.scales(chosen.run or place.run.id))
+        run = chosen.run or place.run.id
+        scale = scale_picker(run, bank.ratings.scales(run))
     if scale == "pairwise":
         _pairs(place, chosen)
     else:
@@ -65,6 +64,7 @@ def _single(place: Place, chosen: QueueFilter, scale) -> None:
     sitting = sitting_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
     moves(bank, sitting)
     failure()
+    told()
     _saved(bank)
     if sitting.place is None:
         _end(sitting, chosen)
@@ -90,10 +90,11 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
     bank = place.bank
     sitting = sitting_of(
         place, chosen, "pairs",
-        lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(facts_of(bank), chosen, person())),
+        lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(known_facts(bank), chosen, person())),
     )  # fmt: skip
     moves(bank, sitting)
     failure()
+    told()
     _saved(bank)
     if sitting.place is None or not isinstance(sitting.place[0], tuple):
         st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
@@ -102,7 +103,8 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
     st.subheader(literal(first.task.intent), anchor=False)
     low, high = bank.ratings.bounds(first.run, first.step)
     st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
-    may = allowed(bank, Role.RATE)
+    panels = Panel(bank, first, sitting), Panel(bank, second, sitting)
+    may = panels[0].may
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="pair_buttons"):
         for key, better, label in PAIR_BUTTONS:
             st.button(
@@ -115,12 +117,16 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
             )
         with st.container(key="reason_box"):
             st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
-    for column, trace in zip(st.columns(2, gap="medium"), (first, second), strict=True):
+    for column, panel in zip(st.columns(2, gap="medium"), panels, strict=True):
+        trace = panel.trace
         with column:
             st.caption(literal(f"step {trace.step} of {trace.run} · epoch {trace.epoch}"))
             answer(trace)
             read_memories(bank, trace)
-            judged(bank, trace, bank.ratings.scales(trace.run).hide_verdict)
+            if panel.mine is not None:
+                st.markdown(f"You gave **{signed(panel.mine.value or 0.0)}**: a comparison takes its place.")
+            judged(bank, trace, panel.scales.hide_verdict)
+            what_it_would_do(panel, "pairwise", panel.scales.hide_verdict and panel.mine is None)
     sitting.shows(time.monotonic())
 
 
@@ -160,15 +166,3 @@ def _end(sitting: Sitting, chosen: QueueFilter) -> None:
         st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
     else:
         st.info(EMPTY[chosen.show])
-
-
-@st.fragment(run_every=OTHERS_SECONDS)
-def others(place: Place) -> None:
-    """Who else has rated lately; draws the page anew when somebody did."""
-    bank = place.bank
-    bank.refresh()
-    if st.session_state.get(FACTS, bank.facts) != bank.facts:
-        st.rerun()
-    said = [f"{e.rater} at {e.created[11:19]} UTC" for e in bank.lately() if e.rater != person()][:3]
-    if said:
-        st.caption(literal(f"Others, last seen: {', '.join(said)}"))

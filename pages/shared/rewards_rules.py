@@ -9,6 +9,7 @@ import streamlit as st
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
+from memrl_core.records import EventKind
 from memrl_core.scales import RatingScales, Scale, mapping_words
 from memrl_core.settings import MemRLSettings
 from pages.shared.person import allowed, person
@@ -48,11 +49,12 @@ def rules(place: Place) -> None:
 def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("Which rewards count", anchor=False)
     current = MemRLSettings.of(bank.settings(run))
-    with st.form("combining", border=False):
+    version = _last_change(bank, run, EventKind.SETTINGS_CHANGED)
+    with st.form(f"combining{version}", border=False):
         chosen = {
             name: st.selectbox(
                 MemRLSettings.model_fields[name].title or name, list(words), list(words).index(getattr(current, name)),
-                format_func=words.__getitem__, key=f"{name}_{run}",
+                format_func=words.__getitem__, key=f"{name}_{run}{version}",
             )
             for name, words in COMBINING.items()
         }  # fmt: skip
@@ -79,6 +81,16 @@ def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     st.rerun()
 
 
+def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
+    """The newest change of this kind, told above its form, whose keys hold it: others' changes then come in whole."""
+    newest = max((e for e in bank.events(run) if e.kind is kind), key=lambda e: (e.seq, e.id), default=None)
+    if newest is None:
+        return ""
+    who, when = newest.rater or "the program", newest.created[:16].replace("T", " ")
+    st.caption(literal(f"Last changed by {who}, {when} UTC."))
+    return f"_{newest.id}"
+
+
 def _scales(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("What a rating is worth", anchor=False)
     now, (low, high) = bank.ratings.scales(run), bank.ratings.bounds(run, bank.next_step(run))
@@ -88,35 +100,38 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
         key="scale_words",
         alt="Each scale with the reward that each rating becomes",
     )
-    with st.form("scales", border=False):
+    version = _last_change(bank, run, EventKind.SCALES_CHANGED)
+    with st.form(f"scales{version}", border=False):
         scale = st.selectbox(
             "The scale that the queue offers first", get_args(Scale), get_args(Scale).index(now.scale),
-            format_func=SCALES.__getitem__, key=f"scale_{run}",
+            format_func=SCALES.__getitem__, key=f"scale_{run}{version}",
         )  # fmt: skip
         blind = st.checkbox(
-            "Rate blind", now.hide_verdict, key=f"blind_{run}",
+            "Rate blind", now.hide_verdict, key=f"blind_{run}{version}",
             help=RatingScales.model_fields["hide_verdict"].description,
         )  # fmt: skip
-        wanted = st.number_input("How many people should rate a step", 1, 20, now.ratings_wanted, key=f"wanted_{run}")
+        wanted = st.number_input(
+            "How many people should rate a step", 1, 20, now.ratings_wanted, key=f"wanted_{run}{version}"
+        )
         with st.expander("Own rewards for thumbs, stars and pairs"):
             st.caption(f"Empty: r− = {low:g}, r+ = {high:g} and equal parts between. From −10 to 10.")
             own: dict[str, Any] = {
                 name: st.number_input(
                     RatingScales.model_fields[name].title or name, -10.0, 10.0, getattr(now, name), step=0.1,
-                    key=f"{name}_{run}", placeholder="the run's",
+                    key=f"{name}_{run}{version}", placeholder="the run's",
                 )
                 for name in OWN
             }  # fmt: skip
             stars = st.text_input(
-                "R of 1 … 5 stars, five numbers", " ".join(f"{r:g}" for r in now.stars or ()), key=f"stars_{run}",
-                placeholder="-1 -0.5 0 0.5 1", max_chars=80,
+                "R of 1 … 5 stars, five numbers", " ".join(f"{r:g}" for r in now.stars or ()),
+                key=f"stars_{run}{version}", placeholder="-1 -0.5 0 0.5 1", max_chars=80,
             )  # fmt: skip
         with st.expander("Criteria of the rubric"):
             criteria = st.data_editor(
                 [{"criterion": c.name, "weight": c.weight} for c in now.criteria],
                 num_rows="dynamic",
                 hide_index=True,
-                key=f"criteria_{run}",
+                key=f"criteria_{run}{version}",
                 column_config={"weight": st.column_config.NumberColumn("weight", min_value=0.01, max_value=100.0)},
             )
         saved = st.form_submit_button("Save the scales", type="primary", icon=":material/save:", disabled=not may)
@@ -142,6 +157,5 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
     except MemRLError as error:
         st.error(literal(str(error)))
         return
-    st.session_state.pop("rating_scale", None)
     st.toast("Saved.", icon=":material/save:")
     st.rerun()

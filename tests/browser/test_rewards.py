@@ -36,17 +36,11 @@ def go_by(page: Page, name: str) -> None:
 
 
 def press(page: Page, key: str) -> None:
-    """Press a key as somebody does who has looked at the output, once more if nothing comes of it."""
+    """Press a key as somebody does who has looked at the output, and wait for the next one."""
     page.wait_for_timeout(350)
     before = output(page)
-    for _ in range(4):
-        page.keyboard.press(key)
-        try:
-            expect(page.locator(f".{before}")).to_have_count(0, timeout=5000)
-        except AssertionError:
-            continue
-        return
-    raise AssertionError(f"The key {key} did nothing.")
+    page.keyboard.press(key)
+    expect(page.locator(f".{before}")).to_have_count(0)
 
 
 @pytest.fixture
@@ -68,7 +62,6 @@ def test_ten_outputs_are_rated_by_keyboard_only(queue: Page, app: RunningApp) ->
         press(queue, key)
     expect(queue.locator(".st-key-queue_moves")).to_contain_text("10 of")
     rated = ratings_of(app.home, "Ada <b>x</b>")
-    print("RATED", [(e.step, e.value, e.created[17:], e.reason) for e in rated])
     assert [event.value for event in rated] == [1.0 if key == "1" else -1.0 for key in "1212211211"]
     assert rated[0].reason == "took 2 tries, 1 too many"
     assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
@@ -101,9 +94,9 @@ def test_two_people_see_each_others_rewards(queue: Page, app: RunningApp, browse
     go_by(queue, "Cy")
     press(queue, "1")
     given = time.monotonic()
-    expect(other.get_by_text("Cy at")).to_be_visible(timeout=4000)
-    # Two seconds, and what a busy machine adds.
-    assert time.monotonic() - given < 4
+    expect(other.get_by_text("Cy at")).to_be_visible()
+    # Looked at every 1.5 seconds; the rest is what a busy machine adds.
+    assert time.monotonic() - given < 5
     other.context.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from memrl_core.analysis.later_selections import Choices, Differing, compiled
 from memrl_core.analysis.taught import (
-    Rerunned,
+    AnsweredBothWays,
     deeds_since,
     moves_sentence,
     rerun_tasks,
@@ -295,4 +295,4 @@ def test_the_sentences_say_how_much(learned: MemoryBank) -> None:
 )
 def test_re_run_tasks_are_counted_both_ways(outcomes: str, says: str) -> None:
     named: Any = {"s": "success", "f": "failure", "u": "unrated"}
-    assert reruns_sentence([Rerunned(1, "", named[a], named[b], ("", "")) for a, b in outcomes.split()]) == says
+    assert reruns_sentence([AnsweredBothWays(1, "", named[a], named[b], ("", "")) for a, b in outcomes.split()]) == says

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.runtime.context import ContextProxy
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
@@ -25,6 +26,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
     """Open a page by a link; fails when a page shows a traceback."""
+    # The harness has no browser, so there is no cookie in it.
+    monkeypatch.setattr(ContextProxy, "cookies", {})
     begin = PagesManager.__init__
 
     def begin_with_navigation(self: PagesManager, *given: Any, **more: Any) -> None:

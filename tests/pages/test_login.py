@@ -72,7 +72,7 @@ def test_a_reward_is_kept_under_the_name_of_the_login(
     assert not [field for field in app.text_input if field.key == "rewards_name"]
     press(app, "1")
     assert [event.rater for event in by_people(demo)][-1] == "cem@example.org"
-    login(is_logged_in=True, name="boss <b>x</b>")
+    login(is_logged_in=True, sub="boss <b>x</b>", email="ann@example.org", email_verified=False)
     app = visit("rewards", bank="demo", step="6")
     assert "boss <b>x</b>" not in said(app) and "boss <b>x</b> may look in this bank" in plain(app)
     assert key_starting(app, "rate_1_").disabled

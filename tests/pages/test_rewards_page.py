@@ -375,7 +375,7 @@ def test_an_empty_queue_says_why(home: Path, visit: Visit, ann: str) -> None:
         ("influential", "there is nothing to rate first"),
         ("disagreeing", "Nobody disagrees"),
         ("random", "Every step of this sample is rated"),
-        ("all", "No step has ended yet"),
+        ("all", "No step has ended that this filter lets in"),
     ):
         app.selectbox(key="queue_show").set_value(show).run()
         assert says in plain(app)

@@ -330,12 +330,18 @@ def rules(demo: Path, step: int | None = None) -> tuple[str, str]:
         return settings.human_rewards, settings.several_raters
 
 
+def rule_field(app: AppTest, name: str):
+    """A rule's field, whose key also names the last change of the rules."""
+    (found,) = [field for field in app.selectbox if (field.key or "").startswith(f"{name}_{RUN}")]
+    return found
+
+
 def test_a_rule_holds_from_the_next_step_or_for_the_whole_run(demo: Path, visit: Visit) -> None:
     rated_by(demo, {"ann": (1.0,) * 6})
     first = beliefs(demo)
     app = view(visit, "Rules")
-    app.selectbox(key=f"human_rewards_{RUN}").set_value("mean")
-    app.selectbox(key=f"several_raters_{RUN}").set_value("majority")
+    rule_field(app, "human_rewards").set_value("mean")
+    rule_field(app, "several_raters").set_value("majority")
     submit(app, "Save the rule")
     assert (rules(demo), rules(demo, 40)) == (("mean", "majority"), ("override", "mean"))
     assert beliefs(demo) == first
@@ -343,8 +349,8 @@ def test_a_rule_holds_from_the_next_step_or_for_the_whole_run(demo: Path, visit:
     submit(app, "Save the rule")
     assert rules(demo) == rules(demo, 1) == ("mean", "majority")
     assert beliefs(demo) != first and len(rewards(demo)) == 6
-    app.selectbox(key=f"human_rewards_{RUN}").set_value("override")
-    app.selectbox(key=f"several_raters_{RUN}").set_value("mean")
+    rule_field(app, "human_rewards").set_value("override")
+    rule_field(app, "several_raters").set_value("mean")
     submit(app, "Save the rule")
     assert beliefs(demo) == first
 
@@ -410,7 +416,7 @@ def test_rules_stay_when_the_role_is_taken_away_before_they_are_saved(demo: Path
     with MemoryBank.open(str(demo)) as bank:
         bank.people.assign("boss", Role.MANAGE, "boss")
         bank.people.assign("ann", Role.RATE, "boss")
-    app.selectbox(key=f"human_rewards_{RUN}").set_value("mean")
+    rule_field(app, "human_rewards").set_value("mean")
     submit(app, "Save the rule")
     assert "Only someone who may manage this bank changes them" in plain(app)
     assert rules(demo) == ("override", "mean")
