@@ -103,8 +103,8 @@ class RatingScales(BaseModel):
             if list(rewards) != sorted(rewards):
                 told = ", ".join(map(_signed, rewards))
                 raise SettingsError(
-                    f"With this run's r− {_signed(low)} and r+ {_signed(high)}, rewards would fall from {what}: {told}. "
-                    "Nothing was changed; give both ends a reward of their own."
+                    f"With r− {_signed(low)} and r+ {_signed(high)} of this run, rewards must not fall from {what}: "
+                    f"{told}. Nothing was changed; give both ends a reward of their own."
                 )
 
 

@@ -85,9 +85,10 @@ def queue(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: i
 
 
 def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[tuple[RatedStep, RatedStep]]:
-    """Two answers to one task each, of which `rater` has not rated both: every answer beside the next one in age.
+    """Two answers to one task each, of which `rater` has not rated both: the two oldest, the two after them, and so on.
 
-    Of the filter, run, policy and days count. A task that was answered once has no pair.
+    No answer is in two pairs, so no comparison takes the place of another. Of the filter, run, policy and days count. A
+    task that was answered once has no pair.
     """
     tasks: dict[str, list[RatedStep]] = {}
     for step in sorted(queue(facts, chosen.model_copy(update={"show": "all"}), rater, 1, {}), key=_age):
@@ -95,7 +96,7 @@ def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[t
     return [
         (first, second)
         for steps in tasks.values()
-        for first, second in pairwise(steps)
+        for first, second in zip(steps[::2], steps[1::2], strict=False)
         if rater not in first.people or rater not in second.people
     ]
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.editing import LONGEST_TEXT
 from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import EmbedderMismatch, InputError, UnknownRun
+from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownRun
 from memrl_core.experiments.poisoning import prune
 from memrl_core.policies.memrl import intent_key
 from memrl_core.records import EventKind, Utility, WriteRecord
@@ -432,6 +433,54 @@ def test_a_fork_tells_what_became_of_a_memory_before_it_began(bank: MemoryBank) 
     bank.commit_step(*a_step(5))
     bank.editing.restore("r", ["r-0002.2"], "ann")
     assert [e.kind for e in bank.editing.changes("fork", TWO)][-1] is EventKind.MEMORY_FORGOTTEN
+
+
+# --- while the embedder works -----------------------------------------------------------------------------------------
+
+
+class WhileEmbedding(HashingEmbedder):
+    """Somebody does something to the bank while the embedder works."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__(DIMENSION)
+        self._act = act
+
+    def embed(self, texts: Any) -> Any:
+        self._act()
+        return super().embed(texts)
+
+
+def test_nobody_waits_for_the_embedder_of_another(bank: MemoryBank) -> None:
+    other = MemoryBank.open(bank.uri)
+    # In a process that held the lock meanwhile, this would wait a minute and be refused.
+    slow = WhileEmbedding(lambda: other.ratings.rate(Rating("r", 2, 0.5, "bob")))
+    new = bank.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
+    assert new.id in bank.utilities("r")
+    assert bank.ratings.mine("r", 2, "bob") is not None
+
+
+@pytest.mark.parametrize("merging", [True, False], ids=["merge", "edit"])
+def test_a_memory_that_was_changed_while_its_wording_was_embedded_stays_as_it_became(
+    bank: MemoryBank, merging: bool
+) -> None:
+    other = MemoryBank.open(bank.uri)
+    slow = WhileEmbedding(lambda: reworded(other))
+    with pytest.raises(InputError, match="sees no memory “r-0002”. Nothing was changed"):
+        if merging:
+            bank.editing.merge("r", [ONE, TWO], "boil an egg", "boil it", slow, "ann")
+        else:
+            bank.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
+    assert state(bank) == state(other)
+    assert bank.memory_ids() == other.memory_ids()
+
+
+def test_who_may_not_edit_is_refused_before_the_embedder_is_asked(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("eve", Role.RATE, "ann")
+    asked: list[bool] = []
+    with pytest.raises(NotAllowed):
+        bank.editing.edit("r", TWO, "boil an egg", "x", WhileEmbedding(lambda: asked.append(True)), "eve")
+    assert not asked
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating
 from memrl_core.errors import BankFull
+from memrl_core.records import EventKind
 from tests.builders import a_bank, a_step
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -68,6 +71,72 @@ def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path)
     for step in range(1, kept + 1):
         again.ratings.rate(Rating("r", step, 0.0, "ann"))
     assert len([e for e in again.events("r") if e.rater == "ann"]) == kept
+
+
+DOER = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+bank = MemoryBank.open({uri!r})
+append, left = bank._store.append, int(sys.argv[1])
+
+def until_killed(name, rows):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(name, rows)
+
+bank._store.append = until_killed
+for n in range(100):
+    bank.ratings.rate_pair(("r", 1), ("r", 2), ("first", "second")[n % 2], "ann")
+    memory = list(bank.utilities("r"))[-1]
+    bank.editing.edit("r", memory, "task 3", f"wording {{n}}", HashingEmbedder(8), "ann")
+    bank.deeds.undo("ann")
+    bank.deeds.undo("ann")
+    bank.deeds.redo("ann")
+    print(n, flush=True)
+"""
+APPENDS_A_ROUND = 6
+
+
+@pytest.mark.parametrize(
+    "at",
+    [0, 1, 2, 3, 4, 5, 6],
+    ids=["anywhere", "the pair", "the wording", "the edit", "the undo of it", "the undo of the pair", "the redo"],
+)
+def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(tmp_path: Path, at: int) -> None:
+    bank = a_bank(tmp_path / "bank")
+    one, two = a_step(1), a_step(2, ("r-0001",))
+    for trace, vectors in (one, (replace(two[0], task=one[0].task), two[1]), a_step(3, ("r-0002",))):
+        bank.commit_step(trace, vectors)
+    script = DOER.format(root=ROOT, uri=bank.uri)
+    last = APPENDS_A_ROUND + at if at else 10**6
+    doer = subprocess.Popen([sys.executable, "-c", script, str(last)], stdout=subprocess.PIPE, text=True)
+    assert doer.stdout is not None
+    while not at and int(doer.stdout.readline()) < 3:
+        pass
+    if not at:
+        doer.kill()
+    assert doer.wait(timeout=60) == -signal.SIGKILL
+    doer.stdout.close()
+    again = MemoryBank.open(bank.uri)
+    pair = [again.ratings.mine("r", step, "ann") for step in (1, 2)]
+    assert (pair[0] is None) == (pair[1] is None)
+    assert all(sum(e.value for e in pair) == 0 for _ in pair if pair[0])
+    replaced = {i for e in again.events("r") for i in e.memory_ids if e.kind is EventKind.MEMORY_EDITED}
+    assert set(again.utilities("r")) <= {"r-0001", "r-0002", "r-0003"} | replaced
+    assert len(again.utilities("r")) == 3
+    assert all(finding.ok for finding in check(bank.uri))
+    done, undone = (len(stack("ann")) for stack in (again.deeds.done, again.deeds.undone))
+    for _ in range(undone):
+        assert again.deeds.redo("ann") is not None
+    for _ in range(done + undone):
+        assert again.deeds.undo("ann") is not None
+    assert again.deeds.undo("ann") is None
+    assert list(again.utilities("r")) == ["r-0001", "r-0002", "r-0003"]
+    assert again.utilities("r") == bank.utilities("r")
 
 
 def test_a_reward_that_could_not_be_saved_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

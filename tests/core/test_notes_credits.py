@@ -129,8 +129,16 @@ def test_the_latest_credit_that_stands_counts(tmp_path: Path) -> None:
     assert _q(bank) == with_first
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf])
-def test_an_own_reward_that_is_not_a_number_is_refused(tmp_path: Path, reward: float) -> None:
+def test_only_memories_of_the_prompt_get_a_reward_of_their_own(tmp_path: Path) -> None:
+    bank = _learned(tmp_path / "bank")
+    facts = bank.facts
+    with pytest.raises(InputError, match="“r-0003” was not in the prompt of step 3"):
+        bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5, "r-0003": 0.5}, "ann", "")
+    assert bank.facts == facts
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, 10.5, -11.0])
+def test_an_own_reward_that_no_run_could_give_is_refused(tmp_path: Path, reward: float) -> None:
     bank = _learned(tmp_path / "bank")
     before = _q(bank)
     with pytest.raises(InputError, match="finite"):

@@ -283,3 +283,41 @@ def test_what_looks_at_the_bank_first_knows_of_a_role_at_once(bank: MemoryBank) 
         with pytest.raises(NotAllowed):
             deed(other, "eve")
     assert other.events() == bank.events()
+
+
+# --- notes and credits of others --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["note", "credit"])
+def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: MemoryBank, what: str) -> None:
+    RATING["pin_note"](bank, "bob")
+    RATING["assign_credit"](bank, "bob")
+    note, credit = bank.notes.standing("r")[0], bank.credits.standing("r", 2)
+    assert credit is not None
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign(NEWCOMERS, Role.RATE, "ann")
+    away: Mapping[str, Deed] = {
+        "note": lambda bank, who: bank.notes.remove(note.id, who),
+        "credit": lambda bank, who: bank.credits.revoke(credit.id, who),
+    }
+    assert "cid may rate in this bank, not change runs" in refused(bank, away[what], "cid")
+    away[what](bank, "ann")
+    assert (bank.notes.standing("r") == [], bank.credits.standing("r", 2) is None) == (what == "note", what == "credit")
+
+
+def test_the_environment_is_changed_in_the_name_of_who_did_it(bank: MemoryBank) -> None:
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("cid", Role.RATE, "ann")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.change_environment("r", {"a": 1}, by=who), "cid")
+    bank.change_environment("r", {"shift_at": [9]}, by="ann")
+    assert bank.events("r")[-1].rater == "ann"
+
+
+def test_undo_passes_over_what_a_person_may_do_no_longer(bank: MemoryBank) -> None:
+    bank.ratings.rate(Rating("r", 3, 0.5, "cid"))
+    bank.revoke_reward(_rewarded(bank, "bob"), "cid")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("cid", Role.RATE, "ann")
+    deed = bank.deeds.undo("cid", past_blocked=True)
+    assert deed is not None and deed.first.step == 3
+    assert "not change runs" in refused(bank, lambda bank, who: bank.deeds.undo(who, past_blocked=True), "cid")

@@ -16,7 +16,7 @@ import pytest
 from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.integrity import check
 from memrl_core.bank.roles import NEWCOMERS, Role
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, NotAllowed
 from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
 from memrl_core.exchange.archive_format import event_of
 from memrl_core.exchange.bring_in import ROLES_STAY, UNCHANGED, bring_in
@@ -125,6 +125,26 @@ def test_a_bank_that_holds_something_keeps_its_own_roles_and_says_so(bank: Memor
     assert [(s.where, s.why) for s in arrival.account.skipped] == [("2 roles of people", ROLES_STAY)]
     assert arrival.runs == ("r", "s")
     assert believed(here, "r") == believed(bank, "r")
+
+
+@pytest.mark.parametrize("who", ["rae", "new"])
+def test_only_a_manager_brings_anything_into_a_bank_that_holds_something(
+    bank: MemoryBank, tmp_path: Path, who: str
+) -> None:
+    here = a_bank(tmp_path / "here", "mine")
+    here.people.assign("zoe", Role.MANAGE, "zoe")
+    here.people.assign("rae", Role.RATE, "zoe")
+    here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
+    facts = here.facts
+    with pytest.raises(NotAllowed, match=f"{who} may .* not change runs"):
+        bring_in(contents_of(bank), here.uri, by=who)
+    assert MemoryBank.open(here.uri).facts == facts
+    assert bring_in(contents_of(bank), here.uri, by="zoe").runs == ("r", "s")
+
+
+def test_anybody_makes_a_new_bank_of_a_file(bank: MemoryBank, tmp_path: Path) -> None:
+    bring_in(contents_of(bank), str(tmp_path / "b"), by="new")
+    assert MemoryBank.open(str(tmp_path / "b")).events() == bank.events()
 
 
 def test_an_empty_bank_that_is_there_already_takes_the_roles_over(bank: MemoryBank, tmp_path: Path) -> None:

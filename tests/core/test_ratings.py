@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.deeds import MEMORIES, REWARDS
 from memrl_core.bank.ratings import Rating
-from memrl_core.errors import InputError
+from memrl_core.bank.roles import Role, actor_of
+from memrl_core.errors import InputError, NotAllowed, SettingsError
 from memrl_core.records import EventKind
 from memrl_core.scales import RatingScales
 from tests.builders import a_bank, a_run, a_step
@@ -37,11 +40,14 @@ def believed(bank: MemoryBank) -> dict[str, tuple[float, int]]:
     return {i: (u.q, u.visits) for i, u in bank.utilities("r").items()}
 
 
+PEOPLE = ("ann", "<b>bo</b>")
+MANAGERS = ("cy", "di")
 deeds = st.lists(
     st.tuples(
-        st.sampled_from(["rate", "rate", "rate", "withdraw", "undo", "undo", "redo"]),
+        st.sampled_from(["rate", "rate", "withdraw", "undo", "undo", "redo", "rate for all", "revoke"]),
         st.integers(2, 4),
-        st.sampled_from(["ann", "<b>bo</b>"]),
+        st.sampled_from(PEOPLE),
+        st.sampled_from(MANAGERS),
         st.sampled_from([-1.0, 0.25, 1.0]),
     ),
     max_size=18,
@@ -52,7 +58,7 @@ deeds = st.lists(
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
-    sequence: list[tuple[str, int, str, float]],
+    sequence: list[tuple[str, int, str, str, float]],
     human_rewards: str,
     several_raters: str,
 ) -> None:
@@ -61,19 +67,28 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     )
     bank.utilities("r")
     reference = Raters()
-    for deed, step, person, value in sequence:
+    for deed, step, person, manager, value in sequence:
         if deed == "rate":
             bank.ratings.rate(Rating("r", step, value, person))
             reference.rate(step, person, value)
         elif deed == "withdraw":
             bank.ratings.withdraw("r", step, person)
             reference.rate(step, person, None)
-        elif deed == "undo":
-            bank.deeds.undo(person)
-            reference.undo(person)
+        elif deed == "rate for all":
+            bank.ratings.rate_all([Rating("r", step, value / 2, who, given={"by": manager}) for who in PEOPLE])
+            reference.rate_for(manager, step, dict.fromkeys(PEOPLE, value / 2))
+        elif deed == "revoke":
+            reference.revoke(manager, step, person)
+            mine = bank.ratings.mine("r", step, person)
+            if mine is not None:
+                bank.revoke_reward(mine.id, manager)
         else:
-            bank.deeds.redo(person)
-            reference.redo(person)
+            for who in (person, manager) if value < 1 else (manager,):
+                if getattr(reference, deed)(who):
+                    getattr(bank.deeds, deed)(who)
+                else:
+                    with pytest.raises(InputError, match="was changed since by"):
+                        getattr(bank.deeds, deed)(who)
         people = {(e.step, e.rater): e.value for n in range(1, STEPS + 1) for e in bank.ratings.of("r", n) if e.rater}
         assert people == reference.standing
     expected = beliefs(steps, reference.standing, ALPHA, human_rewards, several_raters)
@@ -81,7 +96,7 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     again = MemoryBank.open(bank.uri)
     assert again.utilities("r") == bank.utilities("r")
     assert [again.history("r", i) for i in again.utilities("r")] == [bank.history("r", i) for i in bank.utilities("r")]
-    for person in ("ann", "<b>bo</b>"):
+    for person in PEOPLE + MANAGERS:
         assert len(again.deeds.done(person)) == len(reference.done.get(person, []))
         assert len(again.deeds.undone(person)) == len(reference.undone.get(person, []))
 
@@ -231,3 +246,181 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(tmp_path: Path) ->
     again = MemoryBank.open(bank.uri)
     for run in ("fork", "fork-2"):
         assert bank.utilities(run) == again.utilities(run)
+
+
+# --- what was done for others, and by others ---------------------------------------------------------------------------
+
+
+def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.revoke_reward(bank.ratings.rate(Rating("r", 3, 0.5, "bo")).id, "ann")
+    bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
+    events = bank.events()
+    with pytest.raises(InputError, match=r"The reward of bo for step 3 of run r was changed since by bo\. Nothing"):
+        bank.deeds.undo("ann")
+    assert bank.events() == events
+
+
+def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate_all([Rating("r", step, 0.5, "bo", given={"by": "ann"}) for step in (2, 3)])
+    bank.deeds.undo("ann")
+    bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
+    with pytest.raises(InputError, match="was changed since by bo"):
+        bank.deeds.redo("ann")
+    assert [bank.ratings.mine("r", step, "bo") is None for step in (2, 3)] == [True, False]
+
+
+def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    before = believed(bank)
+    bank.ratings.rate_all([Rating("r", 2, 1.0, "ann"), Rating("r", 2, 0.5, "ann")])
+    bank.deeds.undo("ann")
+    assert bank.ratings.mine("r", 2, "ann") is None
+    assert believed(bank) == before
+
+
+def test_an_older_deed_is_undone_past_one_that_others_have_changed(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
+    bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
+    bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
+    bank.ratings.rate(Rating("r", 2, -1.0, "bo"))
+    deed = bank.deeds.undo("ann", past_blocked=True)
+    assert deed is not None and deed.first.step == 4
+    events = bank.events()
+    with pytest.raises(InputError, match="was changed since by bo"):
+        bank.deeds.undo("ann", past_blocked=True)
+    assert bank.events() == events
+
+
+def test_a_reward_that_was_taken_back_is_not_taken_back_again(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    given = bank.ratings.rate(Rating("r", 3, 0.5, "bo"))
+    revoked = bank.revoke_reward(given.id, "ann")
+    assert MemoryBank.open(bank.uri).revoke_reward(given.id, "cy") == revoked
+    assert (len(bank.deeds.done("ann")), bank.deeds.done("cy")) == (1, [])
+
+
+@pytest.mark.parametrize("value", [10.5, -11, float("inf"), float("nan")])
+def test_a_reward_that_no_run_could_give_is_refused_for_a_live_step(tmp_path: Path, value: float) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    facts = bank.facts
+    with pytest.raises(InputError, match="is not a reward: give a finite number from −10 to 10"):
+        bank.give_reward("r", STEPS + 1, "an attempt", (), value, "ann")
+    assert bank.facts == facts
+
+
+@pytest.mark.parametrize(
+    ("scales", "says"),
+    [
+        ({"thumbs_down": 1.5}, r"from bad to good: \+1.50, \+1.00"),
+        ({"thumbs_up": -2}, "from bad to good"),
+        ({"worse": 2}, "from worse over equal to better"),
+        ({"better": -3}, "from worse over equal to better"),
+        ({"tie": 1.25}, "from worse over equal to better"),
+        ({"tie": -1.25}, "from worse over equal to better"),
+    ],
+)
+def test_scales_on_which_better_is_worth_less_are_refused(tmp_path: Path, scales: dict[str, float], says: str) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    with pytest.raises(SettingsError, match=says):
+        bank.ratings.change_scales("r", RatingScales.of(scales), "ann")
+    assert bank.ratings.scales("r") == RatingScales()
+
+
+def test_scales_are_judged_by_the_rewards_of_their_run(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank", reward_success=5.0)
+    bank.ratings.change_scales("r", RatingScales(thumbs_down=1.5, tie=4.0), "ann")
+    assert bank.ratings.scales("r").tie == 4.0
+
+
+def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
+    bank.ratings.rate_all([Rating("r", 2, 0.5, "bo", given={"by": "cy"})])
+    bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "di")
+    assert bank.raters("r") == {"ann", "bo"}
+
+
+def test_who_acted_lately_is_told_once_each_with_their_newest_event(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.ratings.rate(Rating("r", 2, 0.5, "cy"))
+    bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
+    newest = bank.ratings.rate(Rating("r", 3, 0.5, "bo", given={"by": "cy"}))
+    assert [(actor_of(e), e.step) for e in bank.lately()] == [("cy", 3), ("ann", 2)]
+    assert bank.lately()[0] == newest
+
+
+# --- rewards and memories, each by itself ------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from(["rate", "pin", "rate", "pin", "undo", "undo", "redo"]), max_size=14), st.data())
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
+    tmp_path_factory: pytest.TempPathFactory, sequence: list[str], data: st.DataObject
+) -> None:
+    bank, _ = a_rated_bank(tmp_path_factory.mktemp("b") / "bank")
+    rewards, pins = Raters(), Raters()
+    for number, deed in enumerate(sequence):
+        if deed == "rate":
+            bank.ratings.rate(Rating("r", 2, number / 14, "ann"))
+            rewards.rate(2, "ann", number / 14)
+        elif deed == "pin":
+            pinned = "r-0001" in bank.pinned("r")
+            (bank.editing.unpin if pinned else bank.editing.pin)("r", ["r-0001"], "ann")
+            pins.rate(1, "ann", None if pinned else 1.0)
+        else:
+            kinds, reference = data.draw(st.sampled_from([(REWARDS, rewards), (MEMORIES, pins)]))
+            getattr(bank.deeds, deed)("ann", kinds)
+            getattr(reference, deed)("ann")
+    for handle in (bank, MemoryBank.open(bank.uri)):
+        mine = handle.ratings.mine("r", 2, "ann")
+        assert (mine.value if mine else None) == rewards.standing.get((2, "ann"))
+        assert ("r-0001" in handle.pinned("r")) == ((1, "ann") in pins.standing)
+        for kinds, reference in ((REWARDS, rewards), (MEMORIES, pins)):
+            counts = len(handle.deeds.done("ann", kinds)), len(handle.deeds.undone("ann", kinds))
+            assert counts == (len(reference.done.get("ann", [])), len(reference.undone.get("ann", [])))
+
+
+def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(tmp_path: Path) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.editing.forget("r", ["r-0001"], "ann")
+    bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
+    bank.deeds.undo("ann", MEMORIES)
+    bank.ratings.rate(Rating("r", 2, 1.0, "ann"))
+    assert bank.deeds.undone("ann") == []
+    assert bank.deeds.redo("ann", REWARDS) is None
+    assert bank.deeds.redo("ann", MEMORIES) is not None
+    assert "r-0001" in bank.away("r")
+    assert [len(bank.deeds.done("ann", kinds)) for kinds in (None, REWARDS, MEMORIES)] == [3, 2, 1]
+
+
+# --- several handles ---------------------------------------------------------------------------------------------------
+
+NEAR: list[Callable[[MemoryBank], object]] = [
+    lambda bank: bank.give_reward("r", STEPS + 1, "an attempt", (), 1.0, "eve"),
+    lambda bank: bank.revoke_reward(bank.ratings.of("r", 2)[0].id, "eve"),
+    lambda bank: bank.change_settings("r", bank.settings("r"), STEPS + 1, by="eve"),
+    lambda bank: bank.change_settings_throughout("r", {"alpha": 0.5}, by="eve"),
+    lambda bank: bank.change_environment("r", {"shift_at": [9]}, by="eve"),
+    lambda bank: bank.notes.pin("r", 2, "look", "eve"),
+    lambda bank: bank.notes.remove(bank.notes.standing("r")[0].id, "eve"),
+    lambda bank: bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5}, "eve", "shares"),
+    lambda bank: bank.credits.revoke(next(e.id for e in bank.events("r") if "rewards" in e.payload), "eve"),
+]
+
+
+@pytest.mark.parametrize("deed", NEAR)
+def test_every_deed_begins_with_what_other_processes_have_appended(
+    tmp_path: Path, deed: Callable[[MemoryBank], object]
+) -> None:
+    bank, _ = a_rated_bank(tmp_path / "bank")
+    bank.notes.pin("r", 3, "look", "ann")
+    bank.credits.assign("r", 2, bank.trace("r", 2).id, {"r-0001": 0.5}, "ann", "shares")
+    other = MemoryBank.open(bank.uri)
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("eve", Role.LOOK, "ann")
+    with pytest.raises(NotAllowed):
+        deed(other)
+    assert other.events() == bank.events() == MemoryBank.open(bank.uri).events()

@@ -1,10 +1,15 @@
-"""What several people can do and undo, by the definition: a pair of stacks a person, and one value a (step, person)."""
+"""What several people can do and undo, by the definition: a pair of stacks a person, and one value a (step, person).
+
+What somebody did for another stays when others have set that value since.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 Key = tuple[int, str]
+Change = tuple[Key, float | None, float | None, int]
+"""A value before and after, and how often it had been set then."""
 
 
 @dataclass
@@ -12,30 +17,62 @@ class Raters:
     """`standing` maps (step, person) to the reward that stands."""
 
     standing: dict[Key, float] = field(default_factory=dict)
-    done: dict[str, list[tuple[Key, float | None, float | None]]] = field(default_factory=dict)
-    undone: dict[str, list[tuple[Key, float | None, float | None]]] = field(default_factory=dict)
+    done: dict[str, list[list[Change]]] = field(default_factory=dict)
+    undone: dict[str, list[list[Change]]] = field(default_factory=dict)
+    set_by: dict[Key, list[str]] = field(default_factory=dict)
 
     def rate(self, step: int, person: str, value: float | None) -> None:
         """None takes the reward back; what changes nothing is not a deed."""
-        before = self.standing.get((step, person))
-        if before != value:
-            self.done.setdefault(person, []).append(((step, person), before, value))
-            self.undone[person] = []
-            self._put((step, person), value)
+        self._do(person, {(step, person): value} if self.standing.get((step, person)) != value else {})
 
-    def undo(self, person: str) -> None:
-        if self.done.get(person):
-            deed = self.done[person].pop()
-            self.undone.setdefault(person, []).append(deed)
-            self._put(deed[0], deed[1])
+    def rate_for(self, actor: str, step: int, values: dict[str, float]) -> None:
+        """Somebody gives, as one deed, rewards in the names of others; in whose name and by whom makes a reward."""
+        given = {(step, person): value for person, value in values.items()}
+        self._do(actor, {key: v for key, v in given.items() if (self.standing.get(key), self._last(key)) != (v, actor)})
 
-    def redo(self, person: str) -> None:
-        if self.undone.get(person):
-            deed = self.undone[person].pop()
-            self.done.setdefault(person, []).append(deed)
-            self._put(deed[0], deed[2])
+    def revoke(self, actor: str, step: int, person: str) -> None:
+        """Somebody takes another's reward back."""
+        self._do(actor, {(step, person): None} if (step, person) in self.standing else {})
 
-    def _put(self, key: Key, value: float | None) -> None:
+    def undo(self, actor: str) -> bool:
+        """False when it is refused."""
+        if self.done.get(actor):
+            deed = self.done[actor][-1]
+            if self._blocked(actor, deed):
+                return False
+            self.undone.setdefault(actor, []).append(self.done[actor].pop())
+            for key, before, _, _ in deed:
+                self._put(key, before, actor)
+        return True
+
+    def redo(self, actor: str) -> bool:
+        """False when it is refused."""
+        if self.undone.get(actor):
+            deed = self.undone[actor][-1]
+            if self._blocked(actor, deed):
+                return False
+            self.undone[actor].pop()
+            self.done[actor].append([self._changed(key, after, actor) for key, _, after, _ in deed])
+        return True
+
+    def _do(self, actor: str, values: dict[Key, float | None]) -> None:
+        if values:
+            self.done.setdefault(actor, []).append([self._changed(key, v, actor) for key, v in values.items()])
+            self.undone[actor] = []
+
+    def _changed(self, key: Key, value: float | None, actor: str) -> Change:
+        before = self.standing.get(key)
+        self._put(key, value, actor)
+        return key, before, value, len(self.set_by[key])
+
+    def _blocked(self, actor: str, deed: list[Change]) -> bool:
+        return any(key[1] != actor and {*self.set_by[key][times:]} - {actor} for key, _, _, times in deed)
+
+    def _last(self, key: Key) -> str:
+        return self.set_by.get(key, [""])[-1]
+
+    def _put(self, key: Key, value: float | None, actor: str) -> None:
+        self.set_by.setdefault(key, []).append(actor)
         if value is None:
             self.standing.pop(key, None)
         else:

@@ -1,0 +1,369 @@
+"""What comes late or between steps is worked into the fold that is there, and is bit for bit what a new fold gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.ratings import Rating
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.learning import Fold
+from memrl_core.records import EventKind, LedgerEvent
+from tests.builders import DIMENSION, a_bank, a_run, a_step
+
+EMBEDDER = HashingEmbedder(DIMENSION)
+ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
+STEPS = 4
+Deed = Callable[[MemoryBank], object]
+
+
+def told(fold: Fold) -> str:
+    """Everything that a fold says, every digit of it, in its order."""
+    return repr((fold.utilities, fold.away, fold.histories, sorted(fold.pinned), fold.inherited))
+
+
+# --- any facts in any order -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Facts:
+    """Facts as they reach one handle that looks at its fold now and then."""
+
+    rng: np.random.Generator
+    known: Knowledge = field(default_factory=lambda: Knowledge(DIMENSION))
+    taken: list[LedgerEvent | StepRow] = field(default_factory=list)
+    replacing: list[LedgerEvent] = field(default_factory=list)
+    numbers: count[int] = field(default_factory=count)
+
+    def take(self, *facts: LedgerEvent | StepRow) -> None:
+        for fact in facts:
+            self.taken.append(fact)
+            _take(self.known, fact)
+
+    def anew(self) -> Knowledge:
+        """The same facts at once, in another order."""
+        other = Knowledge(DIMENSION)
+        for position in self.rng.permutation(len(self.taken)):
+            _take(other, self.taken[position])
+        return other
+
+    def event(self, run: str, step: int, kind: EventKind, ids: Any = (), **values: Any) -> LedgerEvent:
+        """Mostly the newest of all; now and then one that a writer with an older clock has appended."""
+        seq = self.known.seq + 1
+        if step > 0 and kind is not EventKind.MEMORY_WRITTEN and self.rng.random() < 0.1:
+            seq = max(1, seq - int(self.rng.integers(1, 6)))
+        given = {"step_id": "", "known_at": self.newest(run), **values}
+        return LedgerEvent(f"e{next(self.numbers)}", seq, run, step, kind=kind, memory_ids=tuple(ids), **given)
+
+    def newest(self, run: str) -> int:
+        newest = self.known.newest_step(run)
+        return self.known.run(run).first_step - 1 if newest is None else newest
+
+    def some(self, choices: Any, most: int = 1) -> list[Any]:
+        size = min(len(choices), int(self.rng.integers(1, most + 1)))
+        return [choices[i] for i in self.rng.choice(len(choices), size=size, replace=False)] if size else []
+
+    def start(self, run: str, **values: Any) -> None:
+        info = replace(a_run(run, alpha=0.3), **values)
+        started = {"step_id": "", "known_at": 0, "payload": codec.run_payload(info)}
+        self.take(LedgerEvent(f"start-{run}", self.known.seq + 1, run, 0, kind=EventKind.RUN_STARTED, **started))
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def step(self, run: str) -> None:
+        number = self.newest(run) + 1
+        attempt = f"{run}-{number}"
+        ids = self.some(list(self.known.live(run).utilities), 3)
+        reward = self.event(run, number, EventKind.REWARD_GIVEN, ids, value=float(self.rng.normal()),
+                            source="environment", step_id=attempt)  # fmt: skip
+        written = self.event(run, number, EventKind.MEMORY_WRITTEN, [f"{run}-{number:04d}"], value=0.5, step_id=attempt)
+        self.take(reward, replace(written, seq=written.seq + 1))
+        if self.rng.random() < 0.15:
+            self.change(run, number)
+        self.take(StepRow(attempt, run, number, 1, "t", "success", 1.0, ""))
+
+    def reward(self, run: str) -> None:
+        about = [e for e in self.known.states[run].events if e.kind is EventKind.REWARD_GIVEN]
+        for event in self.some(about):
+            kind = self.some([EventKind.REWARD_GIVEN] * 3 + [EventKind.REWARD_REVOKED, EventKind.CREDIT_ASSIGNED])[0]
+            rewards = {memory_id: float(self.rng.normal()) for memory_id in event.memory_ids}
+            self.take(self.event(run, event.step, kind, event.memory_ids, value=float(self.rng.normal()),
+                                 source="person", rater=self.some(["ann", "bob"])[0], step_id=event.step_id,
+                                 revokes=event.id if kind is EventKind.REWARD_REVOKED else "",
+                                 payload={"rewards": rewards}))  # fmt: skip
+
+    def change(self, run: str, step: int | None = None) -> None:
+        """Something becomes of memories: mostly now, now and then at a step that has passed."""
+        fold, at = self.known.live(run), self.newest(run) if step is None else step
+        if step is None and self.rng.random() < 0.1:
+            at = int(self.rng.integers(at + 1))
+        seen, what = list(fold.utilities), int(self.rng.integers(7))
+        if what < 3 and seen:
+            kind = EventKind.MEMORY_MERGED if what else EventKind.MEMORY_EDITED
+            olds = self.some(seen, 3 if what else 1)
+            new = f"{olds[0]}.{next(self.numbers)}"
+            self.replacing.append(self.event(run, at, kind, [new], payload={"replaces": olds}))
+            self.take(self.replacing[-1])
+        elif what == 3 and self.replacing:
+            before = self.some(self.replacing)[0]
+            if self.rng.random() < 0.5:
+                again = replace(before, id=f"e{next(self.numbers)}", run=run, step=at, seq=self.known.seq + 1)
+                self.take(again)
+            else:
+                self.take(self.event(run, at, EventKind.MEMORY_RESTORED, before.payload["replaces"],
+                                     payload={"takes_away": list(before.memory_ids)}))  # fmt: skip
+        elif what == 4:
+            self.take(self.event(run, at, EventKind.MEMORY_RESTORED, self.some(list(fold.away), 2)))
+        elif what == 5:
+            self.take(self.event(run, at, EventKind.MEMORY_FORGOTTEN, self.some(seen, 2)))
+        else:
+            self.take(self.event(run, at, EventKind.MEMORY_PINNED, self.some(seen, 2)))
+
+    def other(self, run: str) -> None:
+        """What happens seldom: an import, at times of a memory that is there; other settings; a step never ended."""
+        what, newest = int(self.rng.integers(4)), self.newest(run)
+        if what == 0:
+            name = self.some([*self.known.live(run).histories, f"i{next(self.numbers)}"])[0]
+            self.take(self.event(run, newest, EventKind.MEMORY_IMPORTED, [name], value=0.25, payload={"visits": 3}))
+        elif what == 1:
+            own = {**a_run("r").settings, "alpha": float(self.rng.uniform(0.1, 0.9))}
+            at = int(self.rng.integers(newest + 4))
+            self.take(self.event(run, at, EventKind.SETTINGS_CHANGED, payload={"settings": own}))
+        elif what == 2:
+            ids = self.some(list(self.known.live(run).utilities), 2)
+            self.take(self.event(run, newest + 1, EventKind.REWARD_GIVEN, ids, value=9.0, source="person",
+                                 rater="ann", step_id=f"never-{next(self.numbers)}"))  # fmt: skip
+        elif "fork" not in self.known.runs:
+            self.start("fork", base="r", base_step=self.newest("r"), first_step=self.newest("r") + 1)
+
+
+def _take(known: Knowledge, fact: LedgerEvent | StepRow) -> None:
+    if isinstance(fact, LedgerEvent):
+        known.take_event(fact)
+    else:
+        known.take_step(fact)
+
+
+@given(st.integers(0, 1_000_000))
+@settings(max_examples=40, deadline=None)
+def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> None:
+    facts = Facts(np.random.default_rng(seed))
+    facts.start("r")
+    for _ in range(3):
+        facts.step("r")
+    for _ in range(40):
+        run = facts.some(list(facts.known.runs))[0]
+        happen = facts.some([facts.step, facts.reward, facts.reward, facts.change, facts.change, facts.other])[0]
+        happen(run)
+        if facts.rng.random() < 0.6:
+            known = facts.anew()
+            for one in known.runs:
+                assert told(facts.known.live(one)) == told(known.live(one))
+
+
+@given(st.integers(0, 1_000_000))
+@settings(max_examples=15, deadline=None)
+def test_what_is_supposed_comes_true(seed: int) -> None:
+    facts = Facts(np.random.default_rng(seed))
+    facts.start("r")
+    for _ in range(3):
+        facts.step("r")
+    for happen in facts.some([facts.step] * 8 + [facts.change] * 12 + [facts.reward] * 4 + [facts.other] * 2, 26):
+        happen("r")
+    about = facts.some([e for e in facts.known.states["r"].events if e.kind is EventKind.REWARD_GIVEN])[0]
+    event = replace(about, id="new", seq=facts.known.seq + 1, value=0.7, source="person", rater="cy")
+    before = dict(facts.known.live("r").histories)
+    would = facts.known.supposed(event)
+    facts.take(event)
+    if about.step_id in facts.known.steps:
+        assert repr({**before, **would}) == repr(facts.anew().live("r").histories)
+
+
+# --- in a bank --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    """Four steps, each of which used all memories before it, with rewards 1, -1, 1, -1; its fold has been asked for."""
+    made = a_bank(tmp_path / "bank", alpha=0.3)
+    for step in range(1, STEPS + 1):
+        made.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
+    made.utilities("r")
+    return made
+
+
+@pytest.fixture
+def never_folded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """From now on nothing is folded from nothing, until this is undone."""
+
+    def refuse(*_: object) -> Fold:
+        raise AssertionError("folded from nothing")
+
+    monkeypatch.setattr("memrl_core.bank.knowledge.folded", refuse)
+    return monkeypatch
+
+
+def reworded(bank: MemoryBank, memory_id: str = TWO, text: str = "did it better", run: str = "r") -> str:
+    return bank.editing.edit(run, memory_id, bank.memory(memory_id).intent, text, EMBEDDER, "ann").id
+
+
+def merged(bank: MemoryBank, *memory_ids: str) -> str:
+    return bank.editing.merge("r", memory_ids, "task 2", "did all of it", EMBEDDER, "ann").id
+
+
+def undone(bank: MemoryBank, times: int = 1) -> None:
+    for _ in range(times):
+        bank.deeds.undo("ann")
+
+
+HANDED_ON: dict[str, Deed] = {
+    "reworded": reworded,
+    "reworded twice": lambda bank: reworded(bank, reworded(bank), "and again"),
+    "merged": lambda bank: merged(bank, ONE, TWO),
+    "merged with one that no reward has reached": lambda bank: merged(bank, TWO, FOUR),
+    "merged after a rewording": lambda bank: merged(bank, reworded(bank), THREE),
+    "reworded after a merge": lambda bank: reworded(bank, merged(bank, ONE, TWO), "and again"),
+    "reworded, undone": lambda bank: (reworded(bank), undone(bank)),
+    "merged, undone, done again": lambda bank: (merged(bank, ONE, TWO), undone(bank), bank.deeds.redo("ann")),
+    "reworded and forgotten": lambda bank: bank.editing.forget("r", [reworded(bank)], "ann"),
+    "reworded, restored, reworded": lambda bank: (
+        reworded(bank), bank.editing.restore("r", [TWO], "ann"), reworded(bank, TWO, "otherwise")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["", "and used"])
+@pytest.mark.parametrize("deed", HANDED_ON.values(), ids=HANDED_ON)
+def test_late_rewards_follow_a_memory_into_what_took_its_place(
+    bank: MemoryBank, deed: Deed, used: bool, request: pytest.FixtureRequest
+) -> None:
+    deed(bank)
+    if used:
+        bank.commit_step(*a_step(STEPS + 1, tuple(bank.utilities("r"))[:3], 0.5))
+    bank.utilities("r")
+    patched = request.getfixturevalue("never_folded")
+    for step, value in ((3, -0.4), (4, 0.9), (3, 0.2)):
+        supposed = bank.ratings.supposed(Rating("r", step, value, "bob"))
+        bank.ratings.rate(Rating("r", step, value, "bob"))
+        now = bank.histories("r")
+        assert {i: now[i] for i in supposed.histories} == supposed.histories
+    bank.ratings.withdraw("r", 4, "bob")
+    bank.utilities("r")
+    patched.undo()
+    again = MemoryBank.open(bank.uri)
+    assert told(bank._known.live("r")) == told(again._known.live("r"))
+
+
+def test_a_late_reward_of_a_merged_memory_moves_the_merged_one(bank: MemoryBank, never_folded: object) -> None:
+    new = merged(bank, TWO, THREE)
+    bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
+    two, three = bank.away("r")[TWO], bank.away("r")[THREE]
+    weighted = (two.visits * two.q + three.visits * three.q) / (two.visits + three.visits)
+    assert bank.utilities("r")[new].q == pytest.approx(weighted)
+    assert bank.history("r", new)[0].after == bank.utilities("r")[new].q
+
+
+def test_a_reward_for_a_step_after_the_rewording_leaves_the_new_wording_as_it_was(bank: MemoryBank) -> None:
+    new = reworded(bank)
+    bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
+    before = bank.utilities("r")[new]
+    supposed = bank.ratings.supposed(Rating("r", STEPS + 1, -1.0, "bob"))
+    assert list(supposed.moved) == [TWO]
+    bank.ratings.rate(Rating("r", STEPS + 1, -1.0, "bob"))
+    assert bank.utilities("r")[new] == before
+
+
+def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
+    bank: MemoryBank, request: pytest.FixtureRequest
+) -> None:
+    new = reworded(bank)
+    bank.start_run(replace(a_run("fork", base="r", base_step=STEPS, alpha=0.3), first_step=STEPS + 1))
+    bank.editing.restore("fork", [TWO], "ann")
+    bank.commit_step(*a_step(STEPS + 1, (ONE, TWO), 1.0, "fork"))
+    third = reworded(bank, TWO, "otherwise", "fork")
+    before = bank.away("fork")[new], bank.utilities("fork")[third]
+    patched = request.getfixturevalue("never_folded")
+    bank.ratings.rate(Rating("fork", STEPS + 1, -1.0, "bob"))
+    assert bank.away("fork")[new] == before[0]
+    assert bank.utilities("fork")[third] == bank.away("fork")[TWO] != before[1]
+    patched.undo()
+    assert told(bank._known.live("fork")) == told(MemoryBank.open(bank.uri)._known.live("fork"))
+
+
+BETWEEN_STEPS: dict[str, Deed] = {
+    "pin": lambda bank: bank.editing.pin("r", [TWO], "ann"),
+    "unpin": lambda bank: (bank.editing.pin("r", [TWO], "ann"), bank.editing.unpin("r", [TWO], "ann")),
+    "forget": lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
+    "restore": lambda bank: (bank.editing.forget("r", [TWO], "ann"), bank.editing.restore("r", [TWO], "ann")),
+    "undo and redo": lambda bank: (merged(bank, ONE, TWO), reworded(bank, THREE), undone(bank, 2),
+                                   bank.deeds.redo("ann")),
+    "after a late reward": lambda bank: (bank.ratings.rate(Rating("r", 3, -0.3, "bob")), reworded(bank),
+                                         bank.ratings.rate(Rating("r", 4, 0.3, "bob"))),
+    **HANDED_ON,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", BETWEEN_STEPS.values(), ids=BETWEEN_STEPS)
+def test_what_people_do_between_steps_is_worked_into_the_fold(
+    bank: MemoryBank, deed: Deed, never_folded: pytest.MonkeyPatch
+) -> None:
+    other = MemoryBank.open(bank.uri)
+    with pytest.raises(AssertionError):
+        other.utilities("r")
+    deed(bank)
+    mine = told(bank._known.live("r")), list(bank.memories("r"))
+    never_folded.undo()
+    assert mine == (told(other._known.live("r")), other.memories("r")) if other.refresh() else False
+
+
+def test_what_another_handle_did_between_steps_is_worked_in_too(bank: MemoryBank, never_folded: object) -> None:
+    other = MemoryBank.open(bank.uri)
+    other._known.states["r"].keep(bank._known.live("r"), STEPS)
+    new = reworded(bank)
+    other.refresh()
+    assert list(other.utilities("r")) == [ONE, THREE, FOUR, new]
+
+
+def an_edit(memory_id: str, new: str, seq: int, step: int = STEPS) -> LedgerEvent:
+    return LedgerEvent(
+        f"edit-{new}", seq, "r", step, "", step, EventKind.MEMORY_EDITED, (new,), payload={"replaces": [memory_id]}
+    )
+
+
+def test_two_edits_that_arrive_the_wrong_way_round_count_in_the_order_of_their_clocks(bank: MemoryBank) -> None:
+    later, earlier = an_edit("b", "c", 101), an_edit(TWO, "b", 100)
+    for event in (later, earlier):
+        bank._known.take_event(event)
+        bank._known.live("r")
+    assert bank._known.live("r").histories["c"][0].after == bank._known.live("r").utilities["c"].q
+    assert bank._known.live("r").away["b"] == bank._known.live("r").away[TWO]
+
+
+def test_an_edit_about_a_step_that_is_still_under_way_counts_at_once_and_after_its_rewards(bank: MemoryBank) -> None:
+    bank._known.take_event(an_edit(TWO, "new", 100, STEPS + 1))
+    assert "new" in bank._known.live("r").utilities
+    bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
+    fold = bank._known.live("r")
+    assert fold.utilities["new"] == fold.away[TWO]
+    assert fold.away[TWO].visits == 3
+
+
+def test_a_memory_imported_anew_after_it_was_reworded_is_folded_from_nothing(bank: MemoryBank) -> None:
+    new = reworded(bank)
+    event = LedgerEvent("anew", 100, "r", STEPS, "", STEPS, EventKind.MEMORY_IMPORTED, (TWO,), 0.8)
+    bank.adopt({}, [event], [])
+    before = bank.utilities("r")[new]
+    bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
+    assert bank.utilities("r")[new] != before
+    assert bank.utilities("r")[TWO].q == 0.8
+    assert told(bank._known.live("r")) == told(MemoryBank.open(bank.uri)._known.live("r"))
