@@ -129,6 +129,30 @@ def compiled(
     return Choices(of_step, steps_of, left_out)
 
 
+def extended(
+    choices: Choices,
+    bank: MemoryBank,
+    run: str,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Choices | None:
+    """`choices` of a whole run with the steps that have ended since: only these are read.
+
+    The same `choices` when there are none. None, progress and errors as in `compiled`.
+    """
+    known = max((*choices.of_step, *choices.left_out), default=bank.run(run).first_step - 1)
+    newest = bank.next_step(run) - 1
+    if newest <= known:
+        return choices
+    new = compiled(bank, run, (known + 1, newest), on_progress, cancelled)
+    if new is None:
+        return None
+    steps_of = {i: [*choices.steps_of.get(i, ()), *steps] for i, steps in new.steps_of.items()}
+    return Choices(
+        {**choices.of_step, **new.of_step}, {**choices.steps_of, **steps_of}, {**choices.left_out, **new.left_out}
+    )
+
+
 def selections_with(
     choices: Choices, q_before: Callable[[str, int], float], steps: Iterable[int] | None = None
 ) -> dict[int, tuple[str, ...]]:

@@ -377,17 +377,7 @@ class MemoryBank(BankReading):
             revoked = next((e for e in at_step if e.revokes == event_id), None)
             if revoked is not None:
                 return revoked
-            event = self._ledger.event(
-                given.run,
-                given.step,
-                given.step_id,
-                EventKind.REWARD_REVOKED,
-                memory_ids=given.memory_ids,
-                source="person",
-                rater=person_name(rater),
-                reason=reason.strip(),
-                revokes=event_id,
-            )
+            event = self._ledger.revoking(given, rater, reason)
             self._ledger.append(event)
             self.flush()
             return event

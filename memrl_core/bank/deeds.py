@@ -181,7 +181,11 @@ class Deeds:
         if kind in REWARDS:
             reward = self._rewarded(event)
             before = self._standing(reward, before=deed.first)
-            return self._giving(before, event) if before else self._revoking(self._standing(reward) or reward, event)
+            return (
+                self._giving(before, event)
+                if before
+                else self._ledger.revoking(self._standing(reward) or reward, actor_of(event))
+            )
         if kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
             return self._now(
                 event,
@@ -203,7 +207,7 @@ class Deeds:
             return self._giving(event, event)
         if event.kind is EventKind.REWARD_REVOKED:
             revoked = self._rewarded(event)
-            return self._revoking(self._standing(revoked) or revoked, event)
+            return self._ledger.revoking(self._standing(revoked) or revoked, actor_of(event))
         return self._now(event, event.kind)
 
     def _standing(self, reward: LedgerEvent, before: LedgerEvent | None = None) -> LedgerEvent | None:
@@ -232,18 +236,6 @@ class Deeds:
             rater=reward.rater,
             reason=reward.reason,
             payload=kept if actor == reward.rater else {**kept, "by": actor},
-        )
-
-    def _revoking(self, reward: LedgerEvent, deed: LedgerEvent) -> LedgerEvent:
-        return self._ledger.event(
-            reward.run,
-            reward.step,
-            reward.step_id,
-            EventKind.REWARD_REVOKED,
-            memory_ids=reward.memory_ids,
-            source="person",
-            rater=actor_of(deed),
-            revokes=reward.id,
         )
 
     def _now(self, event: LedgerEvent, kind: EventKind, **values: Any) -> LedgerEvent:

@@ -73,6 +73,20 @@ class Ledger:
             **values,
         )
 
+    def revoking(self, reward: LedgerEvent, rater: str, reason: str = "") -> LedgerEvent:
+        """A new event by which a reward no longer counts, not appended yet."""
+        return self.event(
+            reward.run,
+            reward.step,
+            reward.step_id,
+            EventKind.REWARD_REVOKED,
+            memory_ids=reward.memory_ids,
+            source="person",
+            rater=person_name(rater),
+            reason=reason.strip(),
+            revokes=reward.id,
+        )
+
     def append(self, *events: LedgerEvent) -> None:
         """Append events in one write, then take them in. Raises `NotAllowed` by the role of the person behind one."""
         with self._lock:

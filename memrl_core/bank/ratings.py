@@ -134,7 +134,7 @@ class Ratings:
             mine = self.mine(run, step, rater)
             if mine is None:
                 return None
-            event = self._revoking(mine, rater, reason)
+            event = self._ledger.revoking(mine, rater, reason)
             self._ledger.append(event)
             self._appends.flush()
             return event
@@ -161,7 +161,7 @@ class Ratings:
             event = self._giving(self._row(rating.run, rating.step), self._checked(rating), {})
         else:
             assert withdrawn is not None
-            event = self._revoking(withdrawn, withdrawn.rater, "")
+            event = self._ledger.revoking(withdrawn, withdrawn.rater)
         now = self._known.live(event.run)
         then = self._known.supposed(event)
         moved = {i: (now.histories[i][-1].after, points[-1].after) for i, points in then.items() if points}
@@ -242,19 +242,6 @@ class Ratings:
             rater=rating.rater,
             reason=rating.reason,
             payload={**rating.given, **together},
-        )
-
-    def _revoking(self, given: LedgerEvent, rater: str, reason: str) -> LedgerEvent:
-        return self._ledger.event(
-            given.run,
-            given.step,
-            given.step_id,
-            EventKind.REWARD_REVOKED,
-            memory_ids=given.memory_ids,
-            source="person",
-            rater=person_name(rater),
-            reason=reason.strip(),
-            revokes=given.id,
         )
 
 

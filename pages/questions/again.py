@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import streamlit as st
@@ -174,16 +175,24 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     if reward is None or assigned:
         return
     if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:"):
-        case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
-        st.rerun()
+        _said(lambda: case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method))
 
 
 def _standing(case: Case, credit_id: str, reason: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.info(f"In this step each memory's own reward counts ({literal(reason)}), instead of one for all.")
         if st.button("Undo", key="undo_shares", icon=":material/undo:"):
-            case.bank.credits.revoke(credit_id, person())
-            st.rerun()
+            _said(lambda: case.bank.credits.revoke(credit_id, person()))
+
+
+def _said(act: Callable[[], object]) -> None:
+    """Do it and draw the page anew, or say why it could not be done."""
+    try:
+        act()
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return
+    st.rerun()
 
 
 def _rerunner(case: Case) -> Rerunner | None:

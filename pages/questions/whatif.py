@@ -144,7 +144,10 @@ def notes(case: Case) -> None:
 
 
 def _remove(case: Case, note_id: str) -> None:
-    case.bank.notes.remove(note_id, person())
+    try:
+        case.bank.notes.remove(note_id, person())
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
 
 
 def _seen(payload: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge
 from memrl_core.exchange.reading import read_any
 from pages.shared import place as places
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -65,7 +66,7 @@ def _import_form() -> None:
         uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
         with st.spinner("Reading and checking …"):
             contents = _uploaded(uploaded) if uploaded else read_any(Path(path.strip()).expanduser())
-            arrival = bring_in(contents, uri)
+            arrival = bring_in(contents, uri, by=person())
     except MemRLError as error:
         st.error(literal(str(error)))
         return

@@ -10,6 +10,7 @@ from memrl_core import workspace
 from memrl_core.analysis.audit_words import Sentences, who
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.deeds import MEMORIES
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import EventKind, Memory
@@ -19,7 +20,6 @@ from pages.shared.text import literal
 from pages.shared.view import View
 
 EDIT, MERGE, PIN, FORGET = "Edit", "Merge", "Pin", "Forget"
-OF_MEMORIES = frozenset(kind for kind in EventKind if kind.startswith("memory_"))
 
 
 def memory_changes(view: View, memory: Memory) -> None:
@@ -38,8 +38,8 @@ def memory_changes(view: View, memory: Memory) -> None:
             help="The run sees it again from its next step on, with the q it had",
         ):  # fmt: skip
             _do(lambda: bank.editing.restore(run, [memory.id], person()))
-        done = bank.deeds.done(person())
-        if done and done[-1].first.kind in OF_MEMORIES and done[-1].first.run == run:
+        done = bank.deeds.done(person(), MEMORIES)
+        if done and done[-1].first.run == run:
             st.button(
                 "Undo the last change", icon=":material/undo:", key="undo_change", type="tertiary",
                 on_click=_undo, args=(bank,),
@@ -130,7 +130,7 @@ def _do(act: Callable[[], object]) -> None:
 
 def _undo(bank: MemoryBank) -> None:
     try:
-        deed = bank.deeds.undo(person())
+        deed = bank.deeds.undo(person(), MEMORIES)
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return

@@ -66,11 +66,12 @@ def name_field(key: str, label: str = "Your name") -> None:
     if st.session_state.get(key) != known:
         st.session_state[key] = known
     st.text_input(
-        label, key=key, max_chars=LONGEST_NAME, width=150, placeholder=SOMEONE, on_change=_remember, args=(key,),
+        label, key=key, max_chars=LONGEST_NAME, width=130, placeholder=SOMEONE, on_change=_remember, args=(key,),
         help="Rewards are kept under this name. It is not proof of who you are: without a login anybody can type it.",
     )  # fmt: skip
     if known:
-        _in_browser(key=f"{key}_kept", data={"name": known}, height=1)
+        with st.container(width=1):
+            _in_browser(key=f"{key}_kept", data={"name": known}, height=1)
 
 
 def allowed(bank: MemoryBank, role: Role) -> bool:

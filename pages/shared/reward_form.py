@@ -6,6 +6,7 @@ import streamlit as st
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.bank.deeds import REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
@@ -181,9 +182,9 @@ def _save(view: View) -> None:
 def _undo(view: View, mine: LedgerEvent) -> None:
     bank = view.place.bank
     try:
-        done = bank.deeds.done(person())
+        done = bank.deeds.done(person(), REWARDS)
         if done and mine in done[-1].events:
-            bank.deeds.undo(person())
+            bank.deeds.undo(person(), REWARDS)
         else:
             bank.revoke_reward(mine.id, person())
     except MemRLError as error:

@@ -19,6 +19,7 @@ from memrl_core.analysis.audit import (
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes
 from pages.shared.place import Place
 
@@ -59,7 +60,7 @@ def audit_trail(place: Place) -> None:
 
 def _filters(bank: MemoryBank) -> AuditFilter:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="audit_filters"):
-        people = ["", *sorted({row.rater for row in bank.lately()})]
+        people = ["", *sorted({actor_of(event) for event in bank.lately()})]
         who = st.selectbox("Who", people, key="audit_who", width=180, format_func=lambda name: name or "everybody")
         kind = st.selectbox("What", get_args(Group), key="audit_kind", width=150)
         runs = ["", *(info.id for info in reversed(bank.runs()))]

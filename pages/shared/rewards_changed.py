@@ -22,6 +22,7 @@ from memrl_core.analysis.taught import (
 )
 from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import actor_of
 from memrl_core.figures.taught import taught_picture
 from pages.shared.later import choices_of
 from pages.shared.picture import show
@@ -40,7 +41,7 @@ def changed(place: Place) -> None:
     run = place.run.id
     with st.container(horizontal=True, vertical_alignment="bottom", key="changed_of"):
         whose = st.selectbox(
-            "Rewards of", ["", *sorted(bank.raters(run))], key="changed_who", width=220,
+            "Rewards of", ["", *sorted({actor_of(event) for event in bank.lately()})], key="changed_who", width=220,
             format_func=lambda name: name or "everybody",
         )  # fmt: skip
         span = st.selectbox("given in", list(SPANS), 2, key="changed_span", width=160)
@@ -64,7 +65,7 @@ def changed(place: Place) -> None:
 
 def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:
     since = None if span is None else datetime.now(UTC) - span
-    people = [whose] if whose else sorted(bank.raters(run))
+    people = [whose] if whose else sorted({actor_of(event) for event in bank.lately()})
     return frozenset(event.id for who in people for event in deeds_since(bank, who, since) if event.run == run)
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.analysis.rating_queue import duration_words
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.deeds import Deed
+from memrl_core.bank.deeds import REWARDS, Deed
 from memrl_core.errors import MemRLError
 from memrl_core.records import EventKind
 from pages.shared.person import person
@@ -21,7 +21,7 @@ from pages.shared.text import literal
 def moves(bank: MemoryBank, sitting: Sitting) -> None:
     """Previous, next, skip, undo and redo, and how far the person is."""
     name = person()
-    done, undone = bank.deeds.done(name), bank.deeds.undone(name)
+    done, undone = bank.deeds.done(name, REWARDS), bank.deeds.undone(name, REWARDS)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
         st.button(
             "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
@@ -78,11 +78,20 @@ def words_of(deed: Deed) -> str:
 
 
 def _undo(bank: MemoryBank, sitting: Sitting) -> None:
-    _by_deed(bank, sitting, bank.deeds.undo, "Undone")
+    def undo(name: str) -> Deed | None:
+        try:
+            return bank.deeds.undo(name, REWARDS)
+        except MemRLError as error:
+            # What others changed since is left alone; what came before it can still be undone.
+            deed = bank.deeds.undo(name, REWARDS, past_blocked=True)
+            st.toast(literal(str(error)), duration="long")
+            return deed
+
+    _by_deed(bank, sitting, undo, "Undone")
 
 
 def _redo(bank: MemoryBank, sitting: Sitting) -> None:
-    _by_deed(bank, sitting, bank.deeds.redo, "Done again")
+    _by_deed(bank, sitting, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
 
 
 def _by_deed(bank: MemoryBank, sitting: Sitting, act, verb: str) -> None:

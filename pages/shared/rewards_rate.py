@@ -127,10 +127,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     now = panel.bank.histories_of(panel.trace.run, credited)
     rows = []
     for memory_id in credited:
-        row = {
-            "memory": memory_label(memory_id, panel.trace.run),
-            "intent": panel.bank.memory(memory_id).intent,
-        }
+        row = {"memory": memory_label(memory_id, panel.trace.run)}
         if not blind:
             row["q now"] = signed(now[memory_id][-1].after) if memory_id in now else "–"
         moved = {name: options[name].moved[memory_id][1] for name in options if memory_id in options[name].moved}
@@ -140,7 +137,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
         else:
             for name, value in values.items():
                 row[f"q if {name} {signed(value)}"] = signed(moved[name]) if name in moved else "–"
-        rows.append(row)
+        rows.append({**row, "intent": panel.bank.memory(memory_id).intent})
     st.dataframe(rows, hide_index=True, key="would_move", alt="The memories in the prompt, with q after each choice")
     after = panel.bank.next_step(panel.trace.run) - 1 - panel.trace.step
     if not after:

@@ -104,6 +104,17 @@ def test_a_reward_is_measured_by_the_selections_that_come_after_it() -> None:
         assert all(differing.step > 1 for differing in found)
 
 
+def test_a_late_reward_is_also_measured_where_it_reaches_a_memory_that_was_reworded() -> None:
+    with synthetic_bank(MEMORIES, STEPS) as bank:
+        late = Rating(RUN, 3, 0.5, "rater")
+        new = ratings.reword(bank, late).id
+        assert new in bank.ratings.supposed(late).moved
+        before = bank.utilities(RUN)[new]
+        ratings.rated_in_turn(bank, late, repeat=1)
+        assert bank.utilities(RUN)[new] != before
+        assert ratings.from_nothing(bank) == bank.utilities(RUN)
+
+
 def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
     with rated_bank(MEMORIES, STEPS) as bank:
         rated = {event.step for event in bank.events(RUN) if event.rater}

@@ -23,6 +23,7 @@ from memrl_core.analysis.later_selections import (
     Differing,
     compiled,
     differing,
+    extended,
     marked,
     selections_with,
     sentence,
@@ -295,6 +296,42 @@ def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(fol
     assert seen == [(n, 5) for n in range(1, 6)]
     assert all(step in part.of_step for steps in part.steps_of.values() for step in steps)
     assert compiled(bank, "r", cancelled=lambda: True) is None
+
+
+@of_every_kind
+def test_choices_that_are_extended_equal_those_read_anew(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, table = list[Any](), bank.step_table
+    monkeypatch.setattr(bank, "step_table", lambda *given: read.append(given[2]) or table(*given))
+    known = compiled(bank, "r", (1, 12))
+    assert known is not None
+    monkeypatch.setattr(bank, "next_step", lambda run: 16)
+    known = extended(known, bank, "r")
+    assert known is not None and list(known.of_step) == list(range(1, 16))
+    monkeypatch.undo()
+    first = bank.trace("r", 1)
+    bank.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])
+    whole, whole_from_none = extended(known, bank, "r"), extended(Choices({}, {}, {}), bank, "r")
+    anew = choices_of(bank)
+    for found in (whole, whole_from_none):
+        assert found is not None
+        assert _as_read(found) == _as_read(anew)
+    assert anew.left_out == {STEPS + 1: NOT_RECORDED, STEPS + 2: NOT_RECORDED}
+    assert read == [(1, 12), (13, 15)]
+
+
+def _as_read(choices: Choices) -> Any:
+    of_step = [(c.step, c.policy.spec, c.recall, c.seed, c.q, c.visits, c.selected) for c in choices.of_step.values()]
+    return list(choices.of_step), of_step, list(choices.steps_of.items()), choices.left_out
+
+
+def test_extending_choices_reads_nothing_when_no_step_has_ended_and_can_be_stopped(
+    bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices, part = choices_of(bank), compiled(bank, "r", (1, 12))
+    assert part is not None
+    assert extended(part, bank, "r", cancelled=lambda: True) is None
+    monkeypatch.setattr(bank, "step_table", None)
+    assert extended(choices, bank, "r") is choices
 
 
 def test_a_step_that_cannot_be_read_is_named(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

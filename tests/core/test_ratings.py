@@ -248,7 +248,7 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(tmp_path: Path) ->
         assert bank.utilities(run) == again.utilities(run)
 
 
-# --- what was done for others, and by others ---------------------------------------------------------------------------
+# --- what was done for others, and by others --------------------------------------------------------------------------
 
 
 def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_who_acted_lately_is_told_once_each_with_their_newest_event(tmp_path: Pa
     assert bank.lately()[0] == newest
 
 
-# --- rewards and memories, each by itself ------------------------------------------------------------------------------
+# --- rewards and memories, each by itself -----------------------------------------------------------------------------
 
 
 @given(st.lists(st.sampled_from(["rate", "pin", "rate", "pin", "undo", "undo", "redo"]), max_size=14), st.data())
@@ -396,7 +396,7 @@ def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(tmp_path: 
     assert [len(bank.deeds.done("ann", kinds)) for kinds in (None, REWARDS, MEMORIES)] == [3, 2, 1]
 
 
-# --- several handles ---------------------------------------------------------------------------------------------------
+# --- several handles --------------------------------------------------------------------------------------------------
 
 NEAR: list[Callable[[MemoryBank], object]] = [
     lambda bank: bank.give_reward("r", STEPS + 1, "an attempt", (), 1.0, "eve"),

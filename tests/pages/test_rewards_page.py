@@ -150,7 +150,7 @@ def test_two_answers_to_one_task_are_compared_as_one_deed(
     assert key_starting(app, "pair_tie_").key == f"pair_tie_{step_id(demo, 1)}_{step_id(demo, 9)}" != shown
     click(app, "queue_redo")
     assert (standing(demo, 1), standing(demo, 9)) == ({"ann": left}, {"ann": right})
-    assert far(app).startswith("**1 of 32** rated")
+    assert far(app).startswith("**1 of 16** rated")
 
 
 def test_a_comparison_is_taken_back_from_the_queue_of_single_steps(demo: Path, visit: Visit, ann: str) -> None:
