@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.rating_queue import QueueFilter, pairs
@@ -62,11 +63,10 @@ def _rating(place: Place) -> None:
 def _single(place: Place, chosen: QueueFilter, scale) -> None:
     bank = place.bank
     sitting = sitting_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
-    moves(bank, sitting)
-    failure()
-    told()
-    _saved(bank)
+    # The bar stands above the output and is drawn after it: the next output is what the person waits for.
+    bar = st.container()
     if sitting.place is None:
+        _bar(bar, bank, sitting)
         _end(sitting, chosen)
         return
     trace = bank.trace(*sitting.place)
@@ -76,14 +76,28 @@ def _single(place: Place, chosen: QueueFilter, scale) -> None:
         with story:
             heading(trace)
             answer(trace)
-            read_memories(bank, trace)
         with rate:
             rating_panel(panel, scale)
+        sitting.shows(time.monotonic())
+        _bar(bar, bank, sitting)
+        with story:
+            read_memories(bank, trace)
+        with rate:
             judged(bank, trace, panel.scales.hide_verdict)
             what_it_would_do(panel, scale, panel.scales.hide_verdict and panel.mine is None)
             elsewhere(trace)
-    sitting.shows(time.monotonic())
     keep_in_link(sitting.place, chosen)
+    if sitting.at + 1 < len(sitting.places):
+        # Read ahead, so that the next key finds it in memory.
+        bank.trace(*sitting.places[sitting.at + 1])
+
+
+def _bar(bar: DeltaGenerator, bank: MemoryBank, sitting: Sitting) -> None:
+    with bar:
+        moves(bank, sitting)
+        failure()
+        told()
+        _saved(bank)
 
 
 def _pairs(place: Place, chosen: QueueFilter) -> None:
@@ -92,10 +106,7 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
         place, chosen, "pairs",
         lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(known_facts(bank), chosen, person())),
     )  # fmt: skip
-    moves(bank, sitting)
-    failure()
-    told()
-    _saved(bank)
+    _bar(st.container(), bank, sitting)
     if sitting.place is None or not isinstance(sitting.place[0], tuple):
         st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
         return
