@@ -188,13 +188,6 @@ def marked(choices: Choices, histories: Histories) -> list[Differing]:
     return [Differing(step, selected, would) for step, selected, would in pairs if set(selected) != set(would)]
 
 
-def sentence(found: Sequence[Differing], total: int) -> str:
-    """How many of `total` later selections would have been others."""
-    if not found:
-        return "No later selection would have differed."
-    return f"{len(found):,} of {total:,} later selections would have differed."
-
-
 def _q_by(choices: Choices, histories: Histories) -> Callable[[str, int], float]:
     """q before a step by `histories`; where an entry is missing, as for a memory imported anew, the q recorded."""
 

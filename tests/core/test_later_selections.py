@@ -26,7 +26,6 @@ from memrl_core.analysis.later_selections import (
     extended,
     marked,
     selections_with,
-    sentence,
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
@@ -339,10 +338,3 @@ def test_a_step_that_cannot_be_read_is_named(folders: list[Path], monkeypatch: p
     monkeypatch.setattr(bank, "step_table", lambda *_: pa.table({"step": [4], "trace": ["{"]}))
     with pytest.raises(BankDamaged, match="Step 4 of run r cannot be read"):
         compiled(bank, "r")
-
-
-def test_the_sentence_counts_the_selections_that_differ() -> None:
-    assert sentence([], 40) == "No later selection would have differed."
-    assert sentence([Differing(n, ("a",), ("b",)) for n in range(3)], 4000) == (
-        "3 of 4,000 later selections would have differed."
-    )
