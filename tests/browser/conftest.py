@@ -17,7 +17,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 20_000
 PROBED = re.compile(r"/(step|decision|rewards|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
