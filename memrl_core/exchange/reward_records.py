@@ -30,6 +30,7 @@ KNOWN = frozenset({*COLUMNS, "step_id"})
 BY = "by"
 OF_THE_LEDGER = frozenset({BY, TOGETHER, UNDOES, REDOES})
 """What a reward's payload says beside the choice on a scale."""
+LONGEST_CELL = 131_072
 MOST_LINES = 100_000
 LARGEST = 20_000_000
 # Far more than any scale needs, and too short to be nested deeper than JSON can be written.
@@ -93,6 +94,9 @@ def _csv_records(text: str) -> Iterator[Record]:
     number = 1
     try:
         for row in rows:
+            # The csv module has such a limit too, but for the whole process, and other libraries lift it.
+            if any(len(cell) > LONGEST_CELL for cell in row):
+                raise csv.Error(f"field larger than {LONGEST_CELL:,} characters")
             if number > 1 and any(map(str.strip, row)):
                 fields = dict(zip(heading, map(_unguarded, row), strict=False))
                 yield Record(number, fields, _too_many(row, len(heading)))

@@ -323,6 +323,15 @@ def test_a_file_that_is_no_table_is_refused_in_a_sentence(shared: MemoryBank, da
     assert "Nothing was saved" in str(refused.value)
 
 
+def test_a_cell_is_too_long_even_where_a_library_has_lifted_the_limit_of_the_process(shared: MemoryBank) -> None:
+    limit = csv.field_size_limit(2**31)
+    try:
+        with pytest.raises(InputError, match="From line 2 on"):
+            read(shared, "step,reward,reason\n2,1," + "x" * 200_000)
+    finally:
+        csv.field_size_limit(limit)
+
+
 def test_files_that_are_too_large_are_refused(shared: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="more than 20 MB"):
         read_rewards(b" " * 20_000_001, "jsonl", shared)
