@@ -10,20 +10,24 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count, repeat
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
 from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import Earned, earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import NewExperience
+from memrl_core.policies.base import NewExperience, Vector
 from memrl_core.records import (
+    Consulted,
     Decision,
     EmbedRecord,
     GenerateRecord,
@@ -35,16 +39,19 @@ from memrl_core.records import (
     StepTrace,
     Task,
     Turn,
+    TurnRecall,
     UpdateRecord,
     Utility,
     ValueChange,
     WriteRecord,
 )
 from memrl_core.turns import ended, take_turn
+from memrl_core.view import Asked
 from memrl_core.writing import write_experience
 
 PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRecord | UpdateRecord | WriteRecord
 
+NO_VECTOR = np.zeros(0, dtype=np.float32)
 NO_ANSWER_YET = "The episode has not ended."
 STOPPED = "The answer was stopped: it is kept, and earns no reward unless a person gives one."
 
@@ -182,8 +189,8 @@ class Episode:
 
     @property
     def credited(self) -> tuple[str, ...]:
-        """The memories that were in the prompt."""
-        return () if self.trace.decision is None else self.trace.decision.selected
+        """The memories whose q a reward moves."""
+        return () if self.trace.decision is None else self.policy.credited(self.trace.decision)
 
     def prompt(self) -> GenerateRecord:
         """What GENERATE sends first, as a record without turns. Raises `StepError` before phase B has selected."""
@@ -192,7 +199,7 @@ class Episode:
             raise StepError("There is no prompt before phase B has selected the memories.")
         selected = [agent.bank.memory(memory_id) for memory_id in decision.selected]
         messages, spans = self.policy.render(
-            selected, agent.environment.instructions, self.trace.task.intent, self.observation
+            selected, agent.environment.instructions, self.trace.task.intent, self.observation, self._view
         )
         options = agent.options.model_copy(update={"seed": self.seed % 2**31})
         return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
@@ -221,26 +228,64 @@ class Episode:
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
-        vector = embedder.embed([self.trace.task.intent])[0]
+        vector = embedder.embed([self.policy.key(self._asked(NO_VECTOR))])[0]
         return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)))
 
-    def _query(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _query(self) -> Vector:
         assert self.trace.embed is not None
         return np.asarray(self.trace.embed.embedding, dtype=np.float32)
 
+    def _asked(self, embedding: Vector, turn: int = 0, said: Mapping[str, Any] | None = None) -> Asked:
+        task = self.trace.task
+        return Asked(embedding, task.id, task.intent, self.observation, turn, self.trace.step, said or {})
+
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
-        self._view = self._agent.bank.view(self.trace.run)
+        bank, run = self._agent.bank, self.trace.run
+        self._view = replace(bank.view(run), asked=self._asked(self._query()), learned=learned_now(bank, run))
         return self.policy.recall(self._query(), self._view)
 
     def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
         assert self.trace.recall is not None
+        ask = self._asking(Phase.SELECT, on_text, cancelled)
+        said = self.policy.consult(self.trace.recall, self._view, ask)
+        self._keep(ask)
+        self._view = replace(self._view, asked=self._asked(self._query(), said=said))
         return self.policy.select(self.trace.recall, self._view, self.seed)
+
+    def _recalled_in_turn(self, turn: int) -> TurnRecall | None:
+        """Both phases before a later turn of the episode, where the policy asks for them."""
+        when = self.policy.when(self._asked(self._query(), turn))
+        if not when.now:
+            return None
+        key = self.policy.key(self._asked(self._query(), turn))
+        asked = self._asked(self._agent.embedder.embed([key])[0], turn)
+        view = replace(self._view, asked=asked)
+        recall = self.policy.recall(asked.embedding, view)
+        ask = self._asking(Phase.GENERATE, None, None)
+        view = replace(view, asked=replace(asked, said=self.policy.consult(recall, view, ask)))
+        self._keep(ask)
+        decision = self.policy.select(recall, view, step_seed(self.seed, turn))
+        told = [self._agent.bank.memory(memory_id) for memory_id in decision.selected]
+        return TurnRecall(when.why, recall, decision, self.policy.render_turn(told, view))
+
+    def _asking(self, phase: Phase, on_text: OnText | None, cancelled: Cancelled | None) -> Asking:
+        options = self._agent.options.model_copy(update={"seed": self.seed % 2**31})
+        return Asking(self._agent.model, options, phase, on_text, cancelled)
+
+    def _keep(self, ask: Asking) -> None:
+        """What was asked stands in the trace, in the place of an earlier attempt at the same phase."""
+        if not ask.asked:
+            return
+        phase = ask.asked[0].phase
+        kept = self.trace.consulted if phase is Phase.GENERATE else _without(self.trace.consulted, phase)
+        self.trace = replace(self.trace, consulted=(*kept, *ask.asked))
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent = self._agent
         record = self.trace.generate or self.prompt()
+        recalled = self._recalled_in_turn(len(record.turns)) if record.turns else None
         try:
-            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled)
+            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled)
         except ModelInterrupted as error:
             self.interrupted = error.partial
             raise
@@ -268,6 +313,11 @@ class Episode:
         )
 
     def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:
+        assert self.trace.reward is not None and self.trace.decision is not None
+        ask = self._asking(Phase.UPDATE, on_text, cancelled)
+        prompted = [self._agent.bank.memory(memory_id) for memory_id in self.trace.decision.selected]
+        self.policy.review(self.trace, prompted, ask)
+        self._keep(ask)
         values = dict(self._agent.bank.utilities_of(self.trace.run, self.credited))
         # A memory may have been forgotten since it was selected.
         known = [memory_id for memory_id in self.credited if memory_id in values]
@@ -276,19 +326,35 @@ class Episode:
             moved = self.policy.update(known, part.value, values)
             values |= {change.memory_id: Utility(change.after, change.visits) for change in moved}
             changes += moved
-        return UpdateRecord(tuple(changes))
+        learned = learn_at(self._agent.bank, self.trace, self.trace.reward.reward, self.trace.reward.outcome)
+        return UpdateRecord((*changes, *learned))
 
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace
         assert trace.generate is not None and trace.reward is not None
         experience = write_experience(agent.model, agent.environment, trace, on_text, cancelled)
+        memory_id = agent.bank.next_memory_id(trace.run)
         new = NewExperience(
-            agent.bank.next_memory_id(trace.run), trace.task.intent, self._query(), experience, trace.reward.outcome
+            memory_id,
+            trace.task.intent,
+            self._query(),
+            experience,
+            trace.reward.outcome,
+            trace.decision.selected if trace.decision is not None else (),
+            trace,
+            map("{}-{}".format, repeat(memory_id), count(2)).__next__,
+            agent.embedder.embed,
         )
-        written = self.policy.write(new, agent.bank.view(trace.run), agent.bank, self.credited)
-        operation = written.operation
-        self._vectors = {operation.memory_id: written.embedding} if operation.op == "ADD" else {}
-        return WriteRecord((operation,))
+        view = replace(agent.bank.view(trace.run), asked=self._view.asked, learned=self._view.learned)
+        ask = self._asking(Phase.WRITE, on_text, cancelled)
+        written = self.policy.write(new, view, ask)
+        self._keep(ask)
+        self._vectors = {w.operation.memory_id: w.embedding for w in written if w.embedding is not None}
+        return WriteRecord((*(w.operation for w in written), *self.policy.forget(view)))
+
+
+def _without(consulted: Sequence[Consulted], phase: Phase) -> tuple[Consulted, ...]:
+    return tuple(one for one in consulted if one.phase is not phase)
 
 
 def step_seed(run_seed: int, step: int) -> int:

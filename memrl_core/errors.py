@@ -20,6 +20,7 @@ MemRLError
 │   ├── ModelSlow            no answer within the timeout
 │   ├── ModelInterrupted     the connection or the server failed in the middle
 │   └── EmptyAnswer          the model answered nothing
+├── PolicyFailed             a policy of another package raised, or broke its contract
 └── StepError                a phase was asked for that cannot run now
 
 `str(error)` is the sentence a page or a terminal shows: what happened, what was kept, what to do next.
@@ -110,6 +111,10 @@ class ModelInterrupted(ModelError):
 
 class EmptyAnswer(ModelError):
     """The model finished without saying anything."""
+
+
+class PolicyFailed(MemRLError):
+    """A policy of another package raised, or broke its contract."""
 
 
 class StepError(MemRLError):

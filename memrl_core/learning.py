@@ -16,7 +16,8 @@ from typing import Any
 from memrl_core.errors import SettingsError
 from memrl_core.records import EventKind, LedgerEvent, RewardSource, Utility, UtilityPoint
 
-UpdateRule = Callable[[float, float, Mapping[str, Any]], float]
+UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
+"""q after a reward: of what was believed before, the reward, and the settings of the step."""
 SettingsAt = Callable[[int], Mapping[str, Any]]
 REWARDING = (
     EventKind.REWARD_GIVEN,
@@ -34,9 +35,14 @@ def updated_q(q: float, reward: float, alpha: float) -> float:
     return q + alpha * (reward - q)
 
 
-def memrl_rule(q: float, reward: float, settings: Mapping[str, Any]) -> float:
+def memrl_rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
     """MemRL's update under the settings of a step."""
-    return updated_q(q, reward, float(settings["alpha"]))
+    return updated_q(believed.q, reward, float(settings["alpha"]))
+
+
+def unmoved(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
+    """The rule of policies that keep no q, or whose rules are not known here: q stays."""
+    return believed.q
 
 
 # --- the rewards of one step ------------------------------------------------------------------------------------------
@@ -206,7 +212,7 @@ class Fold:
             known = self.utilities if memory_id in self.utilities else self.away
             before = known.get(memory_id)
             if before is not None:
-                after = Utility(self.rule(before.q, reward.value, self.settings), before.visits + 1)
+                after = Utility(self.rule(before, reward.value, self.settings), before.visits + 1)
                 known[memory_id] = after
                 self.histories[memory_id].append(_point(memory_id, step, before.q, after, reward))
         for event in events:
@@ -292,7 +298,8 @@ class Fold:
             for move in moves:
                 if made:
                     last = made[-1]
-                    after = Utility(self.rule(last.after, move.value, settings_at(step)), last.visits + 1)
+                    believed = Utility(last.after, last.visits)
+                    after = Utility(self.rule(believed, move.value, settings_at(step)), last.visits + 1)
                     made.append(_point(memory_id, step, last.after, after, move))
             made += [point for point in rest[step] if point.reward is None]
         return made

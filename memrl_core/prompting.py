@@ -75,10 +75,22 @@ def first_messages(
     return (Message("system", instructions), Message("user", text)), tuple(spans)
 
 
-def conversation_so_far(messages: Sequence[Message], turns: Sequence[Turn]) -> tuple[Message, ...]:
-    """What the next turn sends: the first messages, then each earlier reply and what the environment said to it."""
+def conversation_so_far(messages: Sequence[Message], turns: Sequence[Turn], recalled: str = "") -> tuple[Message, ...]:
+    """What the next turn sends: the first messages, then each earlier reply and what the environment said to it.
+
+    An observation ends with what memory added before the turn that follows it; `recalled` is that of the next turn.
+    """
     sent = list(messages)
-    for turn in turns:
+    following = [*(turn.recalled.text if turn.recalled else "" for turn in turns[1:]), recalled]
+    for turn, added in zip(turns, following, strict=False):
         sent.append(Message("assistant", turn.reply.text))
-        sent.append(Message("user", turn.observation))
+        sent.append(Message("user", with_recalled(turn.observation, added)))
     return tuple(sent)
+
+
+def with_recalled(observation: str, recalled: str) -> str:
+    """An observation with what memory adds to it: before the choices, which stay the end of the message."""
+    if not recalled:
+        return observation
+    told, found, choices = observation.rpartition(CHOICES)
+    return f"{told}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"

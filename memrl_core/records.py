@@ -37,6 +37,15 @@ class Reason(StrEnum):
     BEYOND_K1 = "beyond_k1"
     BEYOND_K2 = "beyond_k2"
     NOT_DRAWN = "not_drawn"
+    Q_BELOW_MINIMUM = "q_below_minimum"
+    SAME_TASK = "same_task"
+    OTHER_TASK = "other_task"
+    NOT_RECENT = "not_recent"
+    OVER_BUDGET = "over_budget"
+    COLD_START = "cold_start"
+    NOISE = "noise"
+    KEPT_SILENT = "kept_silent"
+    PRUNED_BY_MODEL = "pruned_by_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,8 @@ class RecallRecord:
     """RECALL (phase A): the pool, and the nearest memories that missed it with the reason.
 
     `strict` tells whether the gate is similarity > delta (paper) or >= delta (official code).
-    `memories` is how many memories the run could see.
+    `memories` is how many memories the run could see. `rule` is how the policy recalls, `why` its reason for recalling
+    nothing or otherwise than by similarity.
     """
 
     k1: int
@@ -107,11 +117,16 @@ class RecallRecord:
     memories: int
     pool: tuple[Recalled, ...]
     left_out: tuple[Recalled, ...]
+    rule: Literal["similarity", "recency", "same task", "everything", "random", "nothing"] = "similarity"
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One addend of a score: contribution = weight * normalised."""
+    """One addend of a score: contribution = weight * normalised.
+
+    `raw` is what was measured; where nothing is standardised, `normalised` is the same number.
+    """
 
     name: str
     raw: float
@@ -158,7 +173,10 @@ class Decision:
 
     `selected` is the order in which the memories are put before the model. `draw` is the uniform number compared with
     `epsilon` (None when no number was drawn). `greedy` is what would have been selected without exploration.
-    `propensity` is the probability with which this policy selects this set, given the pool.
+    `propensity` is the probability with which this policy selects this set, given the pool; `log_propensity` the
+    logarithm of that of this order, where the order was drawn. `mode` says how it came about: greedy, explored, nothing
+    in the pool (fallback), too little learned yet (cold), drawn by its scores (sampled), or kept back on purpose
+    (silent). `note` says so in words.
     """
 
     k2: int
@@ -168,11 +186,13 @@ class Decision:
     candidates: tuple[Candidate, ...]
     selected: tuple[str, ...]
     greedy: tuple[str, ...]
-    mode: Literal["greedy", "explore", "fallback"]
+    mode: Literal["greedy", "explore", "fallback", "cold", "sampled", "silent"]
     epsilon: float
     draw: float | None
     seed: int
     propensity: float
+    log_propensity: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +228,28 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnRecall:
+    """What memory added before a later turn of an episode: both phases, and the text put under the observation."""
+
+    why: str
+    recall: RecallRecord
+    decision: Decision
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange of GENERATE: the model's reply, and what the environment said to it."""
+    """One exchange of GENERATE: the model's reply, and what the environment said to it.
+
+    `recalled` is what memory added before the reply, in policies that recall within an episode.
+    """
 
     reply: Reply
     observation: str
     reward: float
     terminated: bool
     truncated: bool
+    recalled: TurnRecall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +257,7 @@ class GenerateRecord:
     """GENERATE: exactly what was sent and what came back.
 
     Turn n (from 0) was sent `messages` followed by, for every earlier turn, its reply as an assistant message and its
-    observation as a user message.
+    observation as a user message, which ends with the text of what was recalled before the turn that follows.
     """
 
     model: str
@@ -253,8 +287,32 @@ class RewardRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Consulted:
+    """One question that a policy asked the model for its own ends, as a form to fill in (JSON by a schema).
+
+    `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` tells that no model
+    was asked and the policy's own template filled it.
+    """
+
+    purpose: str
+    phase: Phase
+    messages: tuple[Message, ...]
+    reply: str
+    filled: Mapping[str, Any] | None
+    simulated: bool
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ValueChange:
-    """One q that moved: after = before + alpha * (reward - before)."""
+    """One learned value that moved from `before` to `after`.
+
+    With `target` "memory" the value is a memory's: its q, unless `name` says otherwise, moved by `alpha` towards
+    `reward`. With "action" it belongs to an action within a memory, with "parameters" to the policy as a whole; `name`
+    names it. `formula` is the update with its numbers, where it is not after = before + alpha * (reward - before).
+    """
 
     memory_id: str
     before: float
@@ -262,20 +320,28 @@ class ValueChange:
     visits: int
     reward: float
     alpha: float
+    target: Literal["memory", "action", "parameters"] = "memory"
+    name: str = "q"
+    formula: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRecord:
-    """UPDATE: the q-values that moved, in the order of the prompt."""
+    """UPDATE: the values that moved, those of memories in the order of the prompt."""
 
     changes: tuple[ValueChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperation:
-    """What WRITE did with the episode. NOOP names in `duplicate_of` the memory that made it unnecessary."""
+    """One thing that WRITE did to the memory.
 
-    op: Literal["ADD", "NOOP"]
+    ADD writes `memory_id`. UPDATE and MERGE write it in the place of `replaces`; DELETE lets the run see `replaces` no
+    longer. NOOP names in `duplicate_of` the memory that made it unnecessary. `data` is what the policy keeps with the
+    memory beside its text, as JSON; `why` its reason.
+    """
+
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "NOOP"]
     memory_id: str
     intent: str
     experience: str
@@ -284,6 +350,9 @@ class MemoryOperation:
     q0: float
     parents: tuple[str, ...]
     duplicate_of: str | None = None
+    replaces: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +366,10 @@ class WriteRecord:
 class StepTrace:
     """The immutable record of a step. Phases that have not run yet (or never will) are None.
 
-    `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force.
-    `seconds` maps a phase's name to its duration. `origin` says whose step it is: this program's agent, another agent
-    that reported it, or a file. `lacks` names in plain words what another agent or a file did not tell.
+    `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force. `seconds` maps a
+    phase's name to its duration. `consulted` is what the policy asked the model. `origin` says whose step it is: this
+    program's agent, another agent that reported it, or a file. `lacks` names in plain words what another agent or a
+    file did not tell.
     """
 
     id: str
@@ -318,6 +388,7 @@ class StepTrace:
     reward: RewardRecord | None = None
     update: UpdateRecord | None = None
     write: WriteRecord | None = None
+    consulted: tuple[Consulted, ...] = ()
     origin: Literal["agent", "recorder", "import"] = "agent"
     lacks: tuple[str, ...] = ()
 

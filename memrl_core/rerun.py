@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from memrl_core.asked import view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
@@ -57,7 +58,9 @@ class Rerunner:
         assert trace.decision is not None and trace.generate is not None
         observation = world.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
         told = [self._bank.memory(memory_id) for memory_id in memories]
-        messages, spans = self._policy.render(told, world.instructions, trace.task.intent, observation)
+        messages, spans = self._policy.render(
+            told, world.instructions, trace.task.intent, observation, view_before(self._bank, trace)
+        )
         record = GenerateRecord(
             self._model.name, self._model.simulated, trace.generate.options, messages, spans, turns=()
         )

@@ -80,17 +80,22 @@ def recall(
     delta: float,
     strict: bool,
     coarse: npt.NDArray[np.float32] | None = None,
+    exclude_task: str = "",
 ) -> RecallRecord:
     """Phase A (eq. 6): the k1 memories, or the memories of the k1 intents, nearest to `query` (d,) beyond the gate.
 
     Ties go to the older memory. `left_out` are the nearest `NEAR_MISSES` that missed the pool. `coarse` (n,) may hold
     the float32 product of the view's embeddings and the query, where many queries were multiplied at once; it is
-    changed in place. Raises `InputError` when the query is not a finite vector of the view's dimension.
+    changed in place. Memories of the task `exclude_task` stay outside. Raises `InputError` when the query is not a
+    finite vector of the view's dimension.
     """
     if query.shape != view.embeddings.shape[1:] or not np.isfinite(query).all():
         raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
     if coarse is None:
         coarse = view.embeddings @ query
+    own = np.array(_of_task(view, exclude_task) if exclude_task else [], dtype=np.int64)
+    own_similarity = exact_similarity(view.embeddings[own], query)
+    coarse[own] = _INVISIBLE
     near, similarity, is_member = _ranked(query, view, coarse, k1, k1_counts, delta, strict)
     pool: list[Recalled] = []
     left_out: list[Recalled] = []
@@ -101,7 +106,15 @@ def recall(
             open_gate = value > delta if strict else value >= delta
             reason = Reason.BEYOND_K1 if open_gate else Reason.BELOW_DELTA
             left_out.append(Recalled(view.ids[position], float(value), rank, reason))
+    for place in np.lexsort((own, -own_similarity))[:NEAR_MISSES].tolist():
+        rank = len(pool) + len(left_out) + 1
+        left_out.append(Recalled(view.ids[own[place]], float(own_similarity[place]), rank, Reason.SAME_TASK))
     return RecallRecord(k1, k1_counts, delta, strict, view.size, tuple(pool), tuple(left_out))
+
+
+def _of_task(view: MemoryView, task: str) -> list[int]:
+    """The positions of the memories that the run sees which come from a task."""
+    return [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task]
 
 
 def _ranked(

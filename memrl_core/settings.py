@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from memrl_core.errors import SettingsError
 
 
-class MemRLSettings(BaseModel):
-    """The parameters of MemRL (arXiv 2601.03192, table 8), with the choices its official code adds."""
+class PolicySettings(BaseModel):
+    """What every policy can be told: how many memories it may use, what rewards mean, what becomes of doubles."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -27,27 +27,12 @@ class MemRLSettings(BaseModel):
     k2: int = Field(
         3, ge=0, le=100, title="k2 · memories in the prompt", description="How many phase B gives the model."
     )
-    weight: float = Field(
-        0.5, ge=0, le=1, title="λ · weight of q", description="0: similarity alone. 1: utility alone."
+    exclude_same_task: bool = Field(
+        False,
+        title="Leave out the same task",
+        description="Memories of the very task that is asked are not recalled: what is left is transfer, not recall of "
+        "the answer.",
     )
-    normaliser: Literal["pool", "fixed"] = Field(
-        "pool",
-        title="Normaliser",
-        description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
-        "q by the pool, both cut at ±3 (official code).",
-    )
-    fixed_mean: float = Field(0.5, ge=-1, le=1, title="Similarity mean (fixed)", description="Used by `fixed` only.")
-    fixed_sd: float = Field(0.15, gt=0, le=2, title="Similarity sd (fixed)", description="Used by `fixed` only.")
-    epsilon: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        title="ε · exploration",
-        description="Chance that the memories are drawn at random from the pool.",
-    )
-    alpha: float = Field(0.3, gt=0, le=1, title="α · step size", description="How far one reward moves a q.")
-    q0_success: float = Field(0.0, ge=-10, le=10, title="q0 of successes", description="q of a new success.")
-    q0_failure: float = Field(0.0, ge=-10, le=10, title="q0 of failures", description="q of a new failure.")
     reward_success: float = Field(1.0, ge=-10, le=10, title="r+ · reward of a success", description="Also thumbs up.")
     reward_failure: float = Field(
         -1.0, ge=-10, le=10, title="r− · reward of a failure", description="Also thumbs down."
@@ -95,9 +80,36 @@ class MemRLSettings(BaseModel):
             raise SettingsError(sentence_of(error)) from None
 
 
-def symbol(setting: str) -> str:
+class MemRLSettings(PolicySettings):
+    """The parameters of MemRL (arXiv 2601.03192, table 8), with the choices its official code adds."""
+
+    weight: float = Field(
+        0.5, ge=0, le=1, title="λ · weight of q", description="0: similarity alone. 1: utility alone."
+    )
+    normaliser: Literal["pool", "fixed"] = Field(
+        "pool",
+        title="Normaliser",
+        description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
+        "q by the pool, both cut at ±3 (official code).",
+    )
+    fixed_mean: float = Field(0.5, ge=-1, le=1, title="Similarity mean (fixed)", description="Used by `fixed` only.")
+    fixed_sd: float = Field(0.15, gt=0, le=2, title="Similarity sd (fixed)", description="Used by `fixed` only.")
+    epsilon: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="ε · exploration",
+        description="Chance that the memories are drawn at random from the pool.",
+    )
+    alpha: float = Field(0.3, gt=0, le=1, title="α · step size", description="How far one reward moves a q.")
+    q0_success: float = Field(0.0, ge=-10, le=10, title="q0 of successes", description="q of a new success.")
+    q0_failure: float = Field(0.0, ge=-10, le=10, title="q0 of failures", description="q of a new failure.")
+
+
+def symbol(setting: str, of: type[PolicySettings] = MemRLSettings) -> str:
     """How a setting is written in formulas, such as λ."""
-    return (MemRLSettings.model_fields[setting].title or setting).partition(" · ")[0]
+    field = of.model_fields.get(setting)
+    return ((field and field.title) or setting).partition(" · ")[0]
 
 
 def sentence_of(error: ValidationError) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from memrl_core.environments.base import Environment
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.prompting import conversation_so_far
-from memrl_core.records import GenerateRecord, Turn
+from memrl_core.records import GenerateRecord, Turn, TurnRecall
 
 
 def take_turn(
@@ -17,17 +17,18 @@ def take_turn(
     record: GenerateRecord,
     on_text: OnText | None = None,
     cancelled: Cancelled | None = None,
+    recalled: TurnRecall | None = None,
 ) -> tuple[Turn, Mapping[str, Any]]:
     """The turn that follows those in `record`, and the environment's info. Raises what the model or the world raises.
 
-    A reply that was stopped does not reach the environment.
+    `recalled` is what memory adds before it. A reply that was stopped does not reach the environment.
     """
-    sent = conversation_so_far(record.messages, record.turns)
+    sent = conversation_so_far(record.messages, record.turns, recalled.text if recalled else "")
     reply = model.chat(sent, ModelOptions.model_validate(record.options), on_text, cancelled)
     if reply.stopped:
-        return Turn(reply, "", 0.0, terminated=False, truncated=False), {}
+        return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled), {}
     observation, reward, terminated, truncated, info = environment.step(reply.text)
-    return Turn(reply, observation, reward, terminated, truncated), info
+    return Turn(reply, observation, reward, terminated, truncated, recalled), info
 
 
 def ended(turn: Turn) -> bool:

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from memrl_core.records import Memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What memory is asked for: by a task as it begins (`turn` 0), or by a later turn of its episode.
+
+    `embedding` (d,) is the unit vector of the policy's key, most often of the intent. `task` is the task's id and
+    `step` the number of the step, for rules that go by them; `observation` is what the environment said last. `said`
+    holds what the model said when the policy consulted it before selecting.
+    """
+
+    embedding: npt.NDArray[np.float32]
+    task: str = ""
+    intent: str = ""
+    observation: str = ""
+    turn: int = 0
+    step: int = 0
+    said: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,7 +37,9 @@ class MemoryView:
     `ids` (n,); `embeddings` (n, d) float32 unit vectors, often a slice of the bank's mirror without a copy; `q` (n,)
     float64; `visits` (n,) int64; `intent_groups` (n,) int64, equal where memories count as one intent; `visible` (n,)
     bool is False for rows of other runs that lie between this run's own, None when all rows are the run's.
-    `rows` maps a memory's id to its row in the whole mirror, of which this view begins at `first_row`.
+    `rows` maps a memory's id to its row in the whole mirror, of which this view begins at `first_row`. `memories` holds
+    the texts of at least these memories by id. `asked` is what memory is asked for and `learned` what the policy has
+    learned beyond q; both are there when a policy decides.
     """
 
     ids: Sequence[str]
@@ -27,6 +50,9 @@ class MemoryView:
     rows: Mapping[str, int]
     first_row: int = 0
     visible: npt.NDArray[np.bool_] | None = None
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+    asked: Asked | None = None
+    learned: Any = None
 
     @property
     def size(self) -> int:
@@ -36,3 +62,12 @@ class MemoryView:
     def position(self, memory_id: str) -> int:
         """Where in this view's arrays the memory stands; raises `KeyError` for an unknown id."""
         return self.rows[memory_id] - self.first_row
+
+    def sees(self, memory_id: str) -> bool:
+        """Whether the run sees the memory."""
+        position = self.rows.get(memory_id, -1) - self.first_row
+        return 0 <= position < len(self.ids) and (self.visible is None or bool(self.visible[position]))
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Where in the arrays the run's memories stand, oldest first."""
+        return np.arange(len(self.ids)) if self.visible is None else np.flatnonzero(self.visible)

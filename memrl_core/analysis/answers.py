@@ -7,11 +7,10 @@ from memrl_core.analysis.calibration import Correlation
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.provenance import Provenance
+from memrl_core.analysis.reasons import MISSED
 from memrl_core.analysis.required import Requirement
 from memrl_core.analysis.spectrum import Spectrum
-from memrl_core.records import Candidate, Decision, Reason
-
-MISSED = (Reason.BELOW_DELTA, Reason.BEYOND_K1)
+from memrl_core.records import Candidate, Decision
 
 
 def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> str:

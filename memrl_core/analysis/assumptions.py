@@ -20,9 +20,10 @@ from memrl_core.analysis.comparison_words import ENOUGH_TASKS
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.practice import history_points, known_histories
+from memrl_core.analysis.reasons import MISSED
 from memrl_core.analysis.starved import starvation
 from memrl_core.analysis.theory import half_life, mean_q
-from memrl_core.analysis.uses import MISSED, parsed, uses
+from memrl_core.analysis.uses import parsed, uses
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Reason
 from memrl_core.settings import MemRLSettings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,11 @@ from memrl_core.analysis.counterfactual import AT_ONCE
 from memrl_core.analysis.uses import parsed
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
+from memrl_core.learned import learned_before
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.view import MemoryView
+from memrl_core.view import Asked, MemoryView
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def changes(
     chosen: list[list[tuple[str, ...]]] = []
     for moment in (earlier, later):
         made: list[tuple[str, ...]] = []
-        for selected in _selected(policy, bank.as_of(run, moment), [query for _, _, query in met]):
+        view = replace(bank.as_of(run, moment), learned=learned_before(bank, run, moment + 1))
+        for selected in _selected(policy, view, [(query, task) for _, task, query in met]):
             if cancelled is not None and cancelled():
                 return None
             made.append(selected)
@@ -116,9 +119,10 @@ def _met_until(bank: MemoryBank, run: str, step: int) -> list[tuple[int, str, np
 
 
 def _selected(
-    policy: Policy, view: MemoryView, queries: Sequence[npt.NDArray[np.float32]]
+    policy: Policy[Any], view: MemoryView, queries: Sequence[tuple[npt.NDArray[np.float32], str]]
 ) -> Iterator[tuple[str, ...]]:
     for start in range(0, len(queries), AT_ONCE):
         chunk = queries[start : start + AT_ONCE]
-        for query, coarse in zip(chunk, np.stack(chunk) @ view.embeddings.T, strict=True):
-            yield policy.select(policy.recall(query, view, coarse), view, 0).selected
+        for (query, task), coarse in zip(chunk, np.stack([q for q, _ in chunk]) @ view.embeddings.T, strict=True):
+            asking = replace(view, asked=Asked(query, task))
+            yield policy.select(policy.recall(query, asking, coarse), asking, 0).selected

@@ -7,7 +7,7 @@ gone on. From the first step that differs, only a fork of the run can say that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,14 @@ import numpy.typing as npt
 
 from memrl_core.analysis.uses import parsed
 from memrl_core.analysis.whatif import as_recorded
+from memrl_core.asked import Said, said_in
 from memrl_core.bank import MemoryBank
+from memrl_core.learned import learned_steps, learns
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Decision, RecallRecord
+from memrl_core.view import Asked
 
 AT_ONCE = 128
 
@@ -75,11 +78,11 @@ def counterfactual(
     recorded = selections(bank, run)
     steps = sorted(known.keys() & recorded.keys())
     name = bank.run(run).policy
-    make_policy(name, {**bank.settings(run), **settings})
-    policies: dict[int, Policy] = {}
+    policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
     coarse: dict[int, npt.NDArray[np.float32]] = {}
     waiting = list(steps)
+    beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
     for step, view in bank.walk(run):
         if step not in known or step not in recorded:
             continue
@@ -92,12 +95,28 @@ def counterfactual(
         task, query = known[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
+        learned, said = beyond_q(step)
+        asked = Asked(query, task, step=step, said=said)
+        view = replace(as_recorded(view, recorded[step].q), asked=asked, learned=learned)
         recall = policy.recall(query, view, coarse.pop(step))
-        decision = policy.select(recall, as_recorded(view, recorded[step].q), recorded[step].seed)
+        decision = policy.select(recall, view, recorded[step].seed)
         found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
         if on_progress is not None:
             on_progress(len(found))
     return found
+
+
+def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], tuple[Any, Said]]:
+    """For steps in rising order: what the policy had learned beyond q, and what the model said before it selected."""
+    if not learns(policy) and "model on read" not in policy.spec.needs:
+        return lambda step: (None, {})
+    steps = learned_steps(bank, run)
+
+    def at(step: int) -> tuple[Any, Said]:
+        trace, state = next((trace, state) for trace, state in steps if trace.step == step)
+        return state, said_in(trace)
+
+    return at
 
 
 @dataclass(frozen=True, slots=True)

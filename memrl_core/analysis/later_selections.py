@@ -31,6 +31,7 @@ Histories = Mapping[str, Sequence[UtilityPoint]]
 FROM_A_FILE = "read from files of another program"
 NOT_RECORDED = "recorded without pool, q or selection"
 OTHER_RULES = "selected by rules that are not known here"
+NOT_BY_Q = "selected by rules that do not go by q"
 
 _step = attrgetter("step")
 
@@ -40,7 +41,7 @@ class Choice:
     """One selection and what it was made from: `q` and `visits` are those recorded, in the order of the pool."""
 
     step: int
-    policy: Policy
+    policy: Policy[Any]
     recall: RecallRecord
     seed: int
     q: Mapping[str, float]
@@ -110,7 +111,7 @@ def compiled(
     read and those to read. Raises `UnknownRun`, `BankDamaged`.
     """
     table = bank.step_table(run, ["step", "trace"], steps)
-    policies: dict[str, Policy] = {}
+    policies: dict[str, Policy[Any]] = {}
     of_step: dict[int, Choice] = {}
     steps_of: dict[str, list[int]] = {}
     left_out: dict[int, str] = {}
@@ -237,7 +238,7 @@ def _recorded(run: str, step: int, trace: str) -> _Recorded:
         raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
 
 
-def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy]) -> Choice | str:
+def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy[Any]]) -> Choice | str:
     """The choice of a step, or why it cannot be made again; `policies` keeps those made so far."""
     recall, decision = recorded.recall, recorded.decision
     if recorded.origin == "import":
@@ -250,6 +251,8 @@ def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy]) -> Choi
         policy = policies.get(rules) or policies.setdefault(rules, make_policy(recorded.policy, recorded.settings))
     except SettingsError:
         return OTHER_RULES
+    if not policy.spec.keeps_q:
+        return NOT_BY_Q
     pool = [weighed[member.memory_id] for member in recall.pool]
     choice = Choice(
         step,

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from memrl_core.records import Candidate, Decision, Reason, RecallRecord
 
+MISSED = (
+    Reason.BELOW_DELTA,
+    Reason.BEYOND_K1,
+    Reason.Q_BELOW_MINIMUM,
+    Reason.SAME_TASK,
+    Reason.OTHER_TASK,
+    Reason.NOT_RECENT,
+)
+"""The reasons of memories that never reached the pool."""
+
 SHORT_REASONS = {
     Reason.TOP_K2: "in k2",
     Reason.RANDOM_EXPLORE: "drawn",
@@ -11,6 +21,15 @@ SHORT_REASONS = {
     Reason.BEYOND_K1: "beyond k1",
     Reason.BEYOND_K2: "beyond k2",
     Reason.NOT_DRAWN: "not drawn",
+    Reason.Q_BELOW_MINIMUM: "q too low",
+    Reason.SAME_TASK: "same task",
+    Reason.OTHER_TASK: "other task",
+    Reason.NOT_RECENT: "not recent",
+    Reason.OVER_BUDGET: "over budget",
+    Reason.COLD_START: "cold start",
+    Reason.NOISE: "by noise",
+    Reason.KEPT_SILENT: "kept silent",
+    Reason.PRUNED_BY_MODEL: "pruned",
 }
 
 
@@ -29,4 +48,13 @@ def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decisi
         Reason.BEYOND_K1: f"rank {candidate.rank_recall} by similarity: beyond the k1 = {recall.k1} {unit} recalled",
         Reason.BEYOND_K2: f"rank {candidate.rank_select} in phase B: beyond k2 = {decision.k2}",
         Reason.NOT_DRAWN: f"not drawn in the random pick (ε = {decision.epsilon:g})",
+        Reason.Q_BELOW_MINIMUM: f"its q = {candidate.q:.3f} is below the least that is recalled",
+        Reason.SAME_TASK: "it comes from the very task that is asked, which is left out",
+        Reason.OTHER_TASK: "it comes from another task; this method recalls the task's own only",
+        Reason.NOT_RECENT: "it is older than the memories recalled; this method goes by recency",
+        Reason.OVER_BUDGET: "there was no room left for it in the prompt's budget",
+        Reason.COLD_START: "taken by similarity: too little was learned yet to go by more",
+        Reason.NOISE: "the noise drawn in this step changed its place",
+        Reason.KEPT_SILENT: "the method chose to say nothing in this step",
+        Reason.PRUNED_BY_MODEL: "the model judged it not useful and took it out",
     }[candidate.reason]

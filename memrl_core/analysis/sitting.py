@@ -81,15 +81,20 @@ class Sitting:
         self.go_to(place)
 
     def follow(self, waiting: Sequence[Place]) -> int:
-        """Take in what waits now that others have rated, and say how many are new; those are added at the end."""
+        """Take in what waits now that others have rated, and say how many are new; those are added at the end.
+
+        Who was through looks at the first that waits again.
+        """
         known, wait = set(self.places), set(waiting)
         self.closed = {place for place in self.places if place not in wait and place not in self.rated}
         new = tuple(place for place in waiting if place not in known)
         self.places += new
+        if self.place is None:
+            self._go_on()
         return len(new)
 
     def _go_on(self) -> None:
-        order = chain(range(self.at + 1, len(self.places)), range(self.at + 1))
+        order = chain(range(self.at + 1, len(self.places)), range(min(self.at + 1, len(self.places))))
         waiting = (i for i in order if self.places[i] not in self.rated and self.places[i] not in self.closed)
         first_skipped = None
         for position in waiting:

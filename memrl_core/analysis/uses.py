@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from memrl_core.analysis.reasons import MISSED
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import active_rewards, effective_reward, order_key
 from memrl_core.policies import make_policy
-from memrl_core.records import LedgerEvent, Reason
+from memrl_core.records import LedgerEvent
 
 BLOCK = 8 * 1024 * 1024
 ROWS_AT_ONCE = 4000
@@ -20,7 +21,7 @@ COLUMNS = (
     "rank_recall", "rank_select", "selected",
 )  # fmt: skip
 
-MISSED = (Reason.BELOW_DELTA.value, Reason.BEYOND_K1.value)
+_MISSED = [reason.value for reason in MISSED]
 _CANDIDATE = pa.struct(
     {
         "memory_id": pa.string(),
@@ -59,7 +60,7 @@ def parsed(steps: pa.Table) -> pa.Table:
 
 def in_pool(candidates: pa.StructArray) -> pa.BooleanArray:
     """Whether each candidate was in the pool: those that missed it say by which rule."""
-    return pc.invert(pc.is_in(pc.struct_field(candidates, "reason"), pa.array(MISSED)))
+    return pc.invert(pc.is_in(pc.struct_field(candidates, "reason"), pa.array(_MISSED)))
 
 
 def _read(traces: pa.ChunkedArray) -> pa.Table:

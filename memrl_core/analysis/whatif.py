@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.asked import view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.policies import make_policy
@@ -45,7 +46,7 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
         raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
     if trace.origin == "import":
         raise InputError(NOT_REPLAYABLE.format(what="without the memory as it was then"))
-    view = as_recorded(bank.as_of(trace.run, trace.step - 1), {c.memory_id: c.q for c in trace.decision.candidates})
+    view = as_recorded(view_before(bank, trace), {c.memory_id: c.q for c in trace.decision.candidates})
     query = np.asarray(trace.embed.embedding, dtype=np.float32)
     situation = Situation(trace.policy, trace.settings, query, view, trace.decision.seed)
     if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):

@@ -38,6 +38,12 @@ from memrl_core.records import (
 )
 
 ADOPTED_AT_ONCE = 5000
+WRITING = {
+    "ADD": EventKind.MEMORY_WRITTEN,
+    "UPDATE": EventKind.MEMORY_EDITED,
+    "MERGE": EventKind.MEMORY_MERGED,
+}
+"""The operations that write a memory, and the events that tell of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +266,7 @@ class MemoryBank(BankReading):
             self.begin_step(trace.run, trace.step)
             created = now()
             checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
-            written = [op for op in (trace.write.operations if trace.write else ()) if op.op == "ADD"]
+            written = [op for op in (trace.write.operations if trace.write else ()) if op.op in WRITING]
             for op in written:
                 memory = Memory(
                     op.memory_id,
@@ -305,18 +311,35 @@ class MemoryBank(BankReading):
                 )
             )
         for op in trace.write.operations if trace.write else ():
-            if op.op == "ADD":
+            if op.op in WRITING:
                 events.append(
                     self._ledger.event(
                         trace.run,
                         trace.step,
                         trace.id,
-                        EventKind.MEMORY_WRITTEN,
+                        WRITING[op.op],
                         event_id=f"{trace.id}:{op.memory_id}",
                         memory_ids=(op.memory_id,),
                         value=op.q0,
+                        reason=op.why,
+                        payload={"replaces": list(op.replaces)} if op.replaces else {},
                     )
                 )
+            elif op.op == "DELETE":
+                pinned = self._known.live(trace.run).pinned
+                gone = tuple(memory_id for memory_id in op.replaces if memory_id not in pinned)
+                if gone:
+                    events.append(
+                        self._ledger.event(
+                            trace.run,
+                            trace.step,
+                            trace.id,
+                            EventKind.MEMORY_FORGOTTEN,
+                            event_id=f"{trace.id}:deleted:{gone[0]}",
+                            memory_ids=gone,
+                            reason=op.why,
+                        )
+                    )
         return [event for event in events if event.id not in self._known.events]
 
     def adopt(

@@ -22,7 +22,7 @@ from memrl_core.bank.roles import Role, person_name
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, in_ledger, named_by
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, LedgerEvent, Memory
 
 LONGEST_TEXT = 20_000

@@ -21,6 +21,7 @@ from memrl_core.bank.mirror import Mirror, RunState, copied, folded
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
+from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityPoint
 from memrl_core.view import MemoryView
 
@@ -227,7 +228,7 @@ class Knowledge:
         """The live fold as arrays, made once until it changes. Raises `UnknownRun`."""
         fold, state = self.live(run), self.states[run]
         if state.view is None:
-            state.view = self.mirror.view(fold)
+            state.view = replace(self.mirror.view(fold), memories=self.memories)
         return state.view
 
     def past(self, run: str, step: int) -> Fold:
@@ -316,9 +317,11 @@ class Knowledge:
     def start(self, run: str) -> Fold:
         """A new fold of what the run knew before its first step: nothing, or what its base knew then."""
         info = self.run(run)
+        rule = update_rule(info.policy)
         if info.base is None:
-            return Fold()
+            return Fold(rule)
         fold = copied(self.past(info.base, info.base_step))
+        fold.rule = rule
         fold.settings = info.settings
         fold.inherited = {memory_id: len(points) for memory_id, points in fold.histories.items()}
         fold.origins, fold.begun_anew = {}, set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from memrl_core.errors import InputError
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key
-from memrl_core.records import EventKind, LedgerEvent, Utility
+from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 from memrl_core.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
@@ -100,12 +100,18 @@ class Mirror:
 class MovingView:
     """A view of a run that follows a fold from step to step: the same arrays, changed in place."""
 
-    def __init__(self, mirror: Mirror, last: Fold) -> None:
+    def __init__(self, mirror: Mirror, last: Fold, memories: Mapping[str, Memory]) -> None:
         """`last` is the fold of the newest step that will be shown: what it ever knew decides the range of rows."""
         self._ever = last.histories.keys()
         whole = mirror.view(Fold(utilities=dict.fromkeys(self._ever, Utility(0.0, 0))))
         n = len(whole.ids)
-        self.view = replace(whole, q=np.zeros(n), visits=np.zeros(n, np.int64), visible=np.zeros(n, dtype=bool))
+        self.view = replace(
+            whole,
+            q=np.zeros(n),
+            visits=np.zeros(n, np.int64),
+            visible=np.zeros(n, dtype=bool),
+            memories=memories,
+        )
 
     def follow(self, fold: Fold, changed: Collection[str] | None) -> MemoryView:
         """The view of `fold`, in which only `changed` differ from before (None: all may)."""
@@ -131,7 +137,7 @@ class RunState:
     What is not in the fold yet: `late` are the steps up to there that rewards have changed since, `appended` what has
     become of memories after all else that the newest of these steps holds, `ahead` the steps after it that hold events
     of no attempt, which count although their step has not ended. `view` is the fold as arrays, None until they are
-    asked for.
+    asked for. `told_from_outside` counts the rewards, credits and settings that did not come from the steps themselves.
     """
 
     events: list[LedgerEvent] = field(default_factory=list)
@@ -146,12 +152,17 @@ class RunState:
     folded_to: int = 0
     last_change: tuple[int, int, str] = (0, 0, "")
     begun: int = 0
+    told_from_outside: int = 0
 
     def add(self, event: LedgerEvent) -> None:
         """Take note of an event that has been appended."""
         self.events.append(event)
         self.at_step.setdefault(event.step, []).append(event)
         self.begun = max(self.begun, event.known_at)
+        if event.kind is EventKind.SETTINGS_CHANGED or (
+            event.kind in REWARDING and not (event.kind is EventKind.REWARD_GIVEN and event.source == "environment")
+        ):
+            self.told_from_outside += 1
         if event.kind is EventKind.SETTINGS_CHANGED:
             self.settings.append(event)
         elif event.kind is EventKind.SCALES_CHANGED:

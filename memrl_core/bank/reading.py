@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -92,7 +93,8 @@ class BankReading:
     def as_of(self, run: str, step: int) -> MemoryView:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
         with self._lock:
-            return self._known.mirror.view(self._known.past(run, step))
+            seen = self._known.mirror.view(self._known.past(run, step))
+            return replace(seen, memories=self._known.memories)
 
     def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
         """Every finished step with what the run saw when it began: `as_of(run, step - 1)` for all, in one pass.
@@ -103,7 +105,7 @@ class BankReading:
             # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
             steps = self._known.walk(run)
             following = next(steps, None)
-            moving = MovingView(self._known.mirror, self._known.live(run))
+            moving = MovingView(self._known.mirror, self._known.live(run), self._known.memories)
         while following is not None:
             step, fold, changed = following
             view = moving.follow(fold, changed)
@@ -233,6 +235,14 @@ class BankReading:
             if step_id in ids:
                 first.setdefault(step_id, position)
         return found.take(pa.array([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])], pa.int64()))
+
+    def told_from_outside(self, run: str) -> int:
+        """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:
+        while this stays, what its finished steps taught stays.
+        """
+        with self._lock:
+            info = self.run(run)
+            return self._known.states[run].told_from_outside + (self.told_from_outside(info.base) if info.base else 0)
 
     def events(self, run: str | None = None) -> list[LedgerEvent]:
         """The ledger, in the order in which its events were appended by their clock."""

@@ -15,7 +15,7 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
 from memrl_core.exchange.official_files import text_of
 from memrl_core.exchange.official_store import Item, Stores, Vector, faults_between, named, told_q, visits_of
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.records import Memory, Outcome, Utility
 
 STORED_CHARACTERS = 4096

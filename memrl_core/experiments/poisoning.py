@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.errors import InputError
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import EventKind, LedgerEvent, Memory, Task
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,9 +38,11 @@ class LanguageModel(Protocol):
         options: ModelOptions,
         on_text: OnText | None = None,
         cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """Answer `messages`. `on_text` receives each piece of text as it arrives; when `cancelled()` turns true the
-        generation is stopped and the reply holds the partial text with `stopped=True`.
+        """Answer `messages`, by a JSON schema where one is given. `on_text` receives each piece of text as it arrives;
+        when `cancelled()` turns true the generation is stopped and the reply holds the partial text with
+        `stopped=True`.
 
         Raises `ModelError` (see `memrl_core.errors`).
         """

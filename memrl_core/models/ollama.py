@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import ollama
 
@@ -46,6 +47,7 @@ class OllamaModel:
         options: ModelOptions,
         on_text: OnText | None = None,
         cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Answer `messages` (see `LanguageModel`). Thinking and tool calls are not part of the answer.
 
@@ -57,7 +59,12 @@ class OllamaModel:
 
         async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ChatResponse]:
             return await client.chat(
-                model=self.name, messages=sent, stream=True, options=options.model_dump(), keep_alive=self.keep_alive
+                model=self.name,
+                messages=sent,
+                stream=True,
+                format=None if schema is None else dict(schema),
+                options=options.model_dump(),
+                keep_alive=self.keep_alive,
             )
 
         begun = time.perf_counter()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class SimulatedModel:
         options: ModelOptions,
         on_text: OnText | None = None,
         cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Answer with one of the offered lines, or with the carried-over text where nothing is offered."""
         begun = time.perf_counter()

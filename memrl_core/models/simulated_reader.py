@@ -6,8 +6,9 @@ With them, the question what a memory is worth to another model can be asked whe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class SimulatedReader:
         options: ModelOptions,
         on_text: OnText | None = None,
         cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Reply:
         """What the simulated model answers to what was read."""
         reads = np.random.default_rng(options.seed).random() * 100 < self._percent

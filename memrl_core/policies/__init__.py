@@ -1,20 +1,85 @@
-"""Memory methods by name."""
+"""Memory methods by name: those that come with the program, and those of packages with an entry point.
+
+A package offers a policy under the entry point group `memrl.policies`; its class must keep `policies.contract`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from memrl_core.errors import SettingsError
+from memrl_core.learning import UpdateRule, unmoved
 from memrl_core.policies.base import Policy
-from memrl_core.policies.memrl import MemRL
-from memrl_core.settings import MemRLSettings
+from memrl_core.policies.guarded import guarded
+from memrl_core.settings import PolicySettings
 
-POLICIES = ("memrl",)
+GROUP = "memrl.policies"
+
+_OWN: Mapping[str, str] = {
+    "memrl": "memrl:MemRL",
+    "none": "none:NoMemory",
+    "rag": "rag:Rag",
+}
+POLICIES = tuple(_OWN)
+"""The policies that come with the program, in the order in which they are listed."""
 
 
-def make_policy(name: str, settings: Mapping[str, Any]) -> Policy:
+def policy_names() -> tuple[str, ...]:
+    """Every policy that can be had here: the program's own, then those of installed packages."""
+    return (*POLICIES, *(name for name in _foreign() if name not in _OWN))
+
+
+def policy_class(name: str) -> type[Policy[Any]]:
+    """The class of a policy. Raises `SettingsError` for an unknown name, or a package that cannot be loaded."""
+    if name in _OWN:
+        module, _, found = _OWN[name].partition(":")
+        own: type[Policy[Any]] = getattr(import_module(f"{__name__}.{module}"), found)
+        return own
+    if name in _foreign():
+        return _loaded(name)
+    raise SettingsError(f"There is no policy “{name[:80]}”. Known: {', '.join(policy_names())}.")
+
+
+def make_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
     """The policy `name` under `settings`; raises `SettingsError` for an unknown name or a value out of range."""
-    if name not in POLICIES:
-        raise SettingsError(f"There is no policy “{name}”. Known: {', '.join(POLICIES)}.")
-    return MemRL(MemRLSettings.of(settings))
+    return policy_class(name)(settings_of(name, settings))
+
+
+def settings_of(name: str, values: Mapping[str, Any]) -> PolicySettings:
+    """The settings of the policy `name`, validated. Raises `SettingsError`."""
+    return policy_class(name).Settings.of(values)
+
+
+def settings_that_fit(name: str, values: Mapping[str, Any]) -> PolicySettings:
+    """The settings of the policy `name` with those of `values` that it knows. Raises `SettingsError`."""
+    known = policy_class(name).Settings.model_fields
+    return settings_of(name, {key: value for key, value in values.items() if key in known})
+
+
+def update_rule(name: str) -> UpdateRule:
+    """How a policy's rewards move a q; where the policy is not installed here, every q stays as it began."""
+    try:
+        return policy_class(name).rule
+    except SettingsError:
+        return unmoved
+
+
+@cache
+def _foreign() -> Mapping[str, Any]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+@cache
+def _loaded(name: str) -> type[Policy[Any]]:
+    try:
+        found = _foreign()[name].load()
+    except Exception as error:
+        raise SettingsError(
+            f"The policy “{name[:80]}” of another package cannot be loaded ({type(error).__name__}: "
+            f"{str(error)[:200]}). Nothing was started; mend or remove the package."
+        ) from error
+    return guarded(name, found)

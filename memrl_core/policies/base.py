@@ -1,14 +1,18 @@
-"""What the agent needs of a memory method: one interface for all of them."""
+"""What the agent needs of a memory method: one interface for all of them, with the plainest behaviour as default."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.prompting import first_messages
 from memrl_core.records import (
     Decision,
     Memory,
@@ -17,86 +21,281 @@ from memrl_core.records import (
     Message,
     Outcome,
     RecallRecord,
+    StepTrace,
     Utility,
     ValueChange,
 )
-from memrl_core.view import MemoryView
+from memrl_core.retrieval import recall
+from memrl_core.settings import PolicySettings
+from memrl_core.view import Asked, MemoryView
+
+Vector = npt.NDArray[np.float32]
+Form = TypeVar("Form", bound=BaseModel)
+S = TypeVar("S", bound=PolicySettings)
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySpec:
-    """What a method is: shown wherever its decisions are shown.
+class Question(Generic[Form]):
+    """Something that a policy asks the model for its own ends.
 
-    `variant` says whose rules these are; `deviations` says in plain words where they differ from the source.
+    The model gets `request` as the system message, `told` as the user's, and fills in `form`. `template` is how the
+    policy itself fills it in where no language model is there.
     """
 
-    name: str
-    title: str
-    citation: str
-    variant: Literal["paper", "code", "adapted"]
-    deviations: tuple[str, ...]
+    purpose: str
+    form: type[Form]
+    request: str
+    told: str
+    template: Form
+
+
+class Ask(Protocol):
+    """Asks the model; None when its reply did not fit the form, which counts as no answer. Raises `ModelError`."""
+
+    def __call__(self, question: Question[Form]) -> Form | None:
+        """The form as filled in."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Whether memory is asked before a turn, and why."""
+
+    now: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NewExperience:
-    """What WRITE may store: the episode's intent with its embedding (d,), the text, and how it ended."""
+    """What WRITE may store: the episode's intent with the embedding (d,) of the policy's key, the text, how it ended.
+
+    `memory_id` is the id for one new memory; `fresh_id()` gives one more each time. `parents` are the memories that
+    were in the prompt, `trace` the step so far, `embed` makes unit vectors (n, d) of texts.
+    """
 
     memory_id: str
     intent: str
-    embedding: npt.NDArray[np.float32]
+    embedding: Vector
     experience: str
     outcome: Outcome
-
-
-class Policy(Protocol):
-    """The rules of one method. Every hook is free of side effects."""
-
-    spec: PolicySpec
-
-    def recall(
-        self, query: npt.NDArray[np.float32], view: MemoryView, coarse: npt.NDArray[np.float32] | None = None
-    ) -> RecallRecord:
-        """Phase A: the pool for `query` (d,); `coarse` as in `retrieval.recall`."""
-        ...
-
-    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """Phase B: which of the pool are put before the model, and why; `seed` decides every random draw."""
-        ...
-
-    def render(
-        self, selected: Sequence[Memory], instructions: str, intent: str, observation: str
-    ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
-        """The first messages of the episode, and where in them each memory stands."""
-        ...
-
-    def reward_of(self, verdict: float) -> float:
-        """The environment's verdict in [0, 1] on the policy's scale of rewards."""
-        ...
-
-    def outcome_of(self, reward: float | None) -> Outcome:
-        """Whether a reward means success or failure; unrated when there is none."""
-        ...
-
-    def update(self, credited: Sequence[str], reward: float, values: Mapping[str, Utility]) -> tuple[ValueChange, ...]:
-        """How `reward` moves the values of the memories that were in the prompt."""
-        ...
-
-    def write(self, new: NewExperience, view: MemoryView, memories: MemoryLookup, parents: Sequence[str]) -> Written:
-        """What becomes of the episode in the memory."""
-        ...
-
-
-class MemoryLookup(Protocol):
-    """Reads a stored memory's text by id."""
-
-    def memory(self, memory_id: str) -> Memory:
-        """The memory; raises `BankError` when there is none of that id."""
-        ...
+    parents: tuple[str, ...]
+    trace: StepTrace
+    fresh_id: Callable[[], str]
+    embed: Callable[[Sequence[str]], npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The operation, and the embedding (d,) under which the memory is stored."""
+    """An operation, and the embedding (d,) under which its memory is stored (None where it writes none)."""
 
     operation: MemoryOperation
-    embedding: npt.NDArray[np.float32]
+    embedding: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A finished step as a policy learns from it: what happened, and the reward that stands for it now.
+
+    In UPDATE the step's `trace` has no `write` yet. `embedding_of` gives a memory's unit vector (d,), `memory_of` its
+    text. The step may have been made by another policy: then its decision and what it wrote follow that one's rules.
+    """
+
+    trace: StepTrace
+    reward: float | None
+    outcome: Outcome
+    embedding_of: Callable[[str], Vector]
+    memory_of: Callable[[str], Memory]
+
+
+class Policy(Generic[S]):
+    """The rules of one method under given settings; what a method does not say otherwise, it does as plain RAG does.
+
+    Every hook is free of side effects, except that `learn` and `remember` change the `state` that they are given.
+    """
+
+    spec: PolicySpec
+    Settings: ClassVar[type[PolicySettings]] = PolicySettings
+
+    def __init__(self, settings: S) -> None:
+        self.settings: S = settings
+
+    # --- before the answer --------------------------------------------------------------------------------------------
+
+    def when(self, asked: Asked) -> When:
+        """Whether to recall before this turn. Turn 0 is the beginning of the task."""
+        return When(asked.turn == 0, "at the beginning of the task" if asked.turn == 0 else "")
+
+    def key(self, asked: Asked) -> str:
+        """The text whose embedding is compared with the memories'."""
+        return asked.intent
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """Phase A: the pool for `query` (d,); `coarse` as in `retrieval.recall`."""
+        settings = self.settings
+        return recall(
+            query,
+            view,
+            k1=settings.k1,
+            k1_counts=settings.k1_counts,
+            delta=settings.delta,
+            strict=True,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+        )
+
+    def excluded_task(self, view: MemoryView) -> str:
+        """The task whose own memories are left out: the one that is asked, if the settings say so."""
+        return view.asked.task if self.settings.exclude_same_task and view.asked is not None else ""
+
+    def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
+        """What the policy wants the model to say before it selects, by purpose; put into `view.asked.said`."""
+        return {}
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """Phase B: which of the pool are put before the model, and why; `seed` decides every random draw."""
+        raise NotImplementedError
+
+    def render(
+        self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
+    ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+        """The first messages of the episode, and where in them each memory stands."""
+        return first_messages(instructions, selected, intent, observation)
+
+    def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
+        """What is put under the observation before a later turn, by the conventions of `memrl_core.prompting`."""
+        return ""
+
+    # --- after the answer ---------------------------------------------------------------------------------------------
+
+    def reward_of(self, verdict: float) -> float:
+        """The environment's verdict in [0, 1] on the policy's scale of rewards: r− at 0, r+ at 1, linear between."""
+        low, high = self.settings.reward_failure, self.settings.reward_success
+        return low + verdict * (high - low)
+
+    def outcome_of(self, reward: float | None) -> Outcome:
+        """Success above the middle of r− and r+, failure below it; unrated without a reward."""
+        if reward is None or reward == self.settings.q_midpoint:
+            return "unrated"
+        return "success" if reward > self.settings.q_midpoint else "failure"
+
+    def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
+        """What the policy wants the model to say of the answer, with `memories` in the prompt; kept in the trace."""
+
+    def credited(self, decision: Decision) -> tuple[str, ...]:
+        """The memories whose q a reward moves: none, where the method keeps no q."""
+        return decision.selected if self.spec.keeps_q else ()
+
+    @staticmethod
+    def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
+        """q after a reward, by the settings of the step: what the fold of a run's ledger goes by."""
+        return believed.q
+
+    def step_size(self, believed: Utility) -> float:
+        """The share of the way to the reward that q goes next."""
+        return 0.0
+
+    def update(self, credited: Sequence[str], reward: float, values: Mapping[str, Utility]) -> tuple[ValueChange, ...]:
+        """How `reward` moves the q of the memories credited with it."""
+        changes = []
+        for memory_id in credited:
+            before = values[memory_id]
+            after = type(self).rule(before, reward, self.settings.model_dump())
+            changes.append(ValueChange(memory_id, before.q, after, before.visits + 1, reward, self.step_size(before)))
+        return tuple(changes)
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """What becomes of the episode in the memory: one new memory, unless `duplicates` says otherwise."""
+        return (one_memory(new, view, self.settings),)
+
+    def forget(self, view: MemoryView) -> tuple[MemoryOperation, ...]:
+        """DELETE operations for what the run shall see no longer; pinned memories are kept whatever this says."""
+        return ()
+
+    # --- what is learned beyond q -------------------------------------------------------------------------------------
+
+    def start(self, memories: Sequence[Memory]) -> Any:
+        """What is known before the first step by a run that begins with `memories`; None for methods without state."""
+        return None
+
+    def learn(self, state: Any, lesson: Lesson) -> tuple[ValueChange, ...]:
+        """Change `state` by a step's feedback, and report every value that moved."""
+        return ()
+
+    def remember(self, state: Any, lesson: Lesson) -> None:
+        """Take note in `state` of what a finished step wrote."""
+
+    def values(self, state: Any) -> Mapping[str, float]:
+        """Every learned value of `state` by a name that `learn` reports as "memory_id", "memory_id:name" or "name"."""
+        return {}
+
+
+def changed_value(change: ValueChange) -> str:
+    """The name under which `Policy.values` knows what a change has moved."""
+    if change.target == "parameters":
+        return change.name
+    return change.memory_id if change.target == "memory" else f"{change.memory_id}:{change.name}"
+
+
+def intent_key(intent: str) -> str:
+    """Equal for equal intents; what k1 counts when it counts intents."""
+    return hashlib.sha256(intent.strip().lower().encode()).hexdigest()[:16]
+
+
+def one_memory(new: NewExperience, view: MemoryView, settings: PolicySettings, q0: float = 0.0) -> Written:
+    """The episode as one memory (official code of MemRL, `add_memories`, for what `duplicates` offers)."""
+    embedding, key, duplicate_of = new.embedding, intent_key(new.intent), None
+    nearest = None if settings.duplicates == "keep" else _same_intent(new, view, settings.duplicate_threshold)
+    if nearest is not None:
+        stored = view.memories[view.ids[nearest]]
+        if settings.duplicates == "group":
+            embedding, key = view.embeddings[nearest].copy(), stored.intent_key
+        elif stored.outcome == new.outcome and stored.experience.split() == new.experience.split():
+            duplicate_of = stored.id
+    operation = MemoryOperation(
+        op="ADD" if duplicate_of is None else "NOOP",
+        memory_id=new.memory_id if duplicate_of is None else "",
+        intent=new.intent,
+        experience=new.experience,
+        outcome=new.outcome,
+        intent_key=key,
+        q0=q0,
+        parents=new.parents,
+        duplicate_of=duplicate_of,
+    )
+    return Written(operation, None if duplicate_of else embedding)
+
+
+def added(
+    new: NewExperience, memory_id: str, experience: str, embedding: Vector | None = None, **changes: Any
+) -> Written:
+    """A memory of the episode with another text (and, with `embedding` (d,), under another key) than the usual one.
+
+    `changes` are other fields of the operation, such as `data`, `op`, `replaces` or `why`.
+    """
+    operation = MemoryOperation(
+        op="ADD",
+        memory_id=memory_id,
+        intent=new.intent,
+        experience=experience,
+        outcome=new.outcome,
+        intent_key=intent_key(new.intent),
+        q0=0.0,
+        parents=new.parents,
+    )
+    return Written(replace(operation, **changes), new.embedding if embedding is None else embedding)
+
+
+def deleted(memory_ids: Sequence[str], why: str) -> MemoryOperation:
+    """An operation after which the run no longer sees these memories."""
+    return MemoryOperation("DELETE", "", "", "", "unrated", "", 0.0, (), replaces=tuple(memory_ids), why=why)
+
+
+def _same_intent(new: NewExperience, view: MemoryView, threshold: float) -> int | None:
+    """The position of the nearest memory, when it is near enough to count as the same intent."""
+    if view.size == 0:
+        return None
+    similarity = view.embeddings @ new.embedding
+    if view.visible is not None:
+        similarity[~view.visible] = -2
+    nearest = int(similarity.argmax())
+    return nearest if similarity[nearest] >= threshold else None

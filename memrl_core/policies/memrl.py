@@ -6,26 +6,13 @@ differs, a setting offers the code's way.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
+from typing import Any
 
 from memrl_core.learning import updated_q
-from memrl_core.policies.base import MemoryLookup, NewExperience, PolicySpec, Written
-from memrl_core.prompting import first_messages
-from memrl_core.records import (
-    Decision,
-    Memory,
-    MemoryOperation,
-    MemorySpan,
-    Message,
-    Outcome,
-    RecallRecord,
-    Utility,
-    ValueChange,
-)
+from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, RecallRecord, Utility
 from memrl_core.retrieval import recall, select
 from memrl_core.settings import MemRLSettings
 from memrl_core.view import MemoryView
@@ -40,20 +27,30 @@ SPEC = PolicySpec(
         "similar, then the older memory.",
         "ε-exploration is the official code's, not the paper's; it is off unless ε is above 0.",
     ),
+    idea="A memory's utility q is learned from rewards and weighed against similarity when memories are chosen. The "
+    "language model stays as it is; only the memory learns.",
+    record="One memory an episode: intent with its embedding, experience, utility q.",
+    when="At the beginning of the task.",
+    recall="The k1 memories (or intents) most similar to the intent, beyond the gate δ.",
+    select="The k2 best by (1 − λ) z(similarity) + λ z(q), standardised within the pool.",
+    update="Every memory of the prompt: q ← q + α (R − q), with the same full reward R.",
+    write="One new memory an episode, with the q0 of its outcome.",
+    forget="Nothing.",
+    cannot="q belongs to the memory, not to the pair of task and memory: it cannot know who asks.",
+    carries_over="Every memory; q and visits as another run with rewards left them.",
+    needs=("episode reward",),
+    learns="q",
+    variants=("paper", "code"),
 )
 
 
-class MemRL:
-    """The policy of MemRL under given settings (a `Policy`)."""
+class MemRL(Policy[MemRLSettings]):
+    """The policy of MemRL under given settings."""
 
     spec = SPEC
+    Settings = MemRLSettings
 
-    def __init__(self, settings: MemRLSettings) -> None:
-        self.settings = settings
-
-    def recall(
-        self, query: npt.NDArray[np.float32], view: MemoryView, coarse: npt.NDArray[np.float32] | None = None
-    ) -> RecallRecord:
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """Phase A (eq. 6). The gate is `>` with the paper's normaliser and `>=` with the official code's."""
         return recall(
             query,
@@ -63,6 +60,7 @@ class MemRL:
             delta=self.settings.delta,
             strict=self.settings.normaliser == "pool",
             coarse=coarse,
+            exclude_task=self.excluded_task(view),
         )
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
@@ -81,66 +79,16 @@ class MemRL:
             seed=seed,
         )
 
-    def render(
-        self, selected: Sequence[Memory], instructions: str, intent: str, observation: str
-    ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
-        """Two labelled blocks: memories to follow, memories to be cautious of."""
-        return first_messages(instructions, selected, intent, observation)
+    @staticmethod
+    def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
+        """Eq. 4."""
+        return updated_q(believed.q, reward, float(settings["alpha"]))
 
-    def reward_of(self, verdict: float) -> float:
-        """r− at 0, r+ at 1, linear between."""
-        low, high = self.settings.reward_failure, self.settings.reward_success
-        return low + verdict * (high - low)
+    def step_size(self, believed: Utility) -> float:
+        """α (eq. 4)."""
+        return self.settings.alpha
 
-    def outcome_of(self, reward: float | None) -> Outcome:
-        """Success above the middle of r− and r+, failure below it."""
-        if reward is None or reward == self.settings.q_midpoint:
-            return "unrated"
-        return "success" if reward > self.settings.q_midpoint else "failure"
-
-    def update(self, credited: Sequence[str], reward: float, values: Mapping[str, Utility]) -> tuple[ValueChange, ...]:
-        """Eq. 4 for every memory that was in the prompt: one reward, full credit to each."""
-        changes = []
-        for memory_id in credited:
-            before = values[memory_id]
-            after = updated_q(before.q, reward, self.settings.alpha)
-            changes.append(ValueChange(memory_id, before.q, after, before.visits + 1, reward, self.settings.alpha))
-        return tuple(changes)
-
-    def write(self, new: NewExperience, view: MemoryView, memories: MemoryLookup, parents: Sequence[str]) -> Written:
-        """One new memory an episode, unless `duplicates` says otherwise (official code, `add_memories`)."""
-        embedding, key, duplicate_of = new.embedding, intent_key(new.intent), None
-        nearest = None if self.settings.duplicates == "keep" else self._same_intent(new, view)
-        if nearest is not None:
-            stored = memories.memory(view.ids[nearest])
-            if self.settings.duplicates == "group":
-                embedding, key = view.embeddings[nearest].copy(), stored.intent_key
-            elif stored.outcome == new.outcome and stored.experience.split() == new.experience.split():
-                duplicate_of = stored.id
-        operation = MemoryOperation(
-            op="ADD" if duplicate_of is None else "NOOP",
-            memory_id=new.memory_id if duplicate_of is None else "",
-            intent=new.intent,
-            experience=new.experience,
-            outcome=new.outcome,
-            intent_key=key,
-            q0=self.settings.q0_failure if new.outcome == "failure" else self.settings.q0_success,
-            parents=tuple(parents),
-            duplicate_of=duplicate_of,
-        )
-        return Written(operation, embedding)
-
-    def _same_intent(self, new: NewExperience, view: MemoryView) -> int | None:
-        """The position of the nearest memory, when it is near enough to count as the same intent."""
-        if view.size == 0:
-            return None
-        similarity = view.embeddings @ new.embedding
-        if view.visible is not None:
-            similarity[~view.visible] = -2
-        nearest = int(similarity.argmax())
-        return nearest if similarity[nearest] >= self.settings.duplicate_threshold else None
-
-
-def intent_key(intent: str) -> str:
-    """Equal for equal intents; what k1 counts when it counts intents."""
-    return hashlib.sha256(intent.strip().lower().encode()).hexdigest()[:16]
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """One new memory an episode, unless `duplicates` says otherwise."""
+        q0 = self.settings.q0_failure if new.outcome == "failure" else self.settings.q0_success
+        return (one_memory(new, view, self.settings, q0),)

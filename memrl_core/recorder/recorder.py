@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankError, InputError
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.recorder import incoming
 from memrl_core.recorder.incoming import UNCHANGED, Embedding
 from memrl_core.recorder.step import RecordedStep

@@ -11,7 +11,7 @@ from typing import Any
 
 from memrl_core.bank import MemoryBank
 from memrl_core.policies import make_policy
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.recorder.incoming import Vector
 from memrl_core.records import (
     Candidate,

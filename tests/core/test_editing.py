@@ -20,7 +20,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownRun
 from memrl_core.experiments.poisoning import prune
-from memrl_core.policies.memrl import intent_key
+from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, Utility, WriteRecord
 from memrl_core.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent

@@ -143,6 +143,15 @@ def test_what_the_person_has_rated_stays_theirs_when_it_waits_no_more() -> None:
     assert (sitting.progress.done, sitting.progress.total, sitting.closed) == (1, 3, set())
 
 
+def test_what_is_opened_again_after_the_end_is_looked_at() -> None:
+    sitting = a_sitting(2)
+    sitting.follow((0,))
+    rate(sitting)
+    assert sitting.place is None
+    sitting.follow((1,))
+    assert sitting.place == 1
+
+
 ACTS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["rate", "skip"])),
@@ -154,7 +163,7 @@ ACTS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(st.integers(0, 6), ACTS)
 def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(count: int, acts: list) -> None:
     sitting = a_sitting(count)

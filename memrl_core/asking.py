@@ -1,0 +1,67 @@
+"""What a policy asks the model for its own ends: forms to fill in, recorded whether they were filled in or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.policies.base import Form, Question
+from memrl_core.records import Consulted, Message, Phase
+
+
+class Asking:
+    """Asks one model in one phase of a step (an `Ask`); `asked` holds what was asked so far.
+
+    A simulated model has no words of its own: the policy's template stands in its place and is recorded as such.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        options: ModelOptions,
+        phase: Phase,
+        on_text: OnText | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> None:
+        self.asked: list[Consulted] = []
+        self._model, self._options, self._phase = model, options, phase
+        self._on_text, self._cancelled = on_text, cancelled
+
+    def __call__(self, question: Question[Form]) -> Form | None:
+        """The form as filled in; None when the reply does not fit it. Raises `ModelError`."""
+        messages = (Message("system", question.request), Message("user", question.told))
+        if self._model.simulated:
+            filled = question.template.model_dump(mode="json")
+            self.asked.append(Consulted(question.purpose, self._phase, messages, "", filled, simulated=True))
+            return question.template.model_copy(deep=True)
+        schema = question.form.model_json_schema()
+        reply = self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
+        form = None if reply.stopped else _read(question.form.model_validate_json, reply.text)
+        self.asked.append(
+            Consulted(
+                question.purpose,
+                self._phase,
+                messages,
+                reply.text,
+                None if form is None else form.model_dump(mode="json"),
+                simulated=False,
+                prompt_tokens=reply.prompt_tokens,
+                answer_tokens=reply.answer_tokens,
+                seconds=reply.seconds,
+            )
+        )
+        return form
+
+
+def templates(question: Question[Form]) -> Form:
+    """The policy's own answer to its question, where no model shall be asked (an `Ask`)."""
+    return question.template.model_copy(deep=True)
+
+
+def _read(read: Callable[[str], Form], text: str) -> Form | None:
+    try:
+        return read(text)
+    except ValidationError:
+        return None

@@ -1,0 +1,179 @@
+"""What a policy has learned beyond q: the fold of a run's finished steps under the policy's own rules.
+
+Like q it is never stored as a fact. Each step is a lesson with the reward that stands for it; a reward that comes late,
+or is taken back, makes the fold anew. The newest state of a run is kept and grows with its steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from memrl_core.bank import MemoryBank
+from memrl_core.learning import effective_reward
+from memrl_core.policies import make_policy, settings_that_fit
+from memrl_core.policies.base import Lesson, Policy
+from memrl_core.records import StepTrace, ValueChange
+
+KEPT_EVERY = 25
+"""Steps between two states that are kept for looking back."""
+READ_AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A state after the steps up to `step`; `begun` is the attempt that it has learned from before its end.
+
+    `rewarding` counts what others than the steps themselves told of rewards and settings when it was made.
+    """
+
+    policy: str
+    rewarding: int
+    step: int
+    state: Any
+    begun: str = ""
+    kept: dict[int, Any] = field(default_factory=dict)
+
+
+_states: WeakKeyDictionary[MemoryBank, dict[tuple[str, str], _Growing]] = WeakKeyDictionary()
+_lock = threading.RLock()
+
+
+def learns(policy: Policy[Any]) -> bool:
+    """Whether a policy keeps a state beyond q."""
+    return policy.start(()) is not None
+
+
+def learned_now(bank: MemoryBank, run: str) -> Any:
+    """The run's state after its newest step, to read; None where its policy keeps none."""
+    info = bank.run(run)
+    if not learns(_cached_policy(info.policy, bank.settings(run))):
+        return None
+    with _lock:
+        return _newest(bank, run, info.policy).state
+
+
+def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> Any:
+    """A copy of the state with which `step` began, to keep; None where the policy keeps none.
+
+    With another `policy` than the run's own: what that one would have learned by watching the run. Rewards that came
+    later count as they stand now. Raises `SettingsError`.
+    """
+    name = policy or bank.run(run).policy
+    if not learns(_policy_at(bank, run, name, step)):
+        return None
+    with _lock:
+        growing = _newest(bank, run, name)
+        if growing.step < step:
+            return copy.deepcopy(growing.state)
+        at = max((kept for kept in growing.kept if kept < step), default=None)
+        state = _begin(bank, run, name) if at is None else copy.deepcopy(growing.kept[at])
+        first = bank.run(run).first_step - 1 if at is None else at
+        for trace in _read(bank, run, first + 1, step - 1):
+            _take(bank, run, name, state, trace)
+        return state
+
+
+def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tuple[StepTrace, Any]]:
+    """Every finished step with the state with which it began, which changes in place from one to the next."""
+    name = policy or bank.run(run).policy
+    state = _begin(bank, run, name)
+    info = bank.run(run)
+    for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
+        yield trace, state
+        if state is not None:
+            _take(bank, run, name, state, trace)
+
+
+def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: Any) -> tuple[ValueChange, ...]:
+    """What the step under way in UPDATE teaches the policy of its run; nothing where it keeps no state."""
+    policy = _cached_policy(trace.policy, trace.settings)
+    if not learns(policy):
+        return ()
+    with _lock:
+        growing = _newest(bank, trace.run, trace.policy)
+        changes = policy.learn(growing.state, Lesson(trace, reward, outcome, bank.embedding, bank.memory))
+        growing.begun = trace.id
+        return changes
+
+
+def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
+    states = _states.setdefault(bank, {})
+    growing = states.get((run, name))
+    rewarding = bank.told_from_outside(run)
+    newest = bank.next_step(run) - 1
+    if growing is None or growing.rewarding != rewarding or _was_abandoned(bank, run, growing):
+        first = bank.run(run).first_step - 1
+        growing = _Growing(name, rewarding, first, _begin(bank, run, name))
+        states[run, name] = growing
+    for trace in _read(bank, run, growing.step + 1, newest):
+        if growing.begun == trace.id:
+            _policy_at(bank, run, name, trace.step).remember(growing.state, _lesson(bank, trace))
+        else:
+            _take(bank, run, name, growing.state, trace)
+        growing.begun, growing.step = "", trace.step
+        if trace.step % KEPT_EVERY == 0:
+            growing.kept[trace.step] = copy.deepcopy(growing.state)
+    return growing
+
+
+def _was_abandoned(bank: MemoryBank, run: str, growing: _Growing) -> bool:
+    """Whether the state has learned from an attempt that never ended."""
+    if not growing.begun:
+        return False
+    following = growing.step + 1
+    return not bank.has_step(run, following) or bank.trace(run, following).id != growing.begun
+
+
+def _begin(bank: MemoryBank, run: str, name: str) -> Any:
+    info = bank.run(run)
+    policy = _policy_at(bank, run, name, info.first_step)
+    if info.base is None:
+        return policy.start(())
+    if bank.run(info.base).policy == name or name != info.policy:
+        return learned_before(bank, info.base, info.base_step + 1, name)
+    seen = bank.as_of(info.base, info.base_step)
+    return policy.start([seen.memories[seen.ids[position]] for position in seen.positions().tolist()])
+
+
+def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTrace]:
+    if last == first and bank.has_step(run, last):
+        yield bank.trace(run, last)
+        return
+    for start in range(first, last + 1, READ_AT_ONCE):
+        yield from bank.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
+
+
+def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace) -> None:
+    policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace)
+    policy.learn(state, lesson)
+    policy.remember(state, lesson)
+
+
+def _lesson(bank: MemoryBank, trace: StepTrace) -> Lesson:
+    rewards = bank.active_rewards(trace.run, trace.step, trace.id)
+    reward = effective_reward(rewards, trace.settings)
+    policy = _cached_policy(trace.policy, trace.settings)
+    return Lesson(trace, reward, policy.outcome_of(reward), bank.embedding, bank.memory)
+
+
+def _policy_at(bank: MemoryBank, run: str, name: str, step: int) -> Policy[Any]:
+    return _cached_policy(name, bank.settings(run, step))
+
+
+_policies: dict[tuple[str, int], tuple[Mapping[str, Any], Policy[Any]]] = {}
+
+
+def _cached_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
+    """The policy under those of `settings` that it knows; made once for the same settings object."""
+    found = _policies.get((name, id(settings)))
+    if found is None or found[0] is not settings:
+        made = make_policy(name, settings_that_fit(name, settings).model_dump())
+        found = _policies[name, id(settings)] = (settings, made)
+        while len(_policies) > 64:
+            _policies.pop(next(iter(_policies)))
+    return found[1]

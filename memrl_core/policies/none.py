@@ -1,0 +1,56 @@
+"""No memory: the control arm. Source: arXiv 2601.03192, baselines without memory."""
+
+from __future__ import annotations
+
+from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, When, Written
+from memrl_core.policies.ranking import ranked
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, RecallRecord
+from memrl_core.settings import PolicySettings
+from memrl_core.view import Asked, MemoryView
+
+WHY = "this method has no memory"
+
+
+def nothing_recalled(view: MemoryView, why: str) -> RecallRecord:
+    """A phase A that asks memory for nothing."""
+    return RecallRecord(0, "record", -1.0, False, view.size, (), (), rule="nothing", why=why)
+
+
+class NoMemory(Policy[PolicySettings]):
+    """Every task is met as if it were the first."""
+
+    spec = PolicySpec(
+        name="none",
+        title="No memory",
+        citation="control arm (arXiv 2601.03192, baselines)",
+        variant="paper",
+        deviations=(),
+        idea="The model answers without any memory. What the other methods gain, they gain over this.",
+        record="None.",
+        when="Never.",
+        recall="Nothing.",
+        select="Nothing.",
+        update="Nothing.",
+        write="Nothing.",
+        forget="Nothing.",
+        cannot="It cannot learn: a task that failed is met again as if for the first time.",
+        carries_over="Nothing: memories of another policy stay in the bank and are not read.",
+        feedback=(),
+    )
+
+    def when(self, asked: Asked) -> When:
+        """Never."""
+        return When(False, WHY)
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """Nothing."""
+        return nothing_recalled(view, WHY)
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """Nothing."""
+        return ranked(recalled, view, (), k2=self.settings.k2, seed=seed)
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """Nothing."""
+        return ()

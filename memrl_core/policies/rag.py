@@ -1,0 +1,40 @@
+"""RAG: the most similar memories, whatever became of them. Source: the RAG baseline of arXiv 2601.03192."""
+
+from __future__ import annotations
+
+from memrl_core.policies.base import Policy
+from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, RecallRecord
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+
+class Rag(Policy[PolicySettings]):
+    """Similarity alone."""
+
+    spec = PolicySpec(
+        name="rag",
+        title="RAG",
+        citation="arXiv 2601.03192, baseline",
+        variant="paper",
+        deviations=(),
+        idea="The memories whose intent is most like the task are put before the model. Nothing is learned about "
+        "whether they help.",
+        record="One memory an episode: intent with its embedding, experience.",
+        when="At the beginning of the task.",
+        recall="The k1 memories most similar to the intent, beyond the gate δ.",
+        select="The k2 most similar.",
+        update="Nothing: rewards change no value.",
+        write="One new memory an episode.",
+        forget="Nothing.",
+        cannot="A similar memory that always misleads is recalled for ever.",
+        carries_over="Every memory; its q is not read.",
+        feedback=(),
+    )
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 most similar of the pool."""
+        return ranked(
+            recalled, view, [TermColumn("similarity", similarities(recalled))], k2=self.settings.k2, seed=seed
+        )
