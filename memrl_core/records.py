@@ -331,6 +331,11 @@ class UpdateRecord:
 
     changes: tuple[ValueChange, ...]
 
+    @property
+    def of_q(self) -> tuple[ValueChange, ...]:
+        """The moves of q among them."""
+        return tuple(change for change in self.changes if change.target == "memory" and change.name == "q")
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperation:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.outline import operation_line
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
 from memrl_core.bank.integrity import Finding
@@ -81,8 +82,7 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
             yield Text(update_formula(change, trace.run))
     if trace.write:
         for operation in trace.write.operations:
-            title = f"new memory {operation.memory_id}" if operation.op == "ADD" else "nothing written: a duplicate"
-            yield Panel(Text(operation.experience), title=title)
+            yield Panel(Text(operation.experience), title=operation_line(operation, trace.run))
 
 
 def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from memrl_core.analysis.answers import names
 from memrl_core.analysis.explain import signed
@@ -13,9 +13,9 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REDOES, TOGETHER, UNDOES
 from memrl_core.bank.roles import NEWCOMERS, Role, actor_of
 from memrl_core.learning import order_key
+from memrl_core.policies import settings_fields_of
 from memrl_core.records import EventKind, LedgerEvent
 from memrl_core.scales import RatingScales
-from memrl_core.settings import MemRLSettings
 
 CUT = 80
 MOST_NAMED = 8
@@ -38,6 +38,8 @@ class Sentences:
     def __init__(self, events: Iterable[LedgerEvent]) -> None:
         told = list(events)
         self._events = {event.id: event for event in told}
+        started = (event for event in told if event.kind is EventKind.RUN_STARTED)
+        self._policies = {event.run: str(event.payload.get("policy", "memrl")) for event in started}
         self._before: dict[str, LedgerEvent] = {}
         self._together: dict[str, list[LedgerEvent]] = {}
         standing: dict[tuple[str, str], LedgerEvent] = {}
@@ -159,7 +161,8 @@ class Sentences:
 
     def _settings(self, event: LedgerEvent) -> str:
         before = self._before[event.id].payload["settings"] if event.id in self._before else {}
-        return f"changed settings: {_changes(before, event.payload['settings'], MemRLSettings)}"
+        fields = settings_fields_of(self._policies.get(event.run, "memrl"))
+        return f"changed settings: {_changes(before, event.payload['settings'], fields)}"
 
     def _environment(self, event: LedgerEvent) -> str:
         before = self._before[event.id].payload if event.id in self._before else {}
@@ -169,7 +172,7 @@ class Sentences:
     def _scales(self, event: LedgerEvent) -> str:
         before = self._before.get(event.id)
         known = before.payload["scales"] if before else RatingScales().model_dump(mode="json")
-        return f"changed the rating scales: {_changes(known, event.payload['scales'], RatingScales)}"
+        return f"changed the rating scales: {_changes(known, event.payload['scales'], RatingScales.model_fields)}"
 
     def _role(self, event: LedgerEvent) -> str:
         person = str(event.payload["person"])
@@ -222,9 +225,9 @@ def _choice(payload: Mapping[str, Any]) -> str:
     return f" ({_short(told)})" if told else ""
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any], model: type[BaseModel] | None = None) -> str:
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, FieldInfo] | None = None) -> str:
     """What differs, such as "λ 0.5 → 0.7"."""
-    fields = model.model_fields if model else {}
+    fields = fields or {}
     told = []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):

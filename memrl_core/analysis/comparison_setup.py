@@ -8,8 +8,8 @@ from typing import Any
 
 from memrl_core.analysis.alignment import Alignment, Line, parted_after
 from memrl_core.bank import MemoryBank
+from memrl_core.policies import settings_fields_of
 from memrl_core.records import RunInfo
-from memrl_core.settings import MemRLSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def setting_differences(
         [(first, {**own, **(supposed or {}).get(line.name, {})}) for first, own in _course(bank, line, begin)]
         for line in lines
     ]
-    titles = {name: field.title or name for name, field in MemRLSettings.model_fields.items()}
+    fields = [settings_fields_of(line.info.policy) for line in lines]
+    titles = {name: field.title or name for known in fields for name, field in known.items()}
     names = dict.fromkeys([*titles, *(name for course in courses for _, settings in course for name in settings)])
     found = []
     for name in names:

@@ -19,11 +19,19 @@ def score_formula(candidate: Candidate, run: str) -> str:
 
 
 def update_formula(change: ValueChange, run: str) -> str:
-    """The move of one q with its numbers (eq. 4)."""
+    """The move of one value with its numbers, by the policy's own formula or eq. 4."""
+    if change.formula:
+        return f"{_value(change, run)}: {change.formula}"
     return (
         f"q({memory_label(change.memory_id, run)}) = {signed(change.before)} + {change.alpha:g} × "
         f"({signed(change.reward)} − ({signed(change.before)})) = {signed(change.after)}"
     )
+
+
+def _value(change: ValueChange, run: str) -> str:
+    if change.target == "parameters":
+        return change.name
+    return f"{change.name}({memory_label(change.memory_id, run)})"
 
 
 def normaliser_line(decision: Decision) -> str:

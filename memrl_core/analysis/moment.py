@@ -41,7 +41,7 @@ class Moment:
         if self.trace is None or self.trace.update is None:
             return {}
         moved: dict[str, float] = {}
-        for change in self.trace.update.changes:
+        for change in self.trace.update.of_q:
             moved[change.memory_id] = moved.get(change.memory_id, 0.0) + change.after - change.before
         return moved
 
@@ -92,7 +92,7 @@ def current(bank: MemoryBank, run: str, episode: Episode | None) -> Moment:
         return Moment(info, bank.trace(run, last) if last >= info.first_step else None, None, utilities, live=True)
     if episode.phase is Phase.WRITE and episode.trace.update is not None:
         # The step is stored as a whole when it ends; what it has moved so far is in its trace only.
-        utilities |= {c.memory_id: Utility(c.after, c.visits) for c in episode.trace.update.changes}
+        utilities |= {c.memory_id: Utility(c.after, c.visits) for c in episode.trace.update.of_q}
     return Moment(info, episode.trace, episode.phase, utilities, live=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
-from memrl_core.records import Phase, StepTrace
+from memrl_core.records import MemoryOperation, Phase, StepTrace, ValueChange
 
 TITLES = {
     Phase.EMBED: "Task",
@@ -12,10 +12,11 @@ TITLES = {
     Phase.SELECT: "Phase B · rerank",
     Phase.GENERATE: "Prompt & answer",
     Phase.REWARD: "Reward",
-    Phase.UPDATE: "Q update",
+    Phase.UPDATE: "Update",
     Phase.WRITE: "New memory",
 }
 LONGEST = 90
+MOVES_TOLD = 6
 
 
 def line(trace: StepTrace, phase: Phase) -> str:
@@ -49,7 +50,9 @@ def _recall(trace: StepTrace) -> str:
         return f"{len(pool)} of {trace.recall.memories} memories recalled, similarity {pool[-1].similarity:.3f} to " + (
             f"{pool[0].similarity:.3f}"
         )
-    if trace.recall.left_out:
+    if trace.recall.rule == "nothing":
+        return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
+    if trace.recall.left_out and trace.recall.rule == "similarity":
         return f"nothing passed {delta}; the best was {trace.recall.left_out[0].similarity:.3f}: no memory is used"
     return "no memories yet: this task runs without help"
 
@@ -59,7 +62,7 @@ def _select(trace: StepTrace) -> str:
     if decision is None:
         return ""
     if not decision.selected:
-        return "no memory goes to the model"
+        return ("kept silent: " if decision.mode == "silent" else "") + "no memory goes to the model"
     chosen = ", ".join(memory_label(memory_id, trace.run) for memory_id in decision.selected)
     if decision.mode == "explore":
         return f"{chosen} drawn at random (ε)"
@@ -98,16 +101,38 @@ def _update(trace: StepTrace) -> str:
     if trace.update is None:
         return ""
     if not trace.update.changes:
-        return "no q moved"
-    return ", ".join(
-        f"{memory_label(c.memory_id, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in trace.update.changes
-    )
+        return "no value moved"
+    told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in trace.update.changes]
+    more = f" and {len(told) - MOVES_TOLD} more" if len(told) > MOVES_TOLD else ""
+    return ", ".join(told[:MOVES_TOLD]) + more
+
+
+def value_label(change: ValueChange, run: str) -> str:
+    """Which learned value moved: a memory's q, another value of it, or one of the policy's parameters."""
+    if change.target == "parameters":
+        return change.name
+    memory = memory_label(change.memory_id, run)
+    return memory if change.target == "memory" and change.name == "q" else f"{memory} {shortened(change.name, 30)}"
 
 
 def _write(trace: StepTrace) -> str:
     if trace.write is None:
         return ""
-    operation = trace.write.operations[0]
+    told = [operation_line(operation, trace.run) for operation in trace.write.operations]
+    more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+    return told[0] + more if told else "nothing written"
+
+
+def operation_line(operation: MemoryOperation, run: str) -> str:
+    """What one operation did to the memory."""
+    label = memory_label(operation.memory_id, run)
+    replaced = ", ".join(memory_label(memory_id, run) for memory_id in operation.replaces)
     if operation.op == "NOOP":
-        return f"nothing written: the same as {memory_label(operation.duplicate_of or '', trace.run)}"
-    return f"{memory_label(operation.memory_id, trace.run)} written as {operation.outcome}, q {signed(operation.q0)}"
+        if operation.duplicate_of:
+            return f"nothing written: the same as {memory_label(operation.duplicate_of, run)}"
+        return f"nothing written: {operation.why}" if operation.why else "nothing written"
+    if operation.op == "DELETE":
+        return f"{replaced} deleted"
+    if operation.op in ("UPDATE", "MERGE"):
+        return f"{label} takes the place of {replaced}"
+    return f"{label} written as {operation.outcome}, q {signed(operation.q0)}"

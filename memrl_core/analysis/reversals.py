@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Candidate, StepTrace
-from memrl_core.settings import MemRLSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ def reversals(traces: Iterable[StepTrace], margin: float = 0.2) -> list[Reversal
     for trace in traces:
         if trace.decision is None or trace.decision.mode != "greedy":
             continue
-        middle = MemRLSettings.of(trace.settings).q_midpoint
+        middle = (float(trace.settings["reward_success"]) + float(trace.settings["reward_failure"])) / 2
         ranked = [c for c in trace.decision.candidates if c.rank_select is not None]
         poor = [c for c in ranked if not c.selected and c.q < middle - margin]
         good = [c for c in ranked if c.selected and c.q > middle + margin]

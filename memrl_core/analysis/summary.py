@@ -39,7 +39,7 @@ def by_epoch(traces: Iterable[StepTrace]) -> list[EpochSummary]:
     summaries = []
     for epoch, members in sorted(epochs.items()):
         rewards = [t.reward.reward for t in members if t.reward and t.reward.reward is not None]
-        moves = [abs(c.after - c.before) for t in members if t.update for c in t.update.changes]
+        moves = [abs(c.after - c.before) for t in members if t.update for c in t.update.of_q]
         won = [t for t in members if t.reward and t.reward.outcome == "success"]
         solved |= {t.task.id for t in won}
         seen |= {t.task.id for t in members}

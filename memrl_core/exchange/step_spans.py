@@ -123,7 +123,7 @@ def _root(trace: StepTrace) -> Attributes:
         "policy": trace.policy,
         "settings": dict(trace.settings),
         "outcome": trace.reward.outcome if trace.reward else "unrated",
-        "q_moved": {c.memory_id: [c.before, c.after] for c in trace.update.changes} if trace.update else {},
+        "q_moved": {c.memory_id: [c.before, c.after] for c in trace.update.of_q} if trace.update else {},
         "origin": trace.origin,
         "lacks": trace.lacks,
     }

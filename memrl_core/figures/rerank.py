@@ -12,10 +12,11 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SIMILARITY, SUM, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
-from memrl_core.records import Candidate, Decision, Memory
+from memrl_core.records import Candidate, Decision, Memory, Term
 
 ROW_HEIGHT = 28
 TERM_COLOURS = {"similarity": SIMILARITY, "q": UTILITY}
+OTHER_TERMS = (ENTERED, "#8073ac", NEUTRAL, LEFT)
 TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
 
 
@@ -60,20 +61,22 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
     ranked = _ranked(decision)
     labels = [("✓ " if c.selected else "") + memory_label(c.memory_id, run) for c in ranked]
     figure = go.Figure()
-    for name in dict.fromkeys(term.name for c in ranked for term in c.terms):
+    standardised = bool(decision.normaliser_lines)
+    scale = "z" if standardised else "as measured"
+    for number, name in enumerate(dict.fromkeys(term.name for c in ranked for term in c.terms)):
         terms = [next(term for term in c.terms if term.name == name) for c in ranked]
         figure.add_bar(
             orientation="h",
-            name=TERM_NAMES.get(name, name),
+            name=TERM_NAMES.get(name, name) if standardised else _weighted(terms[0]),
             x=[term.contribution for term in terms],
             y=labels,
             marker={
-                "color": TERM_COLOURS.get(name, NEUTRAL),
+                "color": TERM_COLOURS.get(name, OTHER_TERMS[number % len(OTHER_TERMS)]),
                 "pattern": {"shape": ["/" if term.clipped else "" for term in terms]},
             },
             customdata=[[term.raw, term.normalised, term.weight] for term in terms],
             hovertemplate=(
-                f"{plain(name)} %{{customdata[0]:.3f}} → z %{{customdata[1]:+.3f}} × %{{customdata[2]:g}} = "
+                f"{plain(name)} %{{customdata[0]:.3f}} → {scale} %{{customdata[1]:+.3f}} × %{{customdata[2]:g}} = "
                 "%{x:+.3f}<extra></extra>"
             ),
         )
@@ -108,8 +111,13 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
         type="category", categoryorder="array", categoryarray=labels, autorange="reversed", ticklabeloverflow="allow"
     )
     title = _score_title(decision, ranked, run)
-    alt = f"Stacked bars of the weighted z-scores of similarity and q with the score as a dot. {title}."
+    told = "z-scores of similarity and q" if standardised else "terms of the method"
+    alt = f"Stacked bars of the weighted {told} with the score as a dot. {title}."
     return Picture(figure, _table(decision, memories, run), title, alt)
+
+
+def _weighted(term: Term) -> str:
+    return plain(term.name if term.weight == 1 else f"{term.weight:g} · {term.name}")
 
 
 def _ranked(decision: Decision) -> list[Candidate]:
@@ -146,6 +154,11 @@ def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     if not ranked:
         return "No scores: the pool is empty"
     chosen = ", ".join(memory_label(memory_id, run) for memory_id in decision.selected) or "none"
+    if decision.mode == "silent":
+        return "The method kept silent: nothing goes to the model"
+    if decision.mode == "sampled":
+        greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy) or "none"
+        return f"Drawn by the scores: {chosen}; without the draw it would have been {greedy}"
     if decision.mode == "explore":
         greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
         return f"Drawn at random (ε): {chosen}; greedy would have taken {greedy}"

@@ -11,6 +11,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from memrl_core.errors import SettingsError
 from memrl_core.learning import UpdateRule, unmoved
 from memrl_core.policies.base import Policy
@@ -52,6 +54,14 @@ def make_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
 def settings_of(name: str, values: Mapping[str, Any]) -> PolicySettings:
     """The settings of the policy `name`, validated. Raises `SettingsError`."""
     return policy_class(name).Settings.of(values)
+
+
+def settings_fields_of(name: str) -> Mapping[str, FieldInfo]:
+    """The settings of a policy by name, with title, range and description; MemRL's for one that is not installed."""
+    try:
+        return policy_class(name).Settings.model_fields
+    except SettingsError:
+        return policy_class("memrl").Settings.model_fields
 
 
 def settings_that_fit(name: str, values: Mapping[str, Any]) -> PolicySettings:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from memrl_core.analysis.explain import signed, update_formula
 from memrl_core.analysis.moment import later_reward
+from memrl_core.analysis.outline import operation_line
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
+from memrl_core.policies import settings_fields_of
 from memrl_core.records import GenerateRecord, Reply
 from memrl_core.report.decision import tell_recall, tell_selection
 from memrl_core.report.document import Document, Passage
 from memrl_core.report.told import ToldStep, bank_name, model_name, told_step
-from memrl_core.settings import MemRLSettings
 
 TOLD_BY = {
     "agent": "this program's agent",
@@ -68,7 +69,7 @@ def _tell_origin(document: Document, told: ToldStep) -> None:
 
 
 def _tell_settings(document: Document, told: ToldStep) -> None:
-    fields = MemRLSettings.model_fields
+    fields = settings_fields_of(told.trace.policy)
     document.table(
         (
             {"setting": fields[name].title if name in fields else name, "value": str(value)}
@@ -160,9 +161,11 @@ def _tell_update(document: Document, told: ToldStep) -> None:
     document.section("What was learned")
     changes = told.trace.update.changes if told.trace.update else ()
     if not changes:
-        document.paragraph("No q moved in this step.")
+        document.paragraph("No value moved in this step.")
         return
-    document.picture(moves_picture(changes, told.settings, told.info.id))
+    assert told.trace.update is not None
+    if told.trace.update.of_q:
+        document.picture(moves_picture(told.trace.update.of_q, told.settings, told.info.id))
     now_known = told.bank.utilities(told.info.id)
     document.table(
         (
@@ -174,7 +177,7 @@ def _tell_update(document: Document, told: ToldStep) -> None:
                 "uses": c.visits,
                 "q now": now_known[c.memory_id].q if c.memory_id in now_known else None,
             }
-            for c in changes
+            for c in told.trace.update.of_q
         ),
         "The utilities that moved",
     )
@@ -187,9 +190,8 @@ def _tell_written(document: Document, told: ToldStep) -> None:
     if not operations:
         document.paragraph("No memory was written.")
     for operation in operations:
-        if operation.op == "NOOP":
-            same = told.label(operation.duplicate_of or "")
-            document.paragraph(f"Nothing was written: the same experience stands in {same} already.")
+        if operation.op in ("NOOP", "DELETE"):
+            document.paragraph(f"{operation_line(operation, told.info.id)}. {operation.why}")
             continue
         document.paragraph(
             f"{told.label(operation.memory_id)}: {operation.outcome}, starts at q {signed(operation.q0)}; memories in "

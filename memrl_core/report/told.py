@@ -59,4 +59,4 @@ def _named(trace: StepTrace) -> Iterator[str]:
     if trace.decision:
         yield from (candidate.memory_id for candidate in trace.decision.candidates)
     if trace.update:
-        yield from (change.memory_id for change in trace.update.changes)
+        yield from (change.memory_id for change in trace.update.changes if change.memory_id)

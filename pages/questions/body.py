@@ -10,9 +10,11 @@ from memrl_core.analysis.spectrum import spectrum
 from memrl_core.errors import MemRLError
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.records import Candidate
+from memrl_core.settings import MemRLSettings
 from pages.questions import state, whatif
 from pages.questions.case import Case, case_at
 from pages.questions.catalogue import BY_KEY, QUESTIONS, Question
+from pages.shared.arm import arm_line
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal
@@ -46,6 +48,8 @@ def body(place: Place) -> None:
 
 
 def _about(case: Case) -> None:
+    if case.spec is not None and case.policy != "memrl":
+        arm_line(case.spec)
     if case.at is None:
         st.markdown("This run has memories and no steps: questions about its memory can be asked.")
         return
@@ -96,6 +100,21 @@ def _can_be_asked(case: Case, question: Question) -> bool:
     }[question.needs]
 
 
+def _no_answer(case: Case, question: Question) -> str:
+    """Why a question has no answer for the run's method; empty where it has one."""
+    if question.rules == "any" or case.policy == "memrl":
+        return ""
+    title = case.spec.title if case.spec is not None else f"The policy {case.policy}, which is not installed here,"
+    if question.rules == "score":
+        return (
+            f"{title} does not score by (1 − λ) · z_sim + λ · z_q, so this cannot be computed. The table below shows "
+            "the terms that it goes by; ask why one was selected and another not."
+        )
+    if case.spec is None or not case.spec.keeps_q:
+        return f"{title} keeps no q: rewards move no value of a memory, so there is nothing to tell here."
+    return "" if question.rules == "q" else f"{title} does not move q by a step size α, so this cannot be computed."
+
+
 def _memory(case: Case, letter: str, name: str, default: str | None) -> str | None:
     options = case.known()
     if not options:
@@ -141,6 +160,9 @@ def _default_second(case: Case, a: str | None) -> str | None:
 
 def _answered(case: Case, question: Question, a: str | None, b: str | None) -> None:
     st.markdown(f"**{question.text}**")
+    if why := _no_answer(case, question):
+        st.info(literal(why))
+        return
     chosen = {"": (), "a": (a,), "b": (b,), "ab": (a, b)}[question.memories]
     if None in chosen:
         return
@@ -155,7 +177,9 @@ def _pool(case: Case) -> None:
     decision = case.decision
     st.markdown("##### The pool of this step")
     lines = spectrum(decision)
-    if lines.ids and case.own:
+    if decision.note:
+        st.caption(literal(decision.note))
+    if lines.ids and case.own and isinstance(case.settings, MemRLSettings) and isinstance(case.recorded, MemRLSettings):
         show(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
         dashed = " Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else ""
         st.caption(
@@ -189,17 +213,16 @@ def _row(case: Case, candidate: Candidate) -> dict[str, object]:
     }
     if case.changed:
         row["what if"] = candidate.selected
-    row |= {
-        "rank": candidate.rank_select,
-        "similarity": candidate.similarity,
-        "z sim": z.get("similarity"),
-        "q": candidate.q,
-        "z q": z.get("q"),
-        "score": candidate.score,
-        "why": SHORT_REASONS[candidate.reason],
-    }
+    row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
+    if case.policy == "memrl":
+        row |= {"z sim": z.get("similarity"), "q": candidate.q, "z q": z.get("q")}
+    elif case.spec is not None and case.spec.keeps_q:
+        row["q"] = candidate.q
+    if case.policy != "memrl":
+        row |= {term.name: term.contribution for term in candidate.terms if term.name != "similarity"}
+    row |= {"score": candidate.score, "why": SHORT_REASONS[candidate.reason]}
     reward = case.at.reward.reward if case.at and case.at.reward else None
-    if reward is not None:
+    if reward is not None and isinstance(case.settings, MemRLSettings):
         moved = candidate.q + case.settings.alpha * (reward - candidate.q)
         row["q after"] = moved if candidate.memory_id in recorded else None
     row["intent"] = case.memory(candidate.memory_id).intent

@@ -14,8 +14,10 @@ from memrl_core.analysis.uses import uses
 from memrl_core.analysis.whatif import Situation, decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
+from memrl_core.policies import make_policy, settings_of, settings_that_fit
+from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Candidate, Decision, Memory, RecallRecord, StepTrace
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.questions import state
 from pages.shared.place import Place
 
@@ -32,8 +34,8 @@ class Case:
 
     place: Place
     at: StepTrace | None
-    recorded: MemRLSettings
-    settings: MemRLSettings
+    recorded: PolicySettings
+    settings: PolicySettings
     situation: Situation | None
     why_not: str
     recall: RecallRecord | None
@@ -49,6 +51,20 @@ class Case:
         """The name of the run."""
         assert self.place.run is not None
         return self.place.run.id
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy that rules the run."""
+        assert self.place.run is not None
+        return self.place.run.policy
+
+    @property
+    def spec(self) -> PolicySpec | None:
+        """What that policy is, under the settings looked at; None where it is not installed here."""
+        try:
+            return make_policy(self.policy, self.settings.model_dump()).spec
+        except SettingsError:
+            return None
 
     @property
     def trace(self) -> StepTrace:
@@ -100,11 +116,10 @@ def case_at(place: Place) -> Case:
     trace = bank.trace(run, step) if step else None
     own = trace.settings if trace else bank.settings(run)
     try:
-        recorded = MemRLSettings.of(own)
+        recorded = settings_of(place.run.policy, own)
     except SettingsError:
-        known = {name: value for name, value in bank.settings(run).items() if name in MemRLSettings.model_fields}
         why = "This step was decided under settings that this program does not have. What was stored is shown."
-        recorded = MemRLSettings.of(known) if _usable(known) else MemRLSettings()
+        recorded = _usable(place.run.policy, bank.settings(run))
         return Case(
             place,
             trace,
@@ -127,12 +142,16 @@ def case_at(place: Place) -> Case:
     return Case(place, trace, recorded, settings, found, "", recall, decision)
 
 
-def _usable(settings: Mapping[str, Any]) -> bool:
+def _usable(policy: str, settings: Mapping[str, Any]) -> PolicySettings:
+    """Those of `settings` that are known here, where they go together; the defaults where they do not."""
     try:
-        MemRLSettings.of(settings)
+        return settings_that_fit(policy, settings)
     except SettingsError:
-        return False
-    return True
+        known = {name: value for name, value in settings.items() if name in MemRLSettings.model_fields}
+    try:
+        return MemRLSettings.of(known)
+    except SettingsError:
+        return MemRLSettings()
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

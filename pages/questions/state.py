@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from memrl_core.errors import SettingsError
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PolicySettings
 from pages.shared.text import literal
 
 TRIED = ("weight", "delta", "k1", "k2", "alpha", "normaliser")
@@ -45,12 +45,12 @@ def into_url() -> None:
             del st.query_params[name]
 
 
-def tried(recorded: MemRLSettings) -> MemRLSettings:
+def tried(recorded: PolicySettings) -> PolicySettings:
     """The recorded settings with those that are tried out; a combination that cannot be gets a sentence."""
     state = opened()
-    changes: Mapping[str, str] = {name: state[name] for name in TRIED if name in state}
+    changes: Mapping[str, str] = {name: state[name] for name in TRIED if name in state and hasattr(recorded, name)}
     try:
-        return MemRLSettings.of({**recorded.model_dump(), **changes})
+        return type(recorded).of({**recorded.model_dump(), **changes})
     except SettingsError as error:
         said = str(error).removeprefix("Settings were not changed. ")
         st.warning(f"These settings do not go together, so the recorded ones are shown. {literal(said)}")

@@ -7,7 +7,7 @@ import streamlit as st
 from memrl_core import workspace
 from memrl_core.errors import MemRLError
 from memrl_core.report.step import step_report
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.questions import state
 from pages.questions.case import Case
 from pages.shared import place as places
@@ -34,13 +34,8 @@ def settings_tried(case: Case) -> None:
     _control(recorded, looked_at, "k1", "k1 · pool size", (1, widest), step=1)
     _control(recorded, looked_at, "k2", "k2 · memories in the prompt", (0, max(10, recorded.k2)))
     _control(recorded, looked_at, "alpha", "α · step size", (0.01, 1.0), step=0.01)
-    key = "what_if_normaliser"
-    st.session_state[key] = looked_at.normaliser
-    st.segmented_control(
-        "Normaliser", NORMALISERS, key=key, required=True,
-        help=MemRLSettings.model_fields["normaliser"].description,
-        on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
-    )  # fmt: skip
+    if isinstance(recorded, MemRLSettings) and isinstance(looked_at, MemRLSettings):
+        _normaliser(recorded, looked_at)
     st.button(
         "Back to the recorded settings",
         icon=":material/undo:",
@@ -51,14 +46,26 @@ def settings_tried(case: Case) -> None:
     )
 
 
+def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
+    key = "what_if_normaliser"
+    st.session_state[key] = looked_at.normaliser
+    st.segmented_control(
+        "Normaliser", NORMALISERS, key=key, required=True,
+        help=MemRLSettings.model_fields["normaliser"].description,
+        on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
+    )  # fmt: skip
+
+
 def _control(
-    recorded: MemRLSettings,
-    looked_at: MemRLSettings,
+    recorded: PolicySettings,
+    looked_at: PolicySettings,
     name: str,
     label: str,
     limits: tuple[float, float],
     **more: object,
 ) -> None:
+    if not hasattr(recorded, name):
+        return
     key = f"what_if_{name}"
     value = getattr(looked_at, name)
     st.session_state[key] = value

@@ -9,7 +9,8 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.errors import SettingsError
-from memrl_core.settings import MemRLSettings
+from memrl_core.policies import settings_of
+from memrl_core.settings import PolicySettings
 from pages.shared.forms import settings_fields
 from pages.shared.place import Place
 from pages.shared.text import literal
@@ -17,6 +18,7 @@ from pages.shared.text import literal
 AGAINST, UNDER = "against", "under"
 OTHER_RUNS, OTHER_SETTINGS = "Other runs", "Itself under other settings"
 MOST = 4
+LEARNING = ("alpha", "q0_success", "q0_failure")
 DECIDING = ("k1", "k1_counts", "delta", "k2", "weight", "normaliser", "fixed_mean", "fixed_sd", "epsilon")
 
 
@@ -96,7 +98,7 @@ def _nearest(place: Place, others: list[str]) -> str:
 def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
     assert place.run is not None
     try:
-        current = MemRLSettings.of(place.bank.settings(place.run.id))
+        current = settings_of(place.run.policy, place.bank.settings(place.run.id))
     except SettingsError:
         st.info("This run was made under settings that this program does not have, so it cannot be decided again here.")
         return Choice()
@@ -104,7 +106,7 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
     if wanted.get(UNDER):
         try:
             pairs = dict(part.partition("=")[::2] for part in wanted[UNDER].split(","))
-            supposed = MemRLSettings.of({**current.model_dump(), **pairs})
+            supposed = settings_of(place.run.policy, {**current.model_dump(), **pairs})
         except SettingsError as error:
             st.error(literal(str(error)))
             _keep(UNDER, "")
@@ -114,22 +116,30 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
             "seeds. Only phases A and B are: nobody knows what the model would have answered."
         )
         columns, values = st.columns(3), supposed.model_dump()
+        deciding = deciding_settings(supposed)
         for place_of, column in enumerate(columns):
-            names = DECIDING[place_of * 3 : place_of * 3 + 3]
+            names = deciding[place_of::3]
             with column:
                 fields = settings_fields(supposed, f"compare_{place.run.id}_{wanted.get(UNDER, '')}", names)
                 values |= {name: fields[name] for name in names}
         if st.form_submit_button("Compare", type="primary", icon=":material/compare_arrows:"):
-            _take_settings(current, values)
+            _take_settings(place.run.policy, current, values)
     if not wanted.get(UNDER) or supposed == current:
         st.info("Change at least one setting above and press Compare.")
         return Choice()
     return Choice(under={n: v for n, v in supposed.model_dump().items() if v != getattr(current, n)})
 
 
-def _take_settings(current: MemRLSettings, values: Mapping[str, Any]) -> None:
+def deciding_settings(settings: PolicySettings) -> tuple[str, ...]:
+    """The settings of a policy that phases A and B go by."""
+    shared = PolicySettings.model_fields
+    own = (name for name in type(settings).model_fields if name not in shared and name not in LEARNING)
+    return (*dict.fromkeys((*(name for name in DECIDING if hasattr(settings, name)), *own)),)
+
+
+def _take_settings(policy: str, current: PolicySettings, values: Mapping[str, Any]) -> None:
     try:
-        chosen = MemRLSettings.of(values).model_dump()
+        chosen = settings_of(policy, values).model_dump()
     except SettingsError as error:
         st.error(literal(str(error)))
         return

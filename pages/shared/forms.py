@@ -12,14 +12,16 @@ from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
 from memrl_core.errors import MemRLError
-from memrl_core.settings import MemRLSettings
+from memrl_core.policies import policy_class, policy_names, settings_of
+from memrl_core.settings import PolicySettings
 from pages.shared import place as places
+from pages.shared.arm import arm_line
 from pages.shared.models import chat_model_choice, embedder_choice
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
-OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser")
+OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
 
 
 def start_run_form(place: Place | None) -> None:
@@ -39,13 +41,14 @@ def start_run_form(place: Place | None) -> None:
         start = st.radio("Memory at the start", ["empty", f"what {place.run.id} knows now"], key="new_base")
         base = None if start == "empty" else place.run.id
     seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
+    policy = policy_choice("new_policy")
     with st.expander("Settings"):
-        values = settings_fields(MemRLSettings(), "new_run", OFTEN_CHANGED)
+        values = settings_fields(settings_of(policy, {}), f"new_run_{policy}", often_changed(policy))
         options = _environment_options(environment)
     if not st.button("Start", type="primary", key="start_run", width="stretch"):
         return
     try:
-        settings = MemRLSettings.of(values)
+        settings = settings_of(policy, values)
         new_bank = new_bank if new_bank in known else valid_name(new_bank)
         bank = _existing_or_new(new_bank, embedder, workspace.load_preferences())
         info = workspace.start_run(
@@ -56,6 +59,7 @@ def start_run_form(place: Place | None) -> None:
             seed=int(seed),
             model=model,
             base=base,
+            policy=policy,
             environment_options=options,
             by=person(),
         )
@@ -112,10 +116,28 @@ def open_bank_form() -> None:
         places.go_to_steps(bank=name)
 
 
-def settings_fields(current: MemRLSettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:
+def policy_choice(key: str, label: str = "Method") -> str:
+    """Which policy; what it is and where it differs from its source stands below."""
+    policy = st.selectbox(
+        label, policy_names(), key=key, format_func=lambda name: literal(policy_class(name).spec.title)
+    )
+    arm_line(policy_class(policy).spec)
+    return policy
+
+
+def often_changed(policy: str) -> tuple[str, ...]:
+    """The settings to show first: the usual ones, and those that only this policy has."""
+    own = policy_class(policy).Settings.model_fields
+    shared = PolicySettings.model_fields
+    if policy == "memrl":
+        return OFTEN_CHANGED
+    return tuple(name for name in own if name in OFTEN_CHANGED or name not in shared)
+
+
+def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:
     """One input a setting, from the same descriptions that validate it; returns the values as they stand."""
     values = current.model_dump()
-    for name, field in MemRLSettings.model_fields.items():
+    for name, field in type(current).model_fields.items():
         if names is None or name in names:
             values[name] = _field_input(name, field, values[name], f"{key}_{name}")
     return values
@@ -126,6 +148,8 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
     if get_origin(field.annotation) is Literal:
         options = list(get_args(field.annotation))
         return st.selectbox(title, options, index=options.index(value), key=key, help=help_text)
+    if isinstance(value, bool):
+        return st.toggle(title, value=value, key=key, help=help_text)
     if isinstance(value, int):
         return st.number_input(title, value=value, step=1, key=key, help=help_text)
     return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)

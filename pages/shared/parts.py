@@ -12,15 +12,18 @@ from memrl_core.analysis.explain import normaliser_line, score_formula, setting_
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import TITLES, line
+from memrl_core.analysis.outline import TITLES, line, value_label
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
 from memrl_core.prompting import conversation_so_far
-from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint
-from pages.shared import place as places
+from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint, ValueChange
+from pages.shared.arm import arm_line, spec_of
+from pages.shared.consulted import consulted
 from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
+from pages.shared.memory_button import memory_button
+from pages.shared.operations import operations
 from pages.shared.picture import show
 from pages.shared.reward_form import credit, reward_form
 from pages.shared.task_form import task_form
@@ -28,6 +31,7 @@ from pages.shared.text import literal, verbatim
 from pages.shared.view import View
 
 PROMPT_HEIGHT = 420
+MOST_FORMULAS = 12
 OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
 
 
@@ -135,12 +139,18 @@ def _recall(view: View) -> None:
     trace = view.moment.trace
     assert trace is not None and trace.recall is not None
     found = trace.recall
+    if found.rule == "nothing":
+        st.info(f"Memory is not asked in this step: {literal(found.why or 'the method recalls nothing')}.")
+        return
     if not found.memories:
         st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
         return
     show(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
     if trace.origin == "recorder":
         st.caption("What another agent recalled, as it was told. See above what it did not tell.")
+        return
+    if found.rule != "similarity":
+        st.caption(literal(f"This method recalls by {found.rule}. {found.why}"))
         return
     gate = ">" if found.strict else "≥"
     unit = "intents" if found.k1_counts == "intent" else "memories"
@@ -155,12 +165,18 @@ def _rerank(view: View) -> None:
     assert trace is not None and trace.recall is not None and trace.decision is not None
     decision = trace.decision
     ranked = [c for c in decision.candidates if c.rank_select is not None]
+    spec = spec_of(trace)
+    if spec is not None and trace.policy != "memrl":
+        arm_line(spec)
+    consulted(trace, Phase.SELECT)
     if not ranked:
-        st.info("The pool is empty: there is nothing to rank, and the model gets no memory.")
+        st.info(literal(decision.note) or "The pool is empty: there is nothing to rank, and the model gets no memory.")
         return
     if not any(candidate.terms for candidate in ranked):
         _chosen_without_scores(view, ranked)
         return
+    if decision.note:
+        st.info(literal(decision.note), icon=":material/info:")
     for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
         st.warning(literal(sentence), icon=":material/info:")
     slope, scores = st.columns([2, 3])
@@ -168,13 +184,23 @@ def _rerank(view: View) -> None:
         show(slope_picture(decision, view.run.id), "slope")
     with scores:
         show(score_picture(decision, view.memories, view.run.id), "scores")
-    st.markdown(f"score = (1 − λ) · z_sim + λ · z_q, with λ = {decision.weight:g}".replace("_", r"\_"))
+    by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
+    worth = f", with λ = {decision.weight:g}" if decision.normaliser_lines else ""
+    st.markdown(literal(f"score = {by_rule}{worth}"))
     at_cut = ranked[: decision.k2 + 1]
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
-    st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
+    if decision.normaliser_lines:
+        st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
+    if decision.log_propensity is not None:
+        st.caption(f"This order is drawn with probability {decision.propensity:.3g} from these scores.")
     if view.moment.next_phase is None:
         _marked(view)
         _ask_link()
+
+
+def _sum_of_terms(ranked: Sequence[Candidate]) -> str:
+    terms = next(candidate.terms for candidate in ranked if candidate.terms)
+    return " + ".join(term.name if term.weight == 1 else f"{term.weight:g} · {term.name}" for term in terms)
 
 
 def _marked(view: View) -> None:
@@ -219,6 +245,10 @@ def _answer(view: View) -> None:
         return
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
         for turn in record.turns:
+            if turn.recalled is not None:
+                with st.chat_message("memory", avatar=":material/database:"):
+                    st.caption(literal(f"Memory was asked before this turn: {turn.recalled.why}"))
+                    verbatim(turn.recalled.text or "(nothing was added)")
             with st.chat_message("assistant", avatar=":material/smart_toy:"):
                 st.badge(literal(who), color="violet" if record.simulated else "green")
                 verbatim(turn.reply.text or "(nothing had arrived)")
@@ -226,7 +256,9 @@ def _answer(view: View) -> None:
             if turn.observation:
                 with st.chat_message("user", avatar=":material/public:"):
                     verbatim(turn.observation)
-    messages = conversation_so_far(record.messages, record.turns[:-1])
+    consulted(trace, Phase.GENERATE)
+    last = record.turns[-1].recalled
+    messages = conversation_so_far(record.messages, record.turns[:-1], last.text if last else "")
     st.download_button(
         "Prompt and answer as JSON",
         lambda: json.dumps(
@@ -253,7 +285,7 @@ def _message(view: View, record: GenerateRecord, number: int, message: Message) 
     for span in (span for span in record.spans if span.message == number):
         _plain_part(message.content[at : span.start])
         with st.container(border=True, key=f"span_{number}_{span.start}"):
-            _memory_button(view, span.memory_id, f"prompt_{number}_{span.start}")
+            memory_button(view, span.memory_id, f"prompt_{number}_{span.start}")
             verbatim(message.content[span.start : span.end])
         at = span.end
     _plain_part(message.content[at:])
@@ -262,20 +294,6 @@ def _message(view: View, record: GenerateRecord, number: int, message: Message) 
 def _plain_part(text: str) -> None:
     if text.strip():
         verbatim(text.strip("\n"))
-
-
-def _memory_button(view: View, memory_id: str, key: str) -> None:
-    known = view.moment.utilities.get(memory_id)
-    worth = f" · q {signed(known.q)}" if known else ""
-    st.button(
-        f"memory {memory_label(memory_id, view.run.id)}{worth}",
-        icon=":material/ink_highlighter:",
-        type="tertiary",
-        key=f"open_{key}",
-        on_click=places.go,
-        kwargs={"memory": memory_id},
-        help="Show this memory beside the map",
-    )
 
 
 def _about_reply(reply) -> None:
@@ -312,11 +330,47 @@ def _update(view: View) -> None:
     trace = view.moment.trace
     assert trace is not None and trace.update is not None
     if not trace.update.changes:
-        why = "nobody gave a reward" if trace.reward and trace.reward.reward is None else "no memory was in the prompt"
-        st.info(f"No q moved: {why}.")
+        st.info(f"No value moved: {_why_nothing_moved(view)}.")
+        consulted(trace, Phase.UPDATE)
         return
-    show(moves_picture(trace.update.changes, trace.settings, view.run.id), "moves")
-    verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes))
+    moved = trace.update.of_q
+    if moved:
+        show(moves_picture(moved, trace.settings, view.run.id), "moves")
+    verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
+    if len(trace.update.changes) > MOST_FORMULAS:
+        st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved; the table below has them all.")
+    others = [change for change in trace.update.changes if change not in moved]
+    if others:
+        st.dataframe(
+            [
+                {"what": value_label(c, view.run.id), "before": c.before, "after": c.after, "Δ": c.after - c.before}
+                for c in others
+            ],
+            key="moved_values",
+            hide_index=True,
+            alt="The learned values that moved, before and after",
+        )
+    if moved:
+        _moved_memories(view, moved)
+    consulted(trace, Phase.UPDATE)
+
+
+def _why_nothing_moved(view: View) -> str:
+    trace = view.moment.trace
+    assert trace is not None
+    spec = spec_of(trace)
+    if spec is not None and not spec.feedback:
+        return f"{spec.title} learns from no reward"
+    if trace.reward and trace.reward.reward is None:
+        return "nobody gave a reward"
+    if not view.moment.selected:
+        return "no memory was in the prompt"
+    return "there was no usable feedback in this step"
+
+
+def _moved_memories(view: View, moved: Sequence[ValueChange]) -> None:
+    trace = view.moment.trace
+    assert trace is not None
     low, _, high = q_range(trace.settings)
     st.dataframe(
         [
@@ -328,7 +382,7 @@ def _update(view: View) -> None:
                 "uses": change.visits,
                 "q since it was written": [p.after for p in _history(view, change.memory_id)],
             }
-            for change in trace.update.changes
+            for change in moved
         ],
         key="moved_histories",
         hide_index=True,
@@ -336,8 +390,8 @@ def _update(view: View) -> None:
         alt="The memories whose q moved, with the line of q since each was written",
     )
     with st.container(horizontal=True):
-        for change in trace.update.changes:
-            _memory_button(view, change.memory_id, f"moved_{change.memory_id}")
+        for change in moved:
+            memory_button(view, change.memory_id, f"moved_{change.memory_id}")
 
 
 def _history(view: View, memory_id: str) -> list[UtilityPoint]:
@@ -347,7 +401,7 @@ def _history(view: View, memory_id: str) -> list[UtilityPoint]:
     known = view.place.bank.history(view.run.id, memory_id, as_of=trace.step)
     if known and known[-1].step == trace.step:
         return known
-    moved = [c for c in trace.update.changes if c.memory_id == memory_id]
+    moved = [c for c in trace.update.of_q if c.memory_id == memory_id]
     return known + [
         UtilityPoint(c.memory_id, trace.step, c.before, c.after, c.visits, c.reward, None, ()) for c in moved
     ]
@@ -355,14 +409,6 @@ def _history(view: View, memory_id: str) -> list[UtilityPoint]:
 
 def _new_memory(view: View) -> None:
     trace = view.moment.trace
-    assert trace is not None and trace.write is not None
-    for operation in trace.write.operations:
-        if operation.op == "NOOP":
-            same = memory_label(operation.duplicate_of or "", view.run.id)
-            st.info(f"Nothing was written: the same experience stands in {literal(same)} already.")
-            continue
-        _memory_button(view, operation.memory_id, "written")
-        verbatim(operation.experience)
-        used = ", ".join(memory_label(parent, view.run.id) for parent in operation.parents) or "none"
-        starts = f"{operation.outcome} · starts at q {signed(operation.q0)}"
-        st.caption(literal(f"{starts} · memories in its prompt: {used}"))
+    assert trace is not None
+    operations(view)
+    consulted(trace, Phase.WRITE)

@@ -11,6 +11,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
+from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
 from pages.shared.text import literal
 from pages.shared.view import View
@@ -21,22 +22,23 @@ TOUCHED = "reward_touched"
 
 def credit(view: View, value: float | None) -> None:
     """Who gets the credit, and what the reward at hand does to each q."""
-    credited = view.moment.selected
+    credited = _credited(view)
     if not credited:
-        st.caption("No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q.")
+        st.caption(_nobody_credited(view))
         return
     chosen = _chosen(view)
     value = value if chosen is None else chosen
     trace = view.moment.trace
     assert trace is not None
     heading = "Credited memories" if value is None else f"Credited memories, if the reward is {signed(value)}"
-    st.markdown(f"**{heading}** (α = {trace.settings['alpha']:g})")
+    step_size = f" (α = {trace.settings['alpha']:g})" if "alpha" in trace.settings else ""
+    st.markdown(f"**{heading}**{step_size}")
     now = view.place.bank.utilities(view.run.id)
     rows = []
     if value is None:
         rows = [(memory_id, now[memory_id].q, now[memory_id].q) for memory_id in credited]
     elif trace.reward is not None and chosen is None:
-        before = {c.memory_id: c for c in trace.update.changes} if trace.update else {}
+        before = {c.memory_id: c for c in trace.update.of_q} if trace.update else {}
         rows = [(i, before[i].before, before[i].after) for i in credited if i in before]
     else:
         preview = view.place.bank.preview_reward(view.run.id, trace.step, trace.id, credited, value, person())
@@ -56,6 +58,27 @@ def credit(view: View, value: float | None) -> None:
         key="credit",
         alt="The memories that are credited, each with its q before and after",
     )
+
+
+def _credited(view: View) -> tuple[str, ...]:
+    """The memories whose q a reward moves."""
+    trace = view.moment.trace
+    assert trace is not None
+    if trace.reward is not None:
+        return trace.reward.credited
+    episode = view.live.episode if view.live is not None else None
+    return episode.credited if episode is not None else view.moment.selected
+
+
+def _nobody_credited(view: View) -> str:
+    trace = view.moment.trace
+    assert trace is not None
+    spec = spec_of(trace)
+    if spec is None or spec.keeps_q or not view.moment.selected:
+        return "No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q."
+    if not spec.feedback:
+        return f"{spec.title} learns from no reward: it is kept with the step and changes nothing that is recalled."
+    return f"{spec.title} keeps no q of single memories; what a reward teaches it stands under “Update”."
 
 
 def reward_form(view: View) -> None:

@@ -9,9 +9,10 @@ import streamlit as st
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
+from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
 from memrl_core.scales import RatingScales, Scale, mapping_words
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PolicySettings
 from pages.shared.person import allowed, person
 from pages.shared.place import Place
 from pages.shared.rewards_rate import SCALES
@@ -48,12 +49,12 @@ def rules(place: Place) -> None:
 
 def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("Which rewards count", anchor=False)
-    current = MemRLSettings.of(bank.settings(run))
+    current = settings_that_fit(bank.run(run).policy, bank.settings(run))
     version = _last_change(bank, run, EventKind.SETTINGS_CHANGED)
     with st.form(f"combining{version}", border=False):
         chosen = {
             name: st.selectbox(
-                MemRLSettings.model_fields[name].title or name, list(words), list(words).index(getattr(current, name)),
+                PolicySettings.model_fields[name].title or name, list(words), list(words).index(getattr(current, name)),
                 format_func=words.__getitem__, key=f"{name}_{run}{version}",
             )
             for name, words in COMBINING.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.errors import MemRLError
-from memrl_core.settings import MemRLSettings
+from memrl_core.policies import settings_of
 from pages.shared.forms import settings_fields
 from pages.shared.person import person
 from pages.shared.text import literal
@@ -15,12 +15,12 @@ from pages.shared.view import View
 def settings_form(view: View) -> None:
     """Every setting with its range; Save appends the change to the ledger."""
     bank, run = view.place.bank, view.run.id
-    current = MemRLSettings.of(bank.settings(run, view.place.step))
+    current = settings_of(view.run.policy, bank.settings(run, view.place.step))
     if not view.moment.live:
         st.caption("These were in force at the step that is replayed. Go live to change them.")
     with st.form("settings", border=False):
         left, right = st.columns(2)
-        names = tuple(MemRLSettings.model_fields)
+        names = tuple(type(current).model_fields)
         half = (len(names) + 1) // 2
         key = f"settings_{run}_{view.place.step}"
         with left:
@@ -33,7 +33,7 @@ def settings_form(view: View) -> None:
     if not saved:
         return
     try:
-        chosen = MemRLSettings.of(values)
+        chosen = settings_of(view.run.policy, values)
         if chosen == current:
             st.info("Nothing was changed: these settings are in force already.")
             return

@@ -1,0 +1,46 @@
+"""What a method is, in the line above its decisions: whose rules, where they differ, and what it learns from."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.errors import SettingsError
+from memrl_core.policies import make_policy
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import StepTrace
+from pages.shared.text import literal
+
+BADGES = {
+    "paper": ("paper", "green", "The rules are the paper's."),
+    "code": ("official code", "blue", "The rules are those of the released code, where it differs from the paper."),
+    "adapted": ("adapted", "orange", "The rules had to be adapted: no figure of the paper can be expected of them."),
+}
+
+
+def arm_line(spec: PolicySpec) -> None:
+    """The badge of a method, what it learns from, its source, and its deviations to unfold."""
+    label, colour, help_text = BADGES[spec.variant]
+    learns_from = ", ".join(spec.feedback) or "nothing"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(literal(spec.title), icon=":material/memory:", color="gray")
+        st.badge(label, color=colour, help=help_text)
+        st.badge(f"learns from: {learns_from}", icon=":material/school:", color="gray")
+        if spec.deviations:
+            with st.popover(f"Deviations ({len(spec.deviations)})", type="tertiary"):
+                deviations(spec)
+    st.caption(literal(spec.citation))
+
+
+def deviations(spec: PolicySpec) -> None:
+    """Where a method differs from its source, in plain words."""
+    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in spec.deviations))
+
+
+def spec_of(trace: StepTrace) -> PolicySpec | None:
+    """The method of a step under its settings; None where it is not installed here, or for other agents' steps."""
+    if trace.origin != "agent":
+        return None
+    try:
+        return make_policy(trace.policy, trace.settings).spec
+    except SettingsError:
+        return None

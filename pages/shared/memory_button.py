@@ -1,0 +1,25 @@
+"""A button that shows a memory beside the map."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis.explain import signed
+from memrl_core.analysis.labels import memory_label
+from pages.shared import place as places
+from pages.shared.view import View
+
+
+def memory_button(view: View, memory_id: str, key: str) -> None:
+    """The memory's name and q; a click opens it."""
+    known = view.moment.utilities.get(memory_id)
+    worth = f" · q {signed(known.q)}" if known else ""
+    st.button(
+        f"memory {memory_label(memory_id, view.run.id)}{worth}",
+        icon=":material/ink_highlighter:",
+        type="tertiary",
+        key=f"open_{key}",
+        on_click=places.go,
+        kwargs={"memory": memory_id},
+        help="Show this memory beside the map",
+    )
