@@ -17,14 +17,14 @@ from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import exchange, measure, rewards
+from memrl_core.commands import exchange, measure, policies, rewards
 from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
+from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
 from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up
-from memrl_core.settings import MemRLSettings
 
 app = typer.Typer(
     help="Step a memory-based agent through its tasks, and look at every decision it made.",
@@ -93,6 +93,7 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--setting", help="A setting of the policy, such as weight=0.5; repeatable.")
     ] = None,
+    policy: Annotated[str, typer.Option(help="The method; `memrl policies` lists all.")] = "memrl",
     name: Annotated[str, typer.Option("--run", help="Name of the new run.")] = "",
     base: Annotated[str, typer.Option("--base", help="Start from what this run of the bank knows.")] = "",
     shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
@@ -100,7 +101,7 @@ def run(
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()
-    chosen = MemRLSettings.of(_pairs(settings or []))
+    chosen = settings_of(policy, _pairs(settings or []))
     sets = workspace.TASK_SETS.get(env, ())
     task_set = task_set or (sets[0] if sets else "")
     with open_or_create(bank, embedder) as memory:
@@ -114,11 +115,14 @@ def run(
             model=model,
             base=base or None,
             run=name or None,
+            policy=policy,
             environment_options={"shift_at": shift_at} if shift_at else None,
         )
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
         console.print(terminal.run_header(info, total))
+        if told := workspace.what_carries_over(memory, info):
+            console.print(escape(told))
         stop = CtrlC()
         done: list[StepTrace] = []
         with memory.batch(batch), progress() as bars, stop:
@@ -176,6 +180,7 @@ app.command("send")(exchange.send_traces)
 app.command("diff")(exchange.diff_checkpoints)
 app.command("bench")(measure.bench)
 app.command("experiment")(measure.experiment)
+app.command("policies")(policies.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.add_typer(rewards.app, name="rewards")

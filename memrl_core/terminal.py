@@ -20,18 +20,24 @@ from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
 from memrl_core.bank.integrity import Finding
 from memrl_core.models.ollama_status import OllamaStatus
+from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
+from memrl_core.settings import PolicySettings, symbol
 from memrl_core.workspace import Preferences
+
+TOLD = ("k1", "delta", "k2")
 
 
 def run_header(info: RunInfo, steps: int) -> str:
     """One line that says what is about to run."""
     model = "simulated model" if info.simulated else info.model
-    s = info.settings
+    policy = make_policy(info.policy, info.settings)
+    shared = PolicySettings.model_fields
+    shown = (name for name in type(policy.settings).model_fields if name in TOLD or name not in shared)
+    told = ", ".join(f"{symbol(name, type(policy.settings))} {getattr(policy.settings, name)}" for name in shown)
     return (
-        f"Run [bold]{escape(info.id)}[/]: {steps} steps in {escape(info.environment)} · {escape(model)} · "
-        f"{escape(info.embedder)} · seed {info.seed} · k1 {s['k1']}, δ {s['delta']}, k2 {s['k2']}, λ {s['weight']}, "
-        f"α {s['alpha']}, ε {s['epsilon']}, normaliser {s['normaliser']}"
+        f"Run [bold]{escape(info.id)}[/]: {escape(policy.spec.title)} ({policy.spec.variant}), {steps} steps in "
+        f"{escape(info.environment)} · {escape(model)} · {escape(info.embedder)} · seed {info.seed} · {escape(told)}"
     )
 
 

@@ -12,7 +12,7 @@ TITLES = {
     Phase.SELECT: "Phase B · rerank",
     Phase.GENERATE: "Prompt & answer",
     Phase.REWARD: "Reward",
-    Phase.UPDATE: "Update",
+    Phase.UPDATE: "Q update",
     Phase.WRITE: "New memory",
 }
 LONGEST = 90

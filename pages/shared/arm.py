@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 
 from memrl_core.errors import SettingsError
@@ -38,9 +41,12 @@ def deviations(spec: PolicySpec) -> None:
 
 def spec_of(trace: StepTrace) -> PolicySpec | None:
     """The method of a step under its settings; None where it is not installed here, or for other agents' steps."""
-    if trace.origin != "agent":
-        return None
+    return spec_under(trace.policy, trace.settings) if trace.origin == "agent" else None
+
+
+def spec_under(policy: str, settings: Mapping[str, Any]) -> PolicySpec | None:
+    """What a policy is under these settings; None where it is not installed here."""
     try:
-        return make_policy(trace.policy, trace.settings).spec
+        return make_policy(policy, settings).spec
     except SettingsError:
         return None

@@ -10,6 +10,7 @@ from memrl_core import workspace
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
 from memrl_core.records import RunInfo
 from pages.shared import place as places
+from pages.shared.arm import BADGES, spec_under
 from pages.shared.keys import keys_help
 from pages.shared.place import Place
 from pages.shared.text import literal
@@ -31,6 +32,7 @@ def header(place: Place) -> None:
             _mode(place)
     with st.container(horizontal=True, vertical_alignment="center", key="chips", gap="small"):
         if place.run:
+            _method_chip(place.run)
             _model_chip(place.run)
         _embedder_chip(place)
         with st.container(key="memory_count", width="content"):
@@ -127,6 +129,23 @@ def _mode(place: Place) -> None:
         args=("header_mode", shown, lambda mode: places.go(step=None if mode == "Live" else place.last_step)),
         help="Live: the run goes on from its end. Replay: everything as it was after the chosen step.",
     )
+
+
+def _method_chip(run: RunInfo) -> None:
+    spec = spec_under(run.policy, run.settings)
+    if spec is None:
+        st.badge(
+            literal(f"{run.policy}: not installed here"), icon=":material/memory:", color="red",
+            help="The rules of this run are not here: it can be looked at, its q stay as they began.",
+        )  # fmt: skip
+        return
+    label, colour, told = BADGES[spec.variant]
+    learns_from = ", ".join(spec.feedback) or "nothing"
+    differs = "".join(f"\n- {literal(sentence)}" for sentence in spec.deviations)
+    st.badge(
+        literal(f"{spec.title} · {label}"), icon=":material/memory:", color=colour,
+        help=f"{told} It learns from: {learns_from}." + (f" It differs in:\n{differs}" if differs else ""),
+    )  # fmt: skip
 
 
 def _model_chip(run: RunInfo) -> None:

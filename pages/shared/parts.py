@@ -40,17 +40,22 @@ def strip(view: View) -> None:
     with st.container(horizontal=True, key="strip", gap="small"):
         for number, phase in enumerate(Phase, start=1):
             if view.moment.reached(phase):
-                st.badge(f"{number} {TITLES[phase]}", icon=":material/check:", color="green")
+                st.badge(f"{number} {_title(view, phase)}", icon=":material/check:", color="green")
             elif view.moment.next_phase is phase:
-                st.badge(f"{number} {TITLES[phase]}", icon=":material/arrow_forward:", color="blue")
+                st.badge(f"{number} {_title(view, phase)}", icon=":material/arrow_forward:", color="blue")
             else:
-                st.badge(f"{number} {TITLES[phase]}", color="gray")
+                st.badge(f"{number} {_title(view, phase)}", color="gray")
+
+
+def _title(view: View, phase: Phase) -> str:
+    keeps_q = view.spec is None or view.spec.keeps_q
+    return TITLES[phase] if phase is not Phase.UPDATE or keeps_q else "Update"
 
 
 def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
     number = list(Phase).index(phase) + 1
     said = line(view.moment.trace, phase) if view.moment.trace and ready else ""
-    label = f"**{number} · {TITLES[phase]}**" + (f" — {literal(said)}" if said else "")
+    label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(said)}" if said else "")
     key = f"part_{phase.value}"
     # An expander forgets that it is open when its label changes, so who is open is remembered here.
     opened = st.session_state.setdefault(OPEN_PARTS, {})

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from memrl_core.analysis.moment import Moment, current, memories_of, replayed
 from memrl_core.live import LiveRun
+from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Memory, RunInfo
 from pages.shared import place as places
+from pages.shared.arm import spec_under
 from pages.shared.place import Place
 
 
@@ -21,6 +23,12 @@ class View:
     moment: Moment
     memories: Mapping[str, Memory]
     live: LiveRun | None
+
+    @property
+    def spec(self) -> PolicySpec | None:
+        """The method of the step, or of the run before its first; None where it is not installed here."""
+        settings = self.moment.trace.settings if self.moment.trace else self.run.settings
+        return spec_under(self.run.policy, settings)
 
     @property
     def busy(self) -> bool:

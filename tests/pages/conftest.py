@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.context import ContextProxy
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
@@ -14,6 +16,9 @@ from streamlit.testing.v1 import AppTest
 from memrl_core import workspace
 
 ROOT = Path(__file__).parents[2]
+
+# The harness reads for every app anew what each installed package tells of itself, which takes longer than a page.
+components_installed = cache(manifest_scanner.scan_component_manifests)
 
 
 @pytest.fixture
@@ -28,6 +33,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
     """Open a page by a link; fails when a page shows a traceback."""
     # The harness has no browser, so there is no cookie in it.
     monkeypatch.setattr(ContextProxy, "cookies", {})
+    monkeypatch.setattr(manifest_scanner, "scan_component_manifests", components_installed)
     begin = PagesManager.__init__
 
     def begin_with_navigation(self: PagesManager, *given: Any, **more: Any) -> None:

@@ -331,7 +331,7 @@ def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
 def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.text_input(key="new_run_bank").set_value(" fresh ").run()
-    app.number_input(key="new_run_weight").set_value(0.25)
+    app.number_input(key="new_run_memrl_weight").set_value(0.25)
     app.number_input(key="new_shift").set_value(7)
     app.run()
     button(app, "start_run").click().run()
@@ -343,7 +343,7 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
     app = visit("home")
-    app.number_input(key="new_run_k2").set_value(99)
+    app.number_input(key="new_run_memrl_k2").set_value(99)
     app.run()
     button(app, "start_run").click().run()
     assert "cannot be larger than k1" in said(app)

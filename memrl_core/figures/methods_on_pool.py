@@ -1,0 +1,125 @@
+"""Which memories each method puts before the model in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.on_this_pool import OnThisPool
+from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, bare_layout
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+from memrl_core.records import Candidate, Memory
+
+ROW_HEIGHT = 30
+INTENT_SHOWN = 34
+
+
+def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> Picture:
+    """A row a method, a column a memory that any of them considered; filled with its place where it is given."""
+    told = [one for one in found if one.decision is not None]
+    ids = _in_order(told)
+    columns = [memory_label(memory_id, run) for memory_id in ids]
+    rows = [plain(one.spec.title, 44) for one in told]
+    figure = go.Figure()
+    for given in (True, False):
+        points = [
+            (column, row, _place(one, candidate), _hover(one, candidate, memories))
+            for one, row in zip(told, rows, strict=True)
+            for candidate, column in _considered(one, ids, columns)
+            if candidate.selected is given
+        ]
+        figure.add_scatter(
+            x=[column for column, *_ in points],
+            y=[row for _, row, *_ in points],
+            mode="markers+text" if given else "markers",
+            name="put before the model, with its place" if given else "considered, not given",
+            text=[place for *_, place, _ in points],
+            textfont={"color": "white", "size": 11},
+            marker={
+                "size": 22 if given else 9,
+                "color": SELECTED if given else LEFT_OUT,
+                "line": {"width": 0 if given else 1, "color": NEUTRAL},
+            },
+            customdata=[hover for *_, hover in points],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.update_layout(bare_layout(height=130 + ROW_HEIGHT * max(len(rows), 1)))
+    figure.update_xaxes(
+        type="category", categoryorder="array", categoryarray=columns, side="top", tickangle=-40, showgrid=True
+    )
+    figure.update_yaxes(
+        type="category", categoryorder="array", categoryarray=rows, autorange="reversed", ticklabeloverflow="allow",
+        showgrid=True,
+    )  # fmt: skip
+    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0})
+    title = _title(told)
+    alt = f"A grid of methods and memories; filled circles are given to the model. {title}."
+    return Picture(figure, _table(found, memories, run), title, alt)
+
+
+def _in_order(told: Sequence[OnThisPool]) -> list[str]:
+    """Every memory considered, the most similar first."""
+    similarity = {c.memory_id: c.similarity for one in told if one.decision for c in one.decision.candidates}
+    pooled = {c.memory_id for one in told if one.decision for c in one.decision.candidates if c.score is not None}
+    return sorted(pooled, key=lambda memory_id: -similarity[memory_id])
+
+
+def _considered(one: OnThisPool, ids: Sequence[str], columns: Sequence[str]) -> list[tuple[Candidate, str]]:
+    assert one.decision is not None
+    by_id = {c.memory_id: c for c in one.decision.candidates if c.score is not None}
+    return [(by_id[i], column) for i, column in zip(ids, columns, strict=True) if i in by_id]
+
+
+def _place(one: OnThisPool, candidate: Candidate) -> str:
+    assert one.decision is not None
+    chosen = one.decision.selected
+    return str(chosen.index(candidate.memory_id) + 1) if candidate.memory_id in chosen else ""
+
+
+def _hover(one: OnThisPool, candidate: Candidate, memories: Mapping[str, Memory]) -> str:
+    assert one.recall is not None and one.decision is not None
+    memory = memories.get(candidate.memory_id)
+    terms = " + ".join(f"{plain(t.name, 40)} {t.contribution:+.3f}" for t in candidate.terms)
+    lines = [
+        f"<b>{plain(one.spec.title)}</b>",
+        plain(memory.intent, INTENT_SHOWN) if memory else "",
+        f"score {candidate.score:+.3f}" + (f" = {terms}" if terms else ""),
+        plain(reason_sentence(candidate, one.recall, one.decision), 120),
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def _title(told: Sequence[OnThisPool]) -> str:
+    choices = [frozenset(one.decision.selected) for one in told if one.decision is not None]
+    if not choices:
+        return "No method could be asked"
+    different = len(set(choices))
+    silent = sum(not choice for choice in choices)
+    said = f"{len(choices)} methods, {different} different choice{'s' if different > 1 else ''}"
+    return f"{said}; {silent} give the model nothing" if silent else said
+
+
+def _table(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> pd.DataFrame:
+    rows = []
+    for one in found:
+        chosen = one.decision.selected if one.decision else ()
+        by_id = {c.memory_id: c for c in one.decision.candidates} if one.decision else {}
+        rows.append(
+            {
+                "method": one.spec.title,
+                "rules": one.spec.variant,
+                "given to the model": ", ".join(memory_label(memory_id, run) for memory_id in chosen) or "none",
+                "outcomes": ", ".join(memories[i].outcome for i in chosen if i in memories),
+                "why": "; ".join(
+                    f"{memory_label(i, run)}: " + " + ".join(f"{t.name} {t.contribution:+.3f}" for t in by_id[i].terms)
+                    for i in chosen
+                ),
+                "notes": one.problem or " ".join(one.notes),
+            }
+        )
+    return pd.DataFrame(rows)

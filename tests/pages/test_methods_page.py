@@ -1,0 +1,64 @@
+"""The page Methods: every method has its card, all stand side by side, and each answers for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.policies import POLICIES, policy_class
+from pages.shared.text import literal
+from tests.pages.test_pages import a_bank
+
+Visit = Callable[..., AppTest]
+
+
+def shown(app: AppTest) -> AppTest:
+    assert not app.exception
+    assert not [error.value for error in app.error]
+    return app
+
+
+def words(app: AppTest) -> str:
+    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info))
+
+
+def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> None:
+    told = words(shown(visit("methods")))
+    for name in POLICIES:
+        spec = policy_class(name).spec
+        assert f"**{literal(spec.title)}**" in told
+        assert literal(name) in told
+    assert told.count("**What it cannot do.**") == len(POLICIES)
+
+
+def test_the_cards_can_be_narrowed_by_what_a_method_learns_from(visit: Visit) -> None:
+    app = shown(visit("methods"))
+    app = shown(app.button_group(key="methods_feedback").set_value(["nothing"]).run())
+    told = words(app)
+    assert "**RAG**" in told and "**MemRL**" not in told
+    app = shown(app.text_input(key="methods_find").set_value("no such word anywhere").run())
+    assert "No method is like that" in words(app)
+
+
+def test_all_methods_stand_in_one_table(visit: Visit) -> None:
+    app = shown(visit("methods", show="table"))
+    (table,) = app.dataframe
+    assert list(table.value["Name"]) == list(POLICIES)
+    assert (table.value["Cannot"].str.len() > 10).all()
+
+
+def test_a_link_asks_all_methods_about_a_step(visit: Visit) -> None:
+    app = shown(visit("methods", show="pool", step="12"))
+    while app.session_state["work_on_this_pool"][1].busy:
+        app = shown(app.run())
+    app = shown(app.run())
+    assert any(element.value.startswith("**Step 12**") for element in app.markdown)
+    assert f"{len(POLICIES)} methods" in words(app)
+    app = shown(app.selectbox(key="methods_one").set_value("none").run())
+    assert "(nothing)" in "\n".join(element.value for element in app.code)
+
+
+def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
+    assert "no finished step" in words(shown(visit("methods", show="pool", bank=a_bank())))
