@@ -1,4 +1,4 @@
-"""Compare: two or more runs, or one run against itself under other settings, in lockstep on the same tasks."""
+"""Compare: runs in lockstep on the same tasks, one run against itself under other settings, or methods side by side."""
 
 import streamlit as st
 
@@ -8,6 +8,7 @@ from pages.shared import compare_choice as choices
 from pages.shared import entry
 from pages.shared import place as places
 from pages.shared.compare_memories import gained_and_lost, trajectories
+from pages.shared.compare_methods import in_link, methods_side_by_side
 from pages.shared.compare_sources import recorded, supposed
 from pages.shared.compare_steps import side_by_side, task_table, where_they_part
 from pages.shared.compare_summary import outcomes, setup
@@ -17,7 +18,7 @@ from pages.shared.text import literal
 entry.by_app("pages/compare.py")
 
 wanted = choices.asked()
-place = places.current()
+place = places.current(keep=in_link())
 if place is not None:
     header(place)
 if place is None or place.run is None:
@@ -26,6 +27,9 @@ if place is None or place.run is None:
     st.stop()
 
 choice = choices.choose(place, wanted)
+if choice.methods:
+    methods_side_by_side()
+    st.stop()
 if choice.against:
     comparison, named = recorded(place, choice.against), None
 elif choice.under:

@@ -11,12 +11,12 @@ import streamlit as st
 from memrl_core.errors import SettingsError
 from memrl_core.policies import settings_of
 from memrl_core.settings import PolicySettings
-from pages.shared.forms import settings_fields
+from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.place import Place
 from pages.shared.text import literal
 
-AGAINST, UNDER = "against", "under"
-OTHER_RUNS, OTHER_SETTINGS = "Other runs", "Itself under other settings"
+AGAINST, UNDER, ARMS = "against", "under", "arms"
+OTHER_RUNS, OTHER_SETTINGS, METHODS = "Other runs", "Itself under other settings", "Methods side by side"
 MOST = 4
 LEARNING = ("alpha", "q0_success", "q0_failure")
 DECIDING = ("k1", "k1_counts", "delta", "k2", "weight", "normaliser", "fixed_mean", "fixed_sd", "epsilon")
@@ -24,15 +24,16 @@ DECIDING = ("k1", "k1_counts", "delta", "k2", "weight", "normaliser", "fixed_mea
 
 @dataclass(frozen=True)
 class Choice:
-    """The runs to compare with, or the settings to suppose; both None until something was chosen."""
+    """The runs to compare with, the settings to suppose, or methods of their own; nothing until something is chosen."""
 
     against: tuple[str, ...] | None = None
     under: Mapping[str, Any] | None = None
+    methods: bool = False
 
 
 def asked() -> dict[str, str]:
     """What the link asks for, else what was chosen last; to be read before `place.current` rewrites the URL."""
-    here = {name: st.query_params[name] for name in (AGAINST, UNDER) if name in st.query_params}
+    here = {name: st.query_params[name] for name in (AGAINST, UNDER, ARMS) if name in st.query_params}
     if here and not st.session_state.pop("compare_moved", False):
         st.session_state["compare"] = here
     return dict(st.session_state.get("compare", {}))
@@ -45,17 +46,21 @@ def choose(place: Place, wanted: Mapping[str, str]) -> Choice:
         st.session_state["compare"], wanted = {}, {}
     st.session_state["compare_bank"] = place.bank_name
     others = [info.id for info in reversed(place.bank.runs()) if info.id != place.run.id]
+    ways = [OTHER_RUNS, OTHER_SETTINGS, METHODS] if others else [OTHER_SETTINGS, METHODS]
+    shown = OTHER_SETTINGS if UNDER in wanted or not others else OTHER_RUNS
+    st.session_state["compare_way"] = METHODS if ARMS in wanted else shown
+    way = st.segmented_control(
+        "Compare with", ways, key="compare_way", required=True, on_change=_take_way, args=(place, others)
+    )
+    if way == METHODS:
+        st.query_params.setdefault(ARMS, "")
+        return Choice(methods=True)
     if not others:
         st.info(
             "This bank has one run. To compare two, start a second on the same tasks and seed on Home, fork this one, "
             "or import one into this bank. Until then this run can be compared with itself under other settings."
         )
         st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
-    ways = [OTHER_RUNS, OTHER_SETTINGS] if others else [OTHER_SETTINGS]
-    st.session_state["compare_way"] = OTHER_SETTINGS if UNDER in wanted or not others else OTHER_RUNS
-    way = st.segmented_control(
-        "Compare with", ways, key="compare_way", required=True, on_change=_take_way, args=(place, others)
-    )
     choice = _runs(place, wanted, others) if way == OTHER_RUNS else _settings(place, wanted)
     _write_url(choice)
     return choice
@@ -116,7 +121,7 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
             "seeds. Only phases A and B are: nobody knows what the model would have answered."
         )
         columns, values = st.columns(3), supposed.model_dump()
-        deciding = deciding_settings(supposed)
+        deciding = deciding_settings(place.run.policy)
         for place_of, column in enumerate(columns):
             names = deciding[place_of::3]
             with column:
@@ -130,11 +135,11 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
     return Choice(under={n: v for n, v in supposed.model_dump().items() if v != getattr(current, n)})
 
 
-def deciding_settings(settings: PolicySettings) -> tuple[str, ...]:
+def deciding_settings(policy: str) -> tuple[str, ...]:
     """The settings of a policy that phases A and B go by."""
-    shared = PolicySettings.model_fields
-    own = (name for name in type(settings).model_fields if name not in shared and name not in LEARNING)
-    return (*dict.fromkeys((*(name for name in DECIDING if hasattr(settings, name)), *own)),)
+    used, shared = settings_in_use(policy), PolicySettings.model_fields
+    own = (name for name in used if name not in shared and name not in LEARNING)
+    return tuple(dict.fromkeys((*(name for name in DECIDING if name in used), *own)))
 
 
 def _take_settings(policy: str, current: PolicySettings, values: Mapping[str, Any]) -> None:
@@ -149,7 +154,9 @@ def _take_settings(policy: str, current: PolicySettings, values: Mapping[str, An
 
 
 def _take_way(place: Place, others: list[str]) -> None:
-    if st.session_state["compare_way"] == OTHER_SETTINGS:
+    if st.session_state["compare_way"] == METHODS:
+        _keep(ARMS, "")
+    elif st.session_state["compare_way"] == OTHER_SETTINGS:
         _keep(UNDER, "")
     else:
         _keep(AGAINST, _nearest(place, others))

@@ -127,11 +127,16 @@ def policy_choice(key: str, label: str = "Method") -> str:
 
 def often_changed(policy: str) -> tuple[str, ...]:
     """The settings to show first: the usual ones, and those that only this policy has."""
-    own = policy_class(policy).Settings.model_fields
     shared = PolicySettings.model_fields
     if policy == "memrl":
         return OFTEN_CHANGED
-    return tuple(name for name in own if name in OFTEN_CHANGED or name not in shared)
+    return tuple(name for name in settings_in_use(policy) if name in OFTEN_CHANGED or name not in shared)
+
+
+def settings_in_use(policy: str) -> tuple[str, ...]:
+    """The settings that a policy goes by."""
+    found = policy_class(policy)
+    return tuple(name for name in found.Settings.model_fields if name not in found.ignored)
 
 
 def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.policies import settings_of
-from pages.shared.forms import settings_fields
+from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.person import person
 from pages.shared.text import literal
 from pages.shared.view import View
@@ -20,7 +20,7 @@ def settings_form(view: View) -> None:
         st.caption("These were in force at the step that is replayed. Go live to change them.")
     with st.form("settings", border=False):
         left, right = st.columns(2)
-        names = tuple(type(current).model_fields)
+        names = settings_in_use(view.run.policy)
         half = (len(names) + 1) // 2
         key = f"settings_{run}_{view.place.step}"
         with left:

@@ -1,0 +1,232 @@
+"""Methods side by side: each arm with a bank of its own, or all choosing from one bank; the same tasks and luck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis.methods import Estimate, MethodRow
+from memrl_core.background import Work
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
+from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.policies import policy_class, policy_names, settings_that_fit
+from pages.shared.arm import BADGES, deviations
+from pages.shared.models import chat_model_choice
+from pages.shared.picture import show
+from pages.shared.text import literal
+from pages.shared.work import working
+
+SETS = ("household-train", "household-heldout")
+USUAL = ("none", "rag", "memp", "memrl")
+MODES: Mapping[Mode, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
+ASKED = "arms_asked"
+LINK = ("arms", "mode", "tasks", "count", "seeds", "epochs", "k2", "maker")
+
+
+def methods_side_by_side() -> None:
+    """What is compared, a run of it in the background, and what came out."""
+    asked = _form()
+    if asked is None:
+        return
+    found = working("arms", repr(sorted(asked.items())), lambda: _begin(asked), "steps")
+    if found is not None:
+        _results(found)
+
+
+def in_link() -> dict[str, str]:
+    """What this part has in the URL beside the place; to be read before `place.current` rewrites the URL."""
+    if "arms" not in st.query_params:
+        return {}
+    found = {name: st.query_params[name] for name in LINK if name in st.query_params}
+    if found["arms"]:
+        st.session_state["arms_link"] = found
+    return found
+
+
+def _form() -> dict[str, str] | None:
+    """What to compare, once Start was pressed; before, the form stands as the link says."""
+    link: dict[str, str] = st.session_state.get("arms_link", {})
+    known = policy_names()
+    named = [name for name in link.get("arms", ",".join(USUAL)).split(",") if name in known]
+    with st.container(border=True, key="arms"):
+        chosen = st.multiselect(
+            "Methods", known, default=named or list(USUAL), key="arms_chosen",
+            format_func=lambda name: literal(policy_class(name).spec.title),
+        )  # fmt: skip
+        first, second, third = st.columns(3)
+        modes = list(MODES)
+        with first:
+            mode = st.selectbox(
+                "Memory", modes, index=modes.index(link["mode"]) if link.get("mode") in modes else 0, key="arms_mode",
+                format_func=MODES.__getitem__,
+                help="Own bank: each arm reads, learns and writes for itself. Same bank: one run is made, and each arm "
+                "chooses at every step from what that run had; the model answers anew, nothing is written.",
+            )  # fmt: skip
+            maker = link.get("maker", "memrl") if link.get("maker") in known else "memrl"
+            if mode == "same bank":
+                maker = st.selectbox(
+                    "The run they choose from is made by", known, index=known.index(maker), key="arms_maker",
+                    format_func=lambda name: literal(policy_class(name).spec.title),
+                )  # fmt: skip
+        with second:
+            tasks = st.selectbox(
+                "Tasks", SETS, index=SETS.index(link["tasks"]) if link.get("tasks") in SETS else 0, key="arms_tasks"
+            )
+            most = len(sample_tasks(tasks))
+            count = st.number_input("How many tasks", 2, most, _whole(link, "count", 20, most), key="arms_count")
+            epochs = st.number_input("Epochs", 1, 20, _whole(link, "epochs", 4, 20), key="arms_epochs")
+        with third:
+            model = chat_model_choice("arms")
+            seeds = st.number_input("Seeds", 1, 30, _whole(link, "seeds", 3, 30), key="arms_seeds")
+            k2 = st.number_input(
+                "k2 · memories in the prompt", 1, 10, _whole(link, "k2", 3, 10), key="arms_k2",
+                help="The same prompt budget for every method.",
+            )  # fmt: skip
+        steps = len(chosen) * int(count) * int(epochs) * int(seeds)
+        st.caption(
+            f"{steps:,} steps; with the simulated model some hundred go by in a second. No memory is added as an arm "
+            "where it is missing: without it nobody could tell gain from luck."
+        )
+        sent = st.button("Start", type="primary", icon=":material/play_arrow:", key="arms_start")
+    if sent and not chosen:
+        st.info("Choose at least one method.")
+        return None
+    if sent:
+        st.session_state[ASKED] = {
+            "arms": ",".join(chosen), "mode": str(mode), "tasks": str(tasks), "count": str(int(count)),
+            "seeds": str(int(seeds)), "epochs": str(int(epochs)), "k2": str(int(k2)), "maker": str(maker),
+            "model": str(model),
+        }  # fmt: skip
+    asked: dict[str, str] | None = st.session_state.get(ASKED)
+    if asked is not None:
+        for name in LINK:
+            st.query_params[name] = asked[name]
+        st.session_state["arms_link"] = {name: asked[name] for name in LINK}
+    return asked
+
+
+def _whole(link: Mapping[str, str], name: str, usual: int, most: int) -> int:
+    value = link.get(name, "")
+    return min(int(value), most) if value.isascii() and value.isdigit() and 0 < len(value) < 7 else min(usual, most)
+
+
+def _begin(asked: Mapping[str, str]) -> Work[MethodsCompared]:
+    def arm(name: str) -> Arm:
+        spec = policy_class(name).spec
+        k2 = int(asked["k2"])
+        own = policy_class(name).Settings.model_fields
+        settings = settings_that_fit(name, {"k2": k2, "k1": max(k2, int(own["k1"].default))})
+        return Arm(spec.title, name, settings)
+
+    def do(report, cancelled) -> MethodsCompared:
+        return compare_methods(
+            [arm(name) for name in asked["arms"].split(",")],
+            asked["mode"],
+            tasks=asked["tasks"],
+            count=int(asked["count"]),
+            seeds=range(int(asked["seeds"])),
+            epochs=int(asked["epochs"]),
+            model=asked["model"],
+            recorded=arm(asked["maker"]) if asked["mode"] == "same bank" else None,
+            on_progress=lambda done, total, text: report(done, total),
+            cancelled=cancelled,
+        )
+
+    return Work(do)
+
+
+def _results(found: MethodsCompared) -> None:
+    for arm, why in found.refused.items():
+        st.warning(literal(f"{arm} did not run: {why}"), icon=":material/block:")
+    if found.stopped:
+        st.info(f"Stopped: what follows is from the {len(found.seeds)} seeds that were over.")
+    if not found.rows:
+        st.info("No seed was over, so there is nothing to show. Start again and let it run.")
+        return
+    if found.model == "simulated":
+        st.badge(
+            "simulated model: a test of the rules in one small world, no ranking of the papers",
+            icon=":material/theater_comedy:", color="violet",
+        )  # fmt: skip
+    _headers(found.rows)
+    if found.mode == "own bank":
+        show(csr_picture([curve for curve in found.curves if curve.arm != found.without], found.luck), "arms_csr")
+        st.caption(
+            "CSR counts a task for ever once it was solved, also by luck. Grey: what as many tries without memory come "
+            "to. Only what lies above the grey band is memory."
+        )
+    show(gain_picture(found.rows), "arms_gain")
+    if found.mode == "own bank":
+        show(forgetting_picture(found.rows), "arms_forgetting")
+    show(cost_picture(found.rows), "arms_cost")
+    st.markdown("**All numbers**")
+    table = pd.DataFrame([_row(row) for row in found.rows])
+    st.dataframe(table, key="arms_table", hide_index=True, alt="A row an arm with what it achieved and what it cost")
+    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
+    made = f" The run they chose from was made by {found.recorded}." if found.mode == "same bank" else ""
+    st.caption(
+        literal(
+            f"Means over {seeds} with 95 % intervals; differences are paired by task and seed, against {found.without}."
+            f"{made} Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had solved."
+        )
+    )
+    st.download_button(
+        "Every step as CSV",
+        lambda: csv_bytes(found.steps.to_dict("records"), [str(column) for column in found.steps.columns]),
+        file_name="methods-side-by-side.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        key="arms_steps",
+    )
+
+
+def _headers(rows: Sequence[MethodRow]) -> None:
+    """Each arm with its badge, and where it differs from its source."""
+    with st.container(horizontal=True, gap="small"):
+        for row in rows:
+            label, colour, told = BADGES[row.badge]
+            st.badge(literal(f"{row.arm} · {label}"), color=colour, help=told)
+    adapted = [row for row in rows if row.badge == "adapted"]
+    if adapted:
+        with st.expander(f"Deviations of the adapted arms ({len(adapted)})"):
+            for row in adapted:
+                st.markdown(f"**{literal(row.arm)}**")
+                deviations(policy_class(row.policy).spec)
+
+
+def _row(row: MethodRow) -> dict[str, object]:
+    told: dict[str, object] = {"arm": row.arm, "rules of": BADGES[row.badge][0]}
+    for title, found in (
+        ("solved in the last epoch", row.success),
+        ("over no memory", row.gain),
+        ("CSR", row.csr),
+        ("no memory, as many tries", row.pass_at),
+        ("forgetting A", row.lost_of_failures),
+        ("forgetting B", row.lost_of_solved),
+    ):
+        told[title] = _share(found, signed=title == "over no memory")
+    return {
+        **told,
+        "memories": _number(row.memories),
+        "tokens a task": _number(row.tokens),
+        "calls a task": _number(row.calls, 2),
+        "own questions a task": _number(row.consulted, 2),
+        "not parsed": "" if row.unparsed != row.unparsed else f"{row.unparsed:.0%}",
+        "shared with the run's choice": "" if row.overlap != row.overlap else f"{row.overlap:.0%}",
+    }
+
+
+def _share(found: Estimate, signed: bool) -> str:
+    if not found.known:
+        return ""
+    sign = "+" if signed else ""
+    return f"{found.value:{sign}.1%} [{found.low:{sign}.1%}, {found.high:{sign}.1%}]"
+
+
+def _number(value: float, digits: int = 0) -> str:
+    return "" if value != value else f"{value:,.{digits}f}"

@@ -1,0 +1,69 @@
+"""Methods side by side on the page Compare: a form that a link fills in, a run with progress, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamlit.testing.v1 import AppTest
+
+Visit = Callable[..., AppTest]
+
+
+def words(app: AppTest) -> str:
+    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info, *app.warning))
+
+
+def ended(app: AppTest) -> AppTest:
+    """The page once the work in the background is over."""
+    app.session_state["work_arms"][1].wait(120)
+    app.run()
+    assert not app.exception and not app.error
+    return app
+
+
+def small(visit: Visit, **link: str) -> AppTest:
+    return visit("compare", **{"arms": "none,rag,memrl", "count": "4", "seeds": "2", "epochs": "2", **link})
+
+
+def test_a_link_fills_the_form_and_nothing_runs_before_start(visit: Visit) -> None:
+    app = small(visit, k2="2", tasks="household-heldout")
+    assert app.multiselect(key="arms_chosen").value == ["none", "rag", "memrl"]
+    values = [app.number_input(key=f"arms_{name}").value for name in ("count", "seeds", "epochs", "k2")]
+    assert values == [4, 2, 2, 2]
+    assert app.selectbox(key="arms_tasks").value == "household-heldout"
+    assert "48 steps" in words(app)
+    assert "work_arms" not in app.session_state
+
+
+def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
+    app = visit("compare", arms="nope", count="-3", seeds="9999999999", mode="x", maker="x", tasks="x")
+    assert app.multiselect(key="arms_chosen").value == ["none", "rag", "memp", "memrl"]
+    assert app.selectbox(key="arms_mode").value == "own bank"
+
+
+def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(visit: Visit) -> None:
+    app = small(visit)
+    app = ended(app.button(key="arms_start").click().run())
+    told = words(app)
+    assert "no ranking of the papers" in told
+    (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
+    assert list(table.value["arm"]) == ["No memory", "RAG", "MemRL"]
+    assert set(table.value["rules of"]) == {"paper"}
+    assert table.value["CSR"].str.contains("%").all() and table.value["forgetting B"].notna().all()
+    assert "paired by task and seed" in told
+
+
+def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: Visit) -> None:
+    app = small(visit, mode="same bank", maker="rag")
+    app = ended(app.button(key="arms_start").click().run())
+    (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
+    shared = dict(zip(table.value["arm"], table.value["shared with the run's choice"], strict=True))
+    assert shared["RAG"] == "100%"
+    assert "was made by RAG" in words(app)
+
+
+def test_an_adapted_arm_carries_its_deviations(visit: Visit) -> None:
+    app = small(visit, arms="none,exprag", seeds="1", epochs="1")
+    app = ended(app.button(key="arms_start").click().run())
+    assert "ExpRAG · adapted" in words(app)
+    assert any("Deviations of the adapted arms (1)" in box.label for box in app.expander)
