@@ -122,8 +122,11 @@ class Episode:
         self.phase: Phase | None = Phase.EMBED
         self.interrupted = ""
         self._stopped = False
+        self._turn_recall: tuple[int, TurnRecall | None] = (0, None)
         self._earned: tuple[Earned, ...] = ()
         self._info: Mapping[str, Any] = {}
+        self._attempt: tuple[Phase | None, int] = (None, 0)
+        self._asked_before: tuple[Consulted, ...] = ()
         self.observation = agent.environment.reset(task, seed=self.seed, at_step=step)
         bank.begin_step(run, step)
 
@@ -160,7 +163,9 @@ class Episode:
         if self.phase is not Phase.GENERATE:
             raise StepError("No answer is under way.")
         record = self.trace.generate or self.prompt()
-        turn = Turn(Reply(self.interrupted, stopped=True), "", 0.0, terminated=False, truncated=False)
+        at, recalled = self._turn_recall
+        sent = recalled if at == len(record.turns) else None
+        turn = Turn(Reply(self.interrupted, stopped=True), "", 0.0, terminated=False, truncated=False, recalled=sent)
         self._stopped = True
         record = replace(record, turns=(*record.turns, turn))
         self.trace = replace(self.trace, generate=record)
@@ -252,8 +257,18 @@ class Episode:
         self._view = replace(self._view, asked=self._asked(self._query(), said=said))
         return self.policy.select(self.trace.recall, self._view, self.seed)
 
-    def _recalled_in_turn(self, turn: int) -> TurnRecall | None:
-        """Both phases before a later turn of the episode, where the policy asks for them."""
+    def _recalled_in_turn(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
+        """Both phases before a later turn of the episode, where the policy asks for them.
+
+        Once a turn: when the answer fails and is asked for again, what was recalled for it stands.
+        """
+        at, known = self._turn_recall
+        if at != turn:
+            known = self._recall_for(turn, cancelled)
+            self._turn_recall = turn, known
+        return known
+
+    def _recall_for(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
         when = self.policy.when(self._asked(self._query(), turn))
         if not when.now:
             return None
@@ -261,7 +276,7 @@ class Episode:
         asked = self._asked(self._agent.embedder.embed([key])[0], turn)
         view = replace(self._view, asked=asked)
         recall = self.policy.recall(asked.embedding, view)
-        ask = self._asking(Phase.GENERATE, None, None)
+        ask = self._asking(Phase.GENERATE, None, cancelled)
         view = replace(view, asked=replace(asked, said=self.policy.consult(recall, view, ask)))
         self._keep(ask)
         decision = self.policy.select(recall, view, step_seed(self.seed, turn))
@@ -273,17 +288,16 @@ class Episode:
         return Asking(self._agent.model, options, phase, on_text, cancelled)
 
     def _keep(self, ask: Asking) -> None:
-        """What was asked stands in the trace, in the place of an earlier attempt at the same phase."""
-        if not ask.asked:
-            return
-        phase = ask.asked[0].phase
-        kept = self.trace.consulted if phase is Phase.GENERATE else _without(self.trace.consulted, phase)
-        self.trace = replace(self.trace, consulted=(*kept, *ask.asked))
+        """What was asked stands in the trace, in the place of an earlier attempt at the same phase or turn."""
+        attempt = self.phase, len(self.trace.generate.turns) if self.trace.generate else 0
+        if attempt != self._attempt:
+            self._attempt, self._asked_before = attempt, self.trace.consulted
+        self.trace = replace(self.trace, consulted=(*self._asked_before, *ask.asked))
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent = self._agent
         record = self.trace.generate or self.prompt()
-        recalled = self._recalled_in_turn(len(record.turns)) if record.turns else None
+        recalled = self._recalled_in_turn(len(record.turns), cancelled) if record.turns else None
         try:
             turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled)
         except ModelInterrupted as error:
@@ -332,7 +346,9 @@ class Episode:
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace
         assert trace.generate is not None and trace.reward is not None
-        experience = write_experience(agent.model, agent.environment, trace, on_text, cancelled)
+        experience = write_experience(
+            agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary
+        )
         memory_id = agent.bank.next_memory_id(trace.run)
         new = NewExperience(
             memory_id,
@@ -351,10 +367,6 @@ class Episode:
         self._keep(ask)
         self._vectors = {w.operation.memory_id: w.embedding for w in written if w.embedding is not None}
         return WriteRecord((*(w.operation for w in written), *self.policy.forget(view)))
-
-
-def _without(consulted: Sequence[Consulted], phase: Phase) -> tuple[Consulted, ...]:
-    return tuple(one for one in consulted if one.phase is not phase)
 
 
 def step_seed(run_seed: int, step: int) -> int:

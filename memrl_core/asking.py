@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
+from memrl_core.errors import EmptyAnswer
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Form, Question
-from memrl_core.records import Consulted, Message, Phase
+from memrl_core.records import Consulted, Message, Phase, Reply
 
 
 class Asking:
@@ -30,14 +32,14 @@ class Asking:
         self._on_text, self._cancelled = on_text, cancelled
 
     def __call__(self, question: Question[Form]) -> Form | None:
-        """The form as filled in; None when the reply does not fit it. Raises `ModelError`."""
+        """The form as filled in; None when the reply is empty or does not fit it. Raises `ModelError`."""
         messages = (Message("system", question.request), Message("user", question.told))
         if self._model.simulated:
             filled = question.template.model_dump(mode="json")
             self.asked.append(Consulted(question.purpose, self._phase, messages, "", filled, simulated=True))
             return question.template.model_copy(deep=True)
         schema = question.form.model_json_schema()
-        reply = self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
+        reply = self._reply(messages, schema)
         form = None if reply.stopped else _read(question.form.model_validate_json, reply.text)
         self.asked.append(
             Consulted(
@@ -53,6 +55,12 @@ class Asking:
             )
         )
         return form
+
+    def _reply(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> Reply:
+        try:
+            return self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
+        except EmptyAnswer:
+            return Reply("")
 
 
 def templates(question: Question[Form]) -> Form:

@@ -96,9 +96,9 @@ def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: 
         return ()
     with _lock:
         growing = _newest(bank, trace.run, trace.policy)
-        changes = policy.learn(growing.state, Lesson(trace, reward, outcome, bank.embedding, bank.memory))
+        # Before it learns: a policy that fails half-way leaves a state that must be made anew.
         growing.begun = trace.id
-        return changes
+        return policy.learn(growing.state, Lesson(trace, reward, outcome, bank.embedding, bank.memory))
 
 
 def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
@@ -110,14 +110,19 @@ def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
         first = bank.run(run).first_step - 1
         growing = _Growing(name, rewarding, first, _begin(bank, run, name))
         states[run, name] = growing
-    for trace in _read(bank, run, growing.step + 1, newest):
-        if growing.begun == trace.id:
-            _policy_at(bank, run, name, trace.step).remember(growing.state, _lesson(bank, trace))
-        else:
-            _take(bank, run, name, growing.state, trace)
-        growing.begun, growing.step = "", trace.step
-        if trace.step % KEPT_EVERY == 0:
-            growing.kept[trace.step] = copy.deepcopy(growing.state)
+    try:
+        for trace in _read(bank, run, growing.step + 1, newest):
+            if growing.begun == trace.id:
+                _policy_at(bank, run, name, trace.step).remember(growing.state, _lesson(bank, trace))
+            else:
+                _take(bank, run, name, growing.state, trace)
+            growing.begun, growing.step = "", trace.step
+            if trace.step % KEPT_EVERY == 0:
+                growing.kept[trace.step] = copy.deepcopy(growing.state)
+    except BaseException:
+        # It may have learned half a step.
+        del states[run, name]
+        raise
     return growing
 
 

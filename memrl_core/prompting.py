@@ -27,6 +27,16 @@ The layout is plain text, the same for every environment and model:
 
 Lines that start with "> " are answers or actions; an observation offers choices as lines that start with "- " under
 the line "You can:". Everything after a memory's header up to the next header is that memory's experience, verbatim.
+
+What is recalled within an episode stands in the same blocks, without a task of its own, in the observation before its
+choices. A memory may also give advice for the very state that is described beside it:
+
+    [memory r1-0004-2]
+    Task: put a hot egg on the counter
+    Encouraged: value 0.67 after 3 tries
+    > heat egg with stove
+    Discouraged: value 0.00
+    > heat egg with microwave
 """
 
 from __future__ import annotations
@@ -45,6 +55,8 @@ STEPS_THAT_WORKED = "Steps that worked:"
 WHAT_WENT_WRONG = "What went wrong: "
 AVOID = "Avoid:"
 TRY_INSTEAD = "Try instead:"
+ENCOURAGED = "Encouraged:"
+DISCOURAGED = "Discouraged:"
 ANSWER_MARK = "> "
 CHOICES = "You can:"
 CHOICE_MARK = "- "
@@ -59,6 +71,20 @@ def first_messages(
 
     `memories` come in the order of the decision; the order is kept within each block.
     """
+    text, spans = memory_blocks(memories)
+    text += f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n{observation}"
+    return (Message("system", instructions), Message("user", text)), spans
+
+
+def first_observation(messages: Sequence[Message], intent: str) -> str:
+    """The observation with which the first user message ends; empty for messages that are laid out otherwise."""
+    told = next((message.content for message in messages if message.role == "user"), "")
+    _, found, observation = told.rpartition(f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n")
+    return observation if found else ""
+
+
+def memory_blocks(memories: Sequence[Memory]) -> tuple[str, tuple[MemorySpan, ...]]:
+    """The labelled blocks alone, each memory followed by an empty line, and where each stands in a message number 1."""
     text = ""
     spans: list[MemorySpan] = []
     for outcome, title in _BLOCKS:
@@ -71,8 +97,7 @@ def first_messages(
             text += MEMORY_HEADER.format(id=memory.id) + "\n" + memory.experience.strip()
             spans.append(MemorySpan(memory.id, 1, start, len(text)))
             text += "\n\n"
-    text += f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n{observation}"
-    return (Message("system", instructions), Message("user", text)), tuple(spans)
+    return text, tuple(spans)
 
 
 def conversation_so_far(messages: Sequence[Message], turns: Sequence[Turn], recalled: str = "") -> tuple[Message, ...]:
@@ -94,3 +119,11 @@ def with_recalled(observation: str, recalled: str) -> str:
         return observation
     told, found, choices = observation.rpartition(CHOICES)
     return f"{told}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"
+
+
+def offered(message: str) -> list[str]:
+    """The choices in the last list of a message; empty when it offers none."""
+    _, found, listed = message.rpartition(CHOICES)
+    if not found:
+        return []
+    return [line.removeprefix(CHOICE_MARK) for line in listed.splitlines() if line.startswith(CHOICE_MARK)]

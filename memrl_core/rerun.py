@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from memrl_core.agent import NO_VECTOR, step_seed
 from memrl_core.asked import view_before
+from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
-from memrl_core.models.base import Cancelled, LanguageModel, OnText
+from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
-from memrl_core.records import GenerateRecord, Outcome, StepTrace
+from memrl_core.policies.base import Policy
+from memrl_core.records import Consulted, GenerateRecord, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.turns import ended, take_turn
+from memrl_core.view import Asked, MemoryView
+
+Embed = Callable[[Sequence[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
     """What happened with `memories` in the prompt, in their order.
 
-    `reward` is on the policy's scale; None when the environment gives none or the answer was stopped.
+    `reward` is on the policy's scale; None when the environment gives none or the answer was stopped. `consulted` is
+    what the policy asked the model within the episode.
     """
 
     memories: tuple[str, ...]
@@ -27,6 +36,7 @@ class Rerun:
     verdict: str
     reward: float | None
     outcome: Outcome
+    consulted: tuple[Consulted, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -40,33 +50,81 @@ class Rerun:
 
 
 class Rerunner:
-    """Answers one finished step again. Raises `InputError` for a step without a prompt."""
+    """Answers one finished step again. Raises `InputError` for a step without a prompt.
 
-    def __init__(self, bank: MemoryBank, trace: StepTrace, model: LanguageModel, environment: Environment) -> None:
+    With `policy`, the prompt and what is recalled within the episode follow its rules, on the `view` that it saw; else
+    the step's own. `embed` makes the vectors for what is recalled within an episode.
+    """
+
+    def __init__(
+        self,
+        bank: MemoryBank,
+        trace: StepTrace,
+        model: LanguageModel,
+        environment: Environment,
+        policy: Policy[Any] | None = None,
+        view: MemoryView | None = None,
+        embed: Embed | None = None,
+    ) -> None:
         if trace.decision is None or trace.generate is None:
             raise InputError("This step was recorded without its prompt, so it cannot be answered again.")
         self._bank, self._trace, self._model, self._environment = bank, trace, model, environment
-        self._policy = make_policy(trace.policy, trace.settings)
+        self._policy = policy or make_policy(trace.policy, trace.settings)
+        self._view = view
+        self._embed = embed
         self.memories = trace.decision.selected
         self.rewarded = environment.reward_source == "environment"
 
     def rerun(
         self, memories: Sequence[str], on_text: OnText | None = None, cancelled: Cancelled | None = None
     ) -> Rerun:
-        """The answer with these memories in the prompt. Raises `ModelError` when the model cannot be had."""
+        """The answer with these memories in the prompt.
+
+        Raises `ModelError` when the model cannot be had, and `InputError` when the policy recalls within the episode
+        and there is no `embed`.
+        """
         trace, world = self._trace, self._environment
         assert trace.decision is not None and trace.generate is not None
         observation = world.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
+        view = self._view or view_before(self._bank, trace)
         told = [self._bank.memory(memory_id) for memory_id in memories]
-        messages, spans = self._policy.render(
-            told, world.instructions, trace.task.intent, observation, view_before(self._bank, trace)
-        )
+        messages, spans = self._policy.render(told, world.instructions, trace.task.intent, observation, view)
         record = GenerateRecord(
             self._model.name, self._model.simulated, trace.generate.options, messages, spans, turns=()
         )
+        ask = Asking(
+            self._model, ModelOptions.model_validate(record.options), Phase.GENERATE, on_text=None, cancelled=cancelled
+        )
         while not record.turns or not ended(record.turns[-1]):
-            turn, info = take_turn(self._model, world, record, on_text, cancelled)
-            record = replace(record, turns=(*record.turns, turn))
+            recalled = self._recalled(len(record.turns), observation, view, ask) if record.turns else None
+            turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled)
+            record, observation = replace(record, turns=(*record.turns, turn)), turn.observation
         last = record.turns[-1]
         reward = self._policy.reward_of(last.reward) if self.rewarded and not last.reply.stopped else None
-        return Rerun(tuple(memories), record, str(info.get("verdict", "")), reward, self._policy.outcome_of(reward))
+        return Rerun(
+            tuple(memories),
+            record,
+            str(info.get("verdict", "")),
+            reward,
+            self._policy.outcome_of(reward),
+            tuple(ask.asked),
+        )
+
+    def _recalled(self, turn: int, observation: str, view: MemoryView, ask: Asking) -> TurnRecall | None:
+        """Both phases before a later turn, where the policy asks for them."""
+        task, policy = self._trace.task, self._policy
+        assert self._trace.decision is not None
+        begin = view.asked.embedding if view.asked is not None else NO_VECTOR
+        asked = Asked(begin, task.id, task.intent, observation, turn, self._trace.step)
+        when = policy.when(asked)
+        if not when.now:
+            return None
+        if self._embed is None:
+            raise InputError("This method recalls within an episode, which needs an embedder. Nothing was answered.")
+        asked = replace(asked, embedding=self._embed([policy.key(asked)])[0])
+        seen = replace(view, asked=asked)
+        recall = policy.recall(asked.embedding, seen)
+        seen = replace(seen, asked=replace(asked, said=policy.consult(recall, seen, ask)))
+        decision = policy.select(recall, seen, step_seed(self._trace.decision.seed, turn))
+        told = [self._bank.memory(memory_id) for memory_id in decision.selected]
+        return TurnRecall(when.why, recall, decision, policy.render_turn(told, seen))

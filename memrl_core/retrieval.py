@@ -1,7 +1,7 @@
 """Phase A and phase B of MemRL as pure functions of arrays.
 
 Sources: arXiv 2601.03192 v2, equations 6 and 7, and the official code's `retrieve_query` and `ValueAwareSelector` for
-the `fixed` normaliser, for intents as the unit of k1 and for exploration.
+the `fixed` normaliser, for intents as the unit of k1, and for bounds on q. Exploration is in `memrl_core.exploration`.
 
 The same input gives the same selection bit for bit: the float32 product over the whole memory only makes a shortlist;
 the similarities that decide are computed again in float64 and rounded to `DIGITS`, because a BLAS product may differ in
@@ -10,14 +10,14 @@ its last bits with the shape of the matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
+from memrl_core.exploration import BY_CHANCE, Exploration, added, note_of, order_of_equals, slate
 from memrl_core.records import (
     Candidate,
     Decision,
@@ -112,6 +112,28 @@ def recall(
     return RecallRecord(k1, k1_counts, delta, strict, view.size, tuple(pool), tuple(left_out))
 
 
+def without_poor(recalled: RecallRecord, view: MemoryView, least_q: float | None, floor: float | None) -> RecallRecord:
+    """A recall whose pool has lost the memories with q, raised to `floor`, below `least_q`; nothing takes their place.
+
+    Source: the official code, `q_min_threshold`.
+    """
+    if least_q is None:
+        return recalled
+    rows = [view.position(member.memory_id) for member in recalled.pool]
+    poor = floored(view.q[rows], floor) < least_q
+    pool = tuple(member for member, out in zip(recalled.pool, poor, strict=True) if not out)
+    dropped = (
+        replace(member, reason=Reason.Q_BELOW_MINIMUM) for member, out in zip(recalled.pool, poor, strict=True) if out
+    )
+    left_out = sorted((*recalled.left_out, *dropped), key=lambda member: member.rank_recall)
+    return replace(recalled, pool=pool, left_out=tuple(left_out))
+
+
+def floored(q: Floats, floor: float | None) -> Floats:
+    """q (n,) with what lies below `floor` raised to it (official code, `q_floor`); as it is when there is no floor."""
+    return q if floor is None else np.maximum(q, floor)
+
+
 def _of_task(view: MemoryView, task: str) -> list[int]:
     """The positions of the memories that the run sees which come from a task."""
     return [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task]
@@ -193,71 +215,65 @@ def select(
     fixed_sd: float,
     epsilon: float,
     seed: int,
+    exploration: Exploration = BY_CHANCE,
+    floor: float | None = None,
 ) -> Decision:
     """Phase B (eq. 7): rank the pool by (1 - weight) z(similarity) + weight z(q) and keep the best k2.
 
-    `q` and `visits` (n,) stand in the order of `recalled.pool` followed by `recalled.left_out`.
-    With probability `epsilon` the k2 are drawn from the pool at random instead (official code: the whole slate).
-    Scores tie-break by higher similarity, then by age. Raises `InputError` when a q is not finite.
+    `q` and `visits` (n,) stand in the order of `recalled.pool` followed by `recalled.left_out`; a q below `floor` is
+    raised to it before it is scored.
+    With probability `epsilon` the k2 are drawn from the pool at random instead (official code: the whole slate), unless
+    another `exploration` adds a term to the scores.
+    Scores tie-break by higher similarity, then by age or by the seed. Raises `InputError` when a q is not finite.
     """
     if not np.isfinite(q).all():
         raise InputError("A utility in the pool is not a finite number. Nothing was selected; run `memrl doctor`.")
+    chance = epsilon if exploration.kind == "epsilon" else 0.0
     pool = recalled.pool
     n = len(pool)
     similarity = np.array([member.similarity for member in pool], dtype=np.float64)
-    pool_q = np.asarray(q[:n], dtype=np.float64)
+    pool_q = floored(np.asarray(q[:n], dtype=np.float64), floor)
     by_similarity, by_q = standardised_pool(similarity, pool_q, normaliser, fixed_mean, fixed_sd)
     similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
-    score = similarity_part + q_part
+    known = similarity_part + q_part
+    extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
+    score = known if extra is None else known + extra.contribution
     rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
-    order = score_order(score, similarity, rank_recall)
-    greedy = [int(position) for position in order[:k2]]
-
-    rng = np.random.default_rng(seed)
-    draw = float(rng.random()) if epsilon > 0 and n > 0 else None
-    explores = draw is not None and draw < epsilon
-    chosen = [int(i) for i in rng.choice(n, size=min(k2, n), replace=False)] if explores else greedy
+    equals = order_of_equals(rank_recall, exploration.ties, seed)
+    order = score_order(score, similarity, equals).tolist()
+    greedy = order[:k2] if extra is None else score_order(known, similarity, equals).tolist()[:k2]
+    taken = slate(
+        order,
+        k2,
+        score=np.round(score, DIGITS),
+        similarity=similarity,
+        known=known,
+        extra=extra,
+        epsilon=chance,
+        ties=exploration.ties,
+        seed=seed,
+    )
 
     candidates = []
     for rank, position in enumerate(order, start=1):
-        member, is_chosen = pool[position], int(position) in chosen
-        if explores:
-            reason = Reason.RANDOM_EXPLORE if is_chosen else Reason.NOT_DRAWN
-        else:
-            reason = Reason.TOP_K2 if is_chosen else Reason.BEYOND_K2
+        member = pool[position]
         terms = (
             _term("similarity", similarity, by_similarity, 1 - weight, similarity_part, position),
             _term("q", pool_q, by_q, weight, q_part, position),
+            *(() if extra is None else (extra.term(position),)),
         )
+        value, uses, total, inside = q[position], visits[position], score[position], position in taken.positions
         candidates.append(
             Candidate(
-                member.memory_id,
-                member.similarity,
-                float(pool_q[position]),
-                int(visits[position]),
-                terms,
-                float(score[position]),
-                member.rank_recall,
-                rank,
-                is_chosen,
-                reason,
+                member.memory_id, member.similarity, float(value), int(uses), terms, float(total), member.rank_recall,
+                rank, inside, taken.reason(position, greedy),
             )
-        )
-    for position, missed in enumerate(recalled.left_out, start=n):
+        )  # fmt: skip
+    for missed, value, uses in zip(recalled.left_out, q[n:], visits[n:], strict=True):
         assert missed.reason is not None
+        similar, place = missed.similarity, missed.rank_recall
         candidates.append(
-            Candidate(
-                missed.memory_id,
-                missed.similarity,
-                float(q[position]),
-                int(visits[position]),
-                (),
-                None,
-                missed.rank_recall,
-                None,
-                False,
-                missed.reason,
-            )
+            Candidate(missed.memory_id, similar, float(value), int(uses), (), None, place, None, False, missed.reason)
         )
     return Decision(
         k2=k2,
@@ -265,13 +281,14 @@ def select(
         normaliser=normaliser,
         normaliser_lines=_lines(by_similarity, by_q, normaliser),
         candidates=tuple(candidates),
-        selected=tuple(pool[i].memory_id for i in chosen),
+        selected=tuple(pool[i].memory_id for i in taken.positions),
         greedy=tuple(pool[i].memory_id for i in greedy),
-        mode="fallback" if n == 0 else "explore" if explores else "greedy",
-        epsilon=epsilon,
-        draw=draw,
+        mode=taken.mode,
+        epsilon=chance,
+        draw=taken.draw,
         seed=seed,
-        propensity=_propensity(n, chosen, greedy, epsilon),
+        propensity=taken.propensity,
+        note=note_of(exploration, extra) if n else "",
     )
 
 
@@ -300,11 +317,3 @@ def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: str) -> 
         ),
         NormaliserLine("q", by_q.mean, by_q.sd, "pool", clip, by_q.flat),
     )
-
-
-def _propensity(n: int, chosen: list[int], greedy: list[int], epsilon: float) -> float:
-    """The chance of this set: epsilon / C(n, k2), plus 1 - epsilon when it is the greedy set."""
-    if n == 0:
-        return 1.0
-    at_random = epsilon / comb(n, len(chosen))
-    return at_random + (1 - epsilon if set(chosen) == set(greedy) else 0.0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from memrl_core.errors import SettingsError
+
+OFF = -10.0
+"""A bound on q that bounds nothing: no reward and no q0 of these settings is below it."""
 
 
 class PolicySettings(BaseModel):
@@ -77,7 +81,7 @@ class PolicySettings(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise SettingsError(sentence_of(error)) from None
+            raise SettingsError(sentence_of(error, tuple(cls.model_fields))) from None
 
 
 class MemRLSettings(PolicySettings):
@@ -101,9 +105,48 @@ class MemRLSettings(PolicySettings):
         title="ε · exploration",
         description="Chance that the memories are drawn at random from the pool.",
     )
+    exploration: Literal["epsilon", "ucb", "thompson"] = Field(
+        "epsilon",
+        title="Exploration",
+        description="epsilon: by chance ε (official code). ucb: a bonus for memories with few visits. thompson: noise "
+        "on q, the less the more visits. The last two are ours and leave ε aside.",
+    )
+    ucb_c: float = Field(1.0, ge=0, le=10, title="c · weight of the bonus", description="Used by `ucb` only.")
+    thompson_scale: float = Field(
+        0.5, gt=0, le=10, title="s · scale of the noise", description="Used by `thompson` only: its sd without visits."
+    )
+    ties: Literal["older", "seeded"] = Field(
+        "older",
+        title="Ties",
+        description="older: of equals the older memory goes first. seeded: the step's seed decides (ours).",
+    )
+    q_floor: float = Field(
+        OFF,
+        ge=OFF,
+        le=10,
+        title="q floor",
+        description="A lower q counts as this in phase B (official code). −10: off.",
+    )
+    q_min: float = Field(
+        OFF,
+        ge=OFF,
+        le=10,
+        title="Least q",
+        description="Memories with a lower q are not recalled (official code). −10: off.",
+    )
     alpha: float = Field(0.3, gt=0, le=1, title="α · step size", description="How far one reward moves a q.")
     q0_success: float = Field(0.0, ge=-10, le=10, title="q0 of successes", description="q of a new success.")
     q0_failure: float = Field(0.0, ge=-10, le=10, title="q0 of failures", description="q of a new failure.")
+
+    @property
+    def floor(self) -> float | None:
+        """The q floor; None when it is off."""
+        return self.q_floor if self.q_floor > OFF else None
+
+    @property
+    def least_q(self) -> float | None:
+        """The least q of memories that are recalled; None when any will do."""
+        return self.q_min if self.q_min > OFF else None
 
 
 def symbol(setting: str, of: type[PolicySettings] = MemRLSettings) -> str:
@@ -112,11 +155,26 @@ def symbol(setting: str, of: type[PolicySettings] = MemRLSettings) -> str:
     return ((field and field.title) or setting).partition(" · ")[0]
 
 
-def sentence_of(error: ValidationError) -> str:
-    """What is wrong with which value, for a person."""
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be: its choices, or its range."""
+    if get_origin(field.annotation) is Literal:
+        return " | ".join(map(str, get_args(field.annotation)))
+    if field.annotation is bool:
+        return "true | false"
+    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+    found = ((sign, getattr(limit, name, None)) for limit in field.metadata for name, sign in signs)
+    limits = [f"{sign} {value}" for sign, value in found if value is not None]
+    return ", ".join(limits) or "anything"
+
+
+def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
+    """What is wrong with which value, for a person; `names` are the settings that there are."""
     parts = []
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden" and names:
+            parts.append(f"there is no setting “{where[:80]}”; allowed: {', '.join(names)}")
+            continue
         what = problem["msg"].removeprefix("Value error, ")
         given = "" if not where else f" (given: {problem['input']!r})"
         parts.append(f"{where}: {what}{given}" if where else what)

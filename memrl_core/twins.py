@@ -9,17 +9,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from memrl_core import workspace
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
-from memrl_core.errors import InputError, MemRLError, StepError
-from memrl_core.policies import make_policy
+from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
+from memrl_core.policies import make_policy, policy_class
 from memrl_core.records import Task
-from memrl_core.settings import MemRLSettings, symbol
+from memrl_core.settings import MemRLSettings, PolicySettings, symbol
 
 UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
 FASTEST = 50.0
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one of the two runs goes by."""
+    """What one of the two runs goes by; `settings` are the policy's, None stands for its defaults."""
 
-    settings: MemRLSettings = field(default_factory=MemRLSettings)
+    settings: PolicySettings | None = None
     policy: str = "memrl"
 
 
@@ -187,7 +187,7 @@ def start_twins(
     Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
     """
     for side in sides:
-        make_policy(side.policy, side.settings.model_dump())
+        make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
     pair = bank.new_run_id("twins")
     options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
     names = []
@@ -224,17 +224,30 @@ def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
 
 
 def labels(bank: MemoryBank, left: str, right: str) -> tuple[str, str]:
-    """What tells the two apart: the settings that differ, by their symbols; “left” and “right” when none does."""
+    """What tells the two apart: their policies, and the settings of both that differ, by their symbols.
+
+    “left” and “right” when nothing does.
+    """
     infos = [bank.run(run) for run in (left, right)]
     settings = [bank.settings(run) for run in (left, right)]
-    different = [name for name in MemRLSettings.model_fields if settings[0].get(name) != settings[1].get(name)]
+    one, other = kinds = [_settings_of(info.policy) for info in infos]
+    shared = [name for name in one.model_fields if name in other.model_fields]
+    different = [name for name in shared if settings[0].get(name) != settings[1].get(name)]
     said = [
         [info.policy] * (infos[0].policy != infos[1].policy)
-        + [f"{symbol(name)} = {_told(own.get(name))}" for name in different]
-        for info, own in zip(infos, settings, strict=True)
+        + [f"{symbol(name, kind)} = {_told(own.get(name))}" for name in different]
+        for info, own, kind in zip(infos, settings, kinds, strict=True)
     ]
     return (", ".join(said[0]) or "left", ", ".join(said[1]) or "right")
 
 
 def _told(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _settings_of(policy: str) -> type[PolicySettings]:
+    """The settings that a policy has; MemRL's for one that is not installed here."""
+    try:
+        return policy_class(policy).Settings
+    except SettingsError:
+        return MemRLSettings

@@ -29,10 +29,10 @@ from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
-from memrl_core.policies import make_policy
+from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import RunInfo, StepTrace, Task
 from memrl_core.rerun import Rerunner
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PolicySettings
 
 DEMO = "demo"
 SIMULATED = "simulated"
@@ -145,7 +145,7 @@ def start_run(
     environment: str,
     tasks: str,
     task_count: int = 0,
-    settings: MemRLSettings | None = None,
+    settings: PolicySettings | None = None,
     seed: int = 0,
     model: str = SIMULATED,
     base: str | None = None,
@@ -156,9 +156,10 @@ def start_run(
 ) -> RunInfo:
     """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
 
-    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written, and `NotAllowed`.
+    `settings` are the policy's; None stands for its defaults. Raises `InputError` or `SettingsError` for a part or a
+    setting that does not exist, before anything is written, and `NotAllowed`.
     """
-    chosen = (settings or MemRLSettings()).model_dump()
+    chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
     make_environment(environment, **(environment_options or {}))
     info = RunInfo(
@@ -180,6 +181,14 @@ def start_run(
     tasks_of(info)
     bank.start_run(info, by)
     return info
+
+
+def what_carries_over(bank: MemoryBank, info: RunInfo) -> str:
+    """What a run can use of what it begins with, where another policy wrote that; empty otherwise."""
+    if info.base is None or bank.run(info.base).policy == info.policy:
+        return ""
+    theirs = bank.run(info.base)
+    return f"{info.base} was made by the policy {theirs.policy}. {policy_class(info.policy).spec.carries_over}"
 
 
 def can_go_on(info: RunInfo) -> bool:
@@ -222,7 +231,11 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     if trace.origin != "agent":
         raise InputError("This step was not made here, so its world and model cannot be asked again.")
     return Rerunner(
-        bank, trace, make_model(info.model, preferences), make_environment(info.environment, **info.environment_options)
+        bank,
+        trace,
+        make_model(info.model, preferences),
+        make_environment(info.environment, **info.environment_options),
+        embed=lambda texts: make_embedder(bank.embedder.name, preferences).embed(texts),
     )
 
 

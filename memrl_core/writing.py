@@ -28,15 +28,16 @@ def write_experience(
     trace: StepTrace,
     on_text: OnText | None = None,
     cancelled: Cancelled | None = None,
+    in_own_words: bool = True,
 ) -> str:
     """The experience of the step in `trace`. Raises `ModelError` when the model fails; it can be asked again.
 
-    When the person cancels, the words that had arrived are kept.
+    Without `in_own_words` no model is asked. When the person cancels, the words that had arrived are kept.
     """
     assert trace.generate is not None and trace.reward is not None
     outcome = trace.reward.outcome
     layout = environment.distil(trace.task, trace.generate.turns, outcome)
-    if model.simulated or outcome == "unrated":
+    if model.simulated or outcome == "unrated" or not in_own_words:
         return layout
     request = STRATEGY_REQUEST if outcome == "success" else REFLECTION_REQUEST
     options = ModelOptions.model_validate(trace.generate.options)

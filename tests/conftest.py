@@ -9,6 +9,21 @@ from hypothesis import settings
 
 HERE = Path(__file__).parent
 
+# What takes longest begins first, so that neither process ends with it alone. What draws maps stands together: the
+# first map of a process waits seconds for numba.
+BEGIN_WITH = (
+    "browser",
+    "pages",
+    "core/test_projection.py",
+    "core/test_map_layout.py",
+    "core/test_bank.py",
+    "core/test_merging.py",
+    "core/test_experiment_runs.py",
+    "core/test_many_raters.py",
+    "core/test_experiment_cluster.py",
+    "core/test_wheel.py",
+)
+
 # A busy machine is no counterexample.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
@@ -17,6 +32,13 @@ settings.load_profile("without deadline")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One browser at a time, because two on a small machine wait for each other; all other tests go file by file."""
     for item in items:
-        part = item.path.relative_to(HERE)
-        group = "browser" if part.parts[0] == "browser" else part.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group("browser" if _is_in(item, "browser") else _file(item)))
+    items.sort(key=lambda item: next((n for n, part in enumerate(BEGIN_WITH) if _is_in(item, part)), len(BEGIN_WITH)))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).as_posix()
+
+
+def _is_in(item: pytest.Item, part: str) -> bool:
+    return _file(item).startswith(part)

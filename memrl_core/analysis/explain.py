@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from memrl_core.analysis.labels import memory_label
+from memrl_core.exploration import SEEDED_TIES
 from memrl_core.records import Candidate, Decision, NormaliserLine, RecallRecord, ValueChange
 
 SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
 NEAR_TIE = 1e-6
+EXPLORING = {"exploration": "the bonus for memories with few visits", "noise": "the noise drawn on q"}
+"""What exploration adds to a score, by the name of its term."""
 
 
 def score_formula(candidate: Candidate, run: str) -> str:
@@ -51,37 +54,49 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     """What somebody who reads this decision should know before drawing a conclusion from it."""
     ranked = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
     flat = {line.term for line in decision.normaliser_lines if line.flat}
+    extra = _exploring(decision)
+    apart = f", apart from {extra}" if extra else ""
     found = []
     if len(ranked) == 1:
         found.append("A pool of one: there is nothing to rank, both z are 0 with the pool's normaliser.")
     elif len(ranked) > 1 and "q" in flat:
-        found.append("All q in the pool are equal, so z_q = 0: the order is pure similarity.")
+        found.append(f"All q in the pool are equal, so z_q = 0: the order is pure similarity{apart}.")
     if len(ranked) > 1 and "similarity" in flat:
-        found.append("All similarities in the pool are equal, so z_sim = 0: the order is pure utility.")
+        found.append(f"All similarities in the pool are equal, so z_sim = 0: the order is pure utility{apart}.")
     if len(ranked) == 2 and decision.normaliser == "pool":
         found.append("A pool of two: any two unequal values become z = ±1, so a difference of 0.001 looks like 2.")
     if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
         found.append(f"z was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
+    greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
+    if extra and set(decision.selected) != set(decision.greedy):
+        found.append(f"Exploration changed the choice: without {extra}, greedy would take {greedy}.")
     if decision.mode == "explore":
-        greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
         found.append(
             f"A random pick (ε = {decision.epsilon:g}, drawn {decision.draw:.3f}): greedy would take {greedy}."
         )
     if len(ranked) > decision.k2 > 0 and decision.mode == "greedy":
         last, first_out = ranked[decision.k2 - 1], ranked[decision.k2]
         if abs((last.score or 0.0) - (first_out.score or 0.0)) < NEAR_TIE:
+            who = "the one that the step's seed names" if SEEDED_TIES in decision.note else "the older memory"
             found.append(
                 f"{memory_label(last.memory_id, run)} and {memory_label(first_out.memory_id, run)} tie at the cut: "
-                "the more similar, then the older memory goes first."
+                f"the more similar, then {who} goes first."
             )
     return found
+
+
+def _exploring(decision: Decision) -> str:
+    """What exploration added to the scores of eq. 7, in words; "" when it added nothing."""
+    names = {term.name for c in decision.candidates for term in c.terms} if decision.normaliser_lines else set()
+    return next((words for name, words in EXPLORING.items() if name in names), "")
 
 
 def setting_notes(settings: Mapping[str, Any]) -> list[str]:
     """Settings that switch a part of the method off, in words."""
     notes = []
     if settings.get("weight") == 0:
-        notes.append("λ = 0: utility has no say, this is plain similarity search.")
+        bonus = " but for the bonus of UCB" if settings.get("exploration") == "ucb" else ""
+        notes.append(f"λ = 0: utility has no say, this is plain similarity search{bonus}.")
     if settings.get("weight") == 1:
         notes.append("λ = 1: similarity only decides who is in the pool.")
     if settings.get("k2") == 0:

@@ -47,9 +47,13 @@ def _recall(trace: StepTrace) -> str:
         return ""
     pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
     if pool:
-        return f"{len(pool)} of {trace.recall.memories} memories recalled, similarity {pool[-1].similarity:.3f} to " + (
-            f"{pool[0].similarity:.3f}"
+        similarity = [member.similarity for member in pool]
+        return (
+            f"{len(pool)} of {trace.recall.memories} memories recalled, similarity {min(similarity):.3f} to "
+            f"{max(similarity):.3f}"
         )
+    if trace.recall.why and trace.recall.rule != "similarity":
+        return f"nothing is recalled: {trace.recall.why}"
     if trace.recall.rule == "nothing":
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
     if trace.recall.left_out and trace.recall.rule == "similarity":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
+from memrl_core.bank.operations import WRITING, must_be_possible, settled, task_of
 from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading
@@ -33,17 +34,12 @@ from memrl_core.records import (
     EventKind,
     LedgerEvent,
     Memory,
+    MemoryOperation,
     RunInfo,
     StepTrace,
 )
 
 ADOPTED_AT_ONCE = 5000
-WRITING = {
-    "ADD": EventKind.MEMORY_WRITTEN,
-    "UPDATE": EventKind.MEMORY_EDITED,
-    "MERGE": EventKind.MEMORY_MERGED,
-}
-"""The operations that write a memory, and the events that tell of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +243,13 @@ class MemoryBank(BankReading):
                 number += 1
             return f"{run}-{number:04d}"
 
-    def commit_step(self, trace: StepTrace, vectors: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Append a finished step with the memories it wrote and the events that follow from it.
+    def commit_step(self, trace: StepTrace, vectors: Mapping[str, npt.NDArray[np.float32]]) -> StepTrace:
+        """Append a finished step with the memories it wrote and the events that follow from it; the step as stored.
 
-        `vectors` maps the id of each written memory to its embedding (d,). Raises `RunMoved` when another process
-        committed this step number, `InputError` for a vector that cannot be stored, `BankFull`, `BankReadOnly`. After a
-        failure the same call can be repeated: nothing is doubled.
+        `vectors` maps the id of each written memory to its embedding (d,). What an operation would replace or delete is
+        looked at once more: see `operations.settled`. Raises `RunMoved` when another process committed this step
+        number, `InputError` for a vector that cannot be stored, `PolicyFailed` for an operation that cannot be done,
+        `BankFull`, `BankReadOnly`. After a failure the same call can be repeated: nothing is doubled.
         """
         with self._lock:
             if not self._appends.steps_held and not self._is_alone:
@@ -266,24 +263,13 @@ class MemoryBank(BankReading):
             self.begin_step(trace.run, trace.step)
             created = now()
             checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
-            written = [op for op in (trace.write.operations if trace.write else ()) if op.op in WRITING]
-            for op in written:
-                memory = Memory(
-                    op.memory_id,
-                    op.intent,
-                    op.experience,
-                    op.outcome,
-                    op.intent_key,
-                    op.parents,
-                    trace.run,
-                    trace.step,
-                    trace.task.id,
-                    created,
-                )
-                if op.memory_id not in self._known.mirror.rows:
+            trace = self._settled(trace, checked)
+            for op in trace.write.operations if trace.write else ():
+                if op.op in WRITING and op.memory_id not in self._known.mirror.rows:
+                    memory = self._memory_of(op, trace, created)
                     self._appends.put("memories", [codec.memory_row(memory, checked[op.memory_id])])
                     self._known.take_memory(memory, checked[op.memory_id])
-            events = self._events_of(trace, created)
+            events = self._events_of(trace)
             self._appends.put("ledger", [codec.event_row(event) for event in events])
             for event in events:
                 self._known.take_event(event)
@@ -293,8 +279,33 @@ class MemoryBank(BankReading):
             self._keep_trace(trace)
             self._appends.step_ended()
             self._ledger.saved()
+            return trace
 
-    def _events_of(self, trace: StepTrace, created: str) -> list[LedgerEvent]:
+    def _settled(self, trace: StepTrace, embedded: Mapping[str, object]) -> StepTrace:
+        if trace.write is None:
+            return trace
+        operations = trace.write.operations
+        must_be_possible(operations, embedded, self._known.memories)
+        if all(op.op in ("ADD", "NOOP") for op in operations):
+            return trace
+        possible = settled(operations, self._known.live(trace.run))
+        return replace(trace, write=replace(trace.write, operations=possible))
+
+    def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str) -> Memory:
+        return Memory(
+            op.memory_id,
+            op.intent,
+            op.experience,
+            op.outcome,
+            op.intent_key,
+            op.parents,
+            trace.run,
+            trace.step,
+            task_of(op, self._known.memories, trace.task.id),
+            created,
+        )
+
+    def _events_of(self, trace: StepTrace) -> list[LedgerEvent]:
         events = []
         given = _environment_reward(trace)
         if trace.reward and given is not None:
@@ -310,37 +321,23 @@ class MemoryBank(BankReading):
                     source="environment",
                 )
             )
-        for op in trace.write.operations if trace.write else ():
-            if op.op in WRITING:
-                events.append(
-                    self._ledger.event(
-                        trace.run,
-                        trace.step,
-                        trace.id,
-                        WRITING[op.op],
-                        event_id=f"{trace.id}:{op.memory_id}",
-                        memory_ids=(op.memory_id,),
-                        value=op.q0,
-                        reason=op.why,
-                        payload={"replaces": list(op.replaces)} if op.replaces else {},
-                    )
-                )
-            elif op.op == "DELETE":
-                pinned = self._known.live(trace.run).pinned
-                gone = tuple(memory_id for memory_id in op.replaces if memory_id not in pinned)
-                if gone:
-                    events.append(
-                        self._ledger.event(
-                            trace.run,
-                            trace.step,
-                            trace.id,
-                            EventKind.MEMORY_FORGOTTEN,
-                            event_id=f"{trace.id}:deleted:{gone[0]}",
-                            memory_ids=gone,
-                            reason=op.why,
-                        )
-                    )
-        return [event for event in events if event.id not in self._known.events]
+        events += [self._event_of(op, trace) for op in trace.write.operations if op.op != "NOOP"] if trace.write else []
+        new = [event for event in events if event.id not in self._known.events]
+        # Equal numbers would be sorted by id, and an operation may be about what an earlier one has written.
+        return [replace(event, seq=event.seq + position) for position, event in enumerate(new)]
+
+    def _event_of(self, op: MemoryOperation, trace: StepTrace) -> LedgerEvent:
+        if op.op == "DELETE":
+            event_id, about = f"{trace.id}:deleted:{op.replaces[0]}", {"memory_ids": op.replaces}
+        else:
+            event_id, about = f"{trace.id}:{op.memory_id}", {"memory_ids": (op.memory_id,)}
+        told: dict[str, Any] = {**about, "reason": op.why}
+        if op.op == "ADD":
+            told["value"] = op.q0
+        elif op.op != "DELETE":
+            told["payload"] = {"replaces": list(op.replaces)}
+        kind = WRITING.get(op.op, EventKind.MEMORY_FORGOTTEN)
+        return self._ledger.event(trace.run, trace.step, trace.id, kind, event_id=event_id, **told)
 
     def adopt(
         self,

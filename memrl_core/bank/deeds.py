@@ -33,6 +33,7 @@ MEMORIES = frozenset(
         EventKind.MEMORY_UNPINNED,
     }
 )
+PINS = frozenset({EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED})
 REVERSIBLE = REWARDS | MEMORIES
 
 
@@ -241,10 +242,25 @@ class Deeds:
     def _now(self, event: LedgerEvent, kind: EventKind, **values: Any) -> LedgerEvent:
         """What becomes of memories, at this moment: steps that have used them stay as they are."""
         step = self._known.newest_step(event.run)
-        given = {"memory_ids": event.memory_ids, "payload": event.payload, **values}
+        memory_ids = self._where_now(event, kind) if kind in PINS else event.memory_ids
+        given = {"memory_ids": memory_ids, "payload": event.payload, **values}
         return self._ledger.event(
             event.run, event.step if step is None else step, "", kind, source="person", rater=event.rater, **given
         )
+
+    def _where_now(self, event: LedgerEvent, kind: EventKind) -> tuple[str, ...]:
+        """The memories of an event about pins, with what the run sees in the place of those replaced since.
+
+        The pin went on with it; it stays where another memory that it replaced was pinned too.
+        """
+        fold = self._known.live(event.run)
+        places = {memory_id for memory_id in event.memory_ids if memory_id not in fold.utilities}
+        for memory_id, origin in fold.origins.items():
+            if not places.isdisjoint(origin.replaced):
+                places.add(memory_id)
+        held = fold.pinned - places if kind is EventKind.MEMORY_UNPINNED else set()
+        moved = (i for i in places & fold.utilities.keys() if held.isdisjoint(fold.origins[i].replaced))
+        return (*event.memory_ids, *sorted(moved))
 
 
 _OPPOSITES = {

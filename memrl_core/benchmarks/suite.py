@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memrl_core import __version__
-from memrl_core.benchmarks import counterfactual, diagram, headless, ratings, recorder, retrieval, whole_run
+from memrl_core.benchmarks import counterfactual, diagram, headless, policies, ratings, recorder, retrieval, whole_run
 from memrl_core.benchmarks.measuring import Measurement
 from memrl_core.errors import InputError
 
 BENCHMARKS: Mapping[str, Callable[[int, int, int], list[Measurement]]] = {
     module.NAME: module.measure
-    for module in (retrieval, diagram, whole_run, counterfactual, recorder, ratings, headless)
+    for module in (retrieval, policies, diagram, whole_run, counterfactual, recorder, ratings, headless)
 }
 
 

@@ -16,13 +16,14 @@ from memrl_core.commands.console import console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
-from memrl_core.experiments.files import RESULTS, ResultFolder
+from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
 from memrl_core.experiments.modular_memory import run_modular_memory
 from memrl_core.experiments.plan import read_plan
 from memrl_core.experiments.report_table import markdown
 from memrl_core.experiments.reports import reports
+from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.runner import run_experiment
-from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_table
+from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_tables
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -116,10 +117,13 @@ def experiment(
         )  # fmt: skip
     tables = reports(found)
     for table in tables:
-        console.print(rich_table(table))
+        console.print(*rich_tables(table, console.width))
     if tables:
         said = [f"{machine_line(this_machine())}\n", *map(markdown, tables)]
         ResultFolder(out).write_report("\n".join(said))
+    if page := picture_page(found):
+        ResultFolder(out).write_pictures(page)
+        console.print(f"The same in pictures: {escape(str(out / PICTURES))}")
     where = f"; their results are in {escape(str(out / RESULTS))}" if found.done else ""
     console.print(f"{found.done} of {found.cells} cells are finished{where}.")
     if found.error:

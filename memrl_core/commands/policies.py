@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memrl_core.commands.console import console
-from memrl_core.policies import policy_class, policy_names
+from memrl_core.policies import policy_class, policy_names, usable_policies
 from memrl_core.settings import allowed
 
 
@@ -25,6 +25,9 @@ def list_policies(
     for heading in ("name", "method", "rules", "learns from", "source"):
         table.add_column(heading)
     for known in policy_names():
+        if known not in usable_policies():
+            table.add_row(known, "cannot be loaded", "", "", f"why: memrl policies {known}")
+            continue
         spec = policy_class(known).spec
         learns_from = ", ".join(spec.feedback) or "nothing"
         table.add_row(known, escape(spec.title), spec.variant, learns_from, escape(spec.citation))
@@ -44,5 +47,7 @@ def _tell(name: str) -> None:
     for heading in ("setting", "default", "allowed", "what it is"):
         table.add_column(heading)
     for key, field in found.Settings.model_fields.items():
+        if key in found.ignored:
+            continue
         table.add_row(key, escape(str(field.default)), escape(allowed(field)), escape(field.description or ""))
     console.print(table)

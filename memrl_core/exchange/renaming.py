@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memrl_core.bank.deeds import REVERSIBLE
-from memrl_core.records import Decision, EventKind, LedgerEvent, Memory, RecallRecord, StepTrace
+from memrl_core.records import (
+    Decision,
+    EventKind,
+    LedgerEvent,
+    Memory,
+    MemoryOperation,
+    RecallRecord,
+    StepTrace,
+    Turn,
+)
 
 LINKS = ("undoes", "redoes", "together", "other")
 """Keys of an event's payload that lead to other events or steps, perhaps of another run."""
@@ -83,22 +92,44 @@ def renamed_trace(trace: StepTrace, names: Names) -> StepTrace:
         run=_new(names.runs, trace.run),
         recall=trace.recall and _recall(trace.recall, known),
         decision=trace.decision and _decision(trace.decision, known),
-        generate=generate and replace(generate, spans=_each(known, generate.spans)),
+        generate=generate
+        and replace(
+            generate,
+            spans=_each(known, generate.spans),
+            turns=tuple(_turn(turn, known) for turn in generate.turns),
+        ),
         reward=reward and replace(reward, credited=_all(known, reward.credited)),
         update=update and replace(update, changes=_each(known, update.changes)),
-        write=write
-        and replace(
-            write,
-            operations=tuple(
-                replace(
-                    operation,
-                    parents=_all(known, operation.parents),
-                    duplicate_of=operation.duplicate_of and _new(known, operation.duplicate_of),
-                )
-                for operation in _each(known, write.operations)
-            ),
-        ),
+        write=write and replace(write, operations=tuple(_operation(one, known) for one in write.operations)),
     )
+
+
+def _turn(turn: Turn, known: Mapping[str, str]) -> Turn:
+    """What was recalled before a turn, under its new names; the text stays as it was sent."""
+    if turn.recalled is None:
+        return turn
+    recall, decision = _recall(turn.recalled.recall, known), _decision(turn.recalled.decision, known)
+    return replace(turn, recalled=replace(turn.recalled, recall=recall, decision=decision))
+
+
+def _operation(operation: MemoryOperation, known: Mapping[str, str]) -> MemoryOperation:
+    return replace(
+        operation,
+        memory_id=_new(known, operation.memory_id),
+        parents=_all(known, operation.parents),
+        duplicate_of=operation.duplicate_of and _new(known, operation.duplicate_of),
+        replaces=_all(known, operation.replaces),
+        data={_in_data(known, key): _in_data(known, value) for key, value in operation.data.items()},
+    )
+
+
+def _in_data(known: Mapping[str, str], value: Any) -> Any:
+    """What a policy keeps with a memory: a text that is a memory's whole id is taken for that memory."""
+    if isinstance(value, str):
+        return _new(known, value)
+    if isinstance(value, Mapping):
+        return {_in_data(known, key): _in_data(known, inner) for key, inner in value.items()}
+    return type(value)(_in_data(known, inner) for inner in value) if isinstance(value, list | tuple) else value
 
 
 def _recall(recall: RecallRecord, known: Mapping[str, str]) -> RecallRecord:

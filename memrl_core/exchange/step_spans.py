@@ -153,12 +153,13 @@ def _reranked(bank: MemoryBank, trace: StepTrace, decision: Decision) -> Attribu
 
 
 def _turn(record: GenerateRecord, number: int) -> Attributes:
-    reply = record.turns[number].reply
+    reply, recalled = record.turns[number].reply, record.turns[number].recalled
+    sent = conversation_so_far(record.messages, record.turns[:number], recalled.text if recalled else "")
     read, written = reply.prompt_tokens, reply.answer_tokens
     return {
         "llm.model_name": record.model,
         "llm.invocation_parameters": _json(dict(record.options)),
-        **_messages("llm.input_messages", conversation_so_far(record.messages, record.turns[:number])),
+        **_messages("llm.input_messages", sent),
         **_messages("llm.output_messages", [Message("assistant", reply.text)]),
         **_said("output", reply.text),
         "llm.token_count.prompt": read,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,19 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from memrl_core import __version__, workspace
 from memrl_core.agent import Agent
+from memrl_core.analysis.cost import step_cost
 from memrl_core.analysis.regret import step_regret
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing
-from memrl_core.experiments.plan import ArmPlan, Plan, Stream
+from memrl_core.experiments.plan import WORLD, ArmPlan, Plan, Stream
 from memrl_core.experiments.poisoning import poison, prune
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
-from memrl_core.records import StepTrace, Task
-from memrl_core.settings import MemRLSettings
+from memrl_core.policies import make_policy, settings_of
+from memrl_core.records import Candidate, Decision, StepTrace, Task
 
 LEARN, EVALUATE = "learn", "evaluate"
 RUN = "learn"
@@ -39,6 +40,8 @@ _LIST = pa.list_
 SCHEMA = pa.schema(
     {
         "arm": pa.string(),
+        "policy": pa.string(),
+        "badge": pa.string(),
         "stream": pa.string(),
         "seed": pa.int64(),
         "phase": pa.string(),
@@ -51,6 +54,7 @@ SCHEMA = pa.schema(
         "success": pa.bool_(),
         "reward": pa.float64(),
         "memories": pa.int64(),
+        "memories_after": pa.int64(),
         "pool": pa.int64(),
         "used": _LIST(pa.string()),
         "used_similarity": _LIST(pa.float64()),
@@ -65,12 +69,22 @@ SCHEMA = pa.schema(
         "best_chance": pa.float64(),
         "chance": pa.float64(),
         "set_similarity": pa.float64(),
+        "prompt_tokens": pa.int64(),
+        "answer_tokens": pa.int64(),
+        "calls": pa.int64(),
+        "consulted": pa.int64(),
+        "unparsed": pa.int64(),
     }
 )
-"""A row a step. q and visits are those before the step. `tainted`: a poisoned memory, or one that descends from such a
-one, was in the prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `chance`
-and `best_chance` are the true chances of `analysis.regret`, null where nobody knows them. `set_similarity` is the mean
-pairwise cosine of the intents of the step's set of tasks."""
+"""A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `used…` is
+what was selected when the task began; q and visits are those before the step. `memories` were seen when it began and
+`memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
+prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `chance` and
+`best_chance` are the true chances of `analysis.regret`, null where nobody knows them. `set_similarity` is the mean
+pairwise cosine of the intents of the step's set of tasks. The last five are its cost (`analysis.cost`)."""
+
+SECONDS = b"seconds"
+"""Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
 
 
 class Cell(BaseModel):
@@ -115,20 +129,36 @@ def cells_of(plan: Plan) -> list[Cell]:
     ]
 
 
-def run_cell(cell: Cell, uri: str, cancelled: Cancelled | None = None) -> pa.Table:
+def run_cell(
+    cell: Cell,
+    uri: str,
+    cancelled: Cancelled | None = None,
+    preferences: workspace.Preferences | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> pa.Table:
     """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.
 
-    The table has a row a step (`SCHEMA`) and, in its metadata, the cell's fingerprint and a digest of all its traces,
-    which is equal for equal cells. Raises `Stopped` when `cancelled()` turns true, and what a run raises.
+    The table has a row a step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
+    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` hears of every finished step.
+    Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
     _clear(uri)
-    preferences = workspace.load_preferences()
+    preferences = preferences or workspace.load_preferences()
     embedder = workspace.make_embedder(workspace.EMBEDDED_EMBEDDER, preferences)
     with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank:
         course = _Course(cell, bank, preferences, cancelled or (lambda: False))
         with bank.batch(STEPS_A_WRITE):
-            rows = list(course.rows())
-    metadata = {"fingerprint": cell.fingerprint, "digest": course.digest.hexdigest(), "version": __version__}
+            rows = []
+            for row in course.rows():
+                rows.append(row)
+                if on_step is not None:
+                    on_step()
+    metadata = {
+        "fingerprint": cell.fingerprint,
+        "digest": course.digest.hexdigest(),
+        "version": __version__,
+        SECONDS: json.dumps(course.seconds),
+    }
     return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
 
 
@@ -144,6 +174,8 @@ class _Course:
 
     def __init__(self, cell: Cell, bank: MemoryBank, preferences: workspace.Preferences, cancelled: Cancelled) -> None:
         self.digest = hashlib.sha256()
+        self.seconds: list[tuple[float, float]] = []
+        self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         self._cell, self._bank, self._preferences, self._cancelled = cell, bank, preferences, cancelled
         self._poisoned: set[str] = set()
         self._tainted: set[str] = set()
@@ -184,9 +216,9 @@ class _Course:
             shifts = [1] if swaps % 2 else []
         info = workspace.start_run(
             self._bank,
-            environment="household",
+            environment=WORLD,
             tasks="",
-            settings=MemRLSettings.of(cell.settings),
+            settings=settings_of(cell.arm.policy, cell.settings),
             seed=seed,
             model=cell.model,
             base=base,
@@ -208,17 +240,20 @@ class _Course:
     def _row(self, trace: StepTrace, phase: str, stage: int, name: str, similarity: float | None) -> dict[str, Any]:
         assert trace.decision is not None and trace.recall is not None and trace.reward is not None
         self.digest.update(_TRACE.dump_json(_timeless(trace)))
-        by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
-        used = [by_id[memory_id] for memory_id in trace.decision.selected]
+        used = _used(trace.decision)
         memories = [self._bank.memory(candidate.memory_id) for candidate in used]
-        tainted = any(candidate.memory_id in self._tainted for candidate in used)
+        tainted = not self._tainted.isdisjoint(_in_prompt(trace))
         if tainted and trace.write is not None:
-            self._tainted.update(op.memory_id for op in trace.write.operations if op.op == "ADD")
+            self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
+        cost = step_cost(trace)
+        self.seconds.append((sum(trace.seconds.values()), cost.seconds))
         regret = step_regret(self._bank, trace) if phase == LEARN else None
         poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         outcome = trace.reward.outcome
         return {
             "arm": self._cell.arm.name,
+            "policy": trace.policy,
+            "badge": self._badge,
             "stream": self._cell.stream.name,
             "seed": self._cell.seed,
             "phase": phase,
@@ -231,6 +266,7 @@ class _Course:
             "success": None if outcome == "unrated" else outcome == "success",
             "reward": trace.reward.reward,
             "memories": trace.recall.memories,
+            "memories_after": self._bank.memory_count(trace.run),
             "pool": len(trace.recall.pool),
             "used": [candidate.memory_id for candidate in used],
             "used_similarity": [candidate.similarity for candidate in used],
@@ -245,7 +281,24 @@ class _Course:
             "best_chance": regret.best if regret else None,
             "chance": regret.got if regret else None,
             "set_similarity": similarity,
+            "prompt_tokens": cost.prompt_tokens,
+            "answer_tokens": cost.answer_tokens,
+            "calls": cost.calls,
+            "consulted": cost.consulted,
+            "unparsed": cost.unparsed,
         }
+
+
+def _used(decision: Decision) -> list[Candidate]:
+    by_id = {candidate.memory_id: candidate for candidate in decision.candidates}
+    return [by_id[memory_id] for memory_id in decision.selected]
+
+
+def _in_prompt(trace: StepTrace) -> set[str]:
+    """The memories that were put before the model at any turn."""
+    turns = trace.generate.turns if trace.generate is not None else ()
+    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
+    return {memory_id for decision in decisions if decision is not None for memory_id in decision.selected}
 
 
 def _clear(uri: str) -> None:
@@ -280,7 +333,8 @@ def _timeless(trace: StepTrace) -> StepTrace:
     if generate is not None:
         turns = tuple(replace(turn, reply=replace(turn.reply, seconds=0.0)) for turn in generate.turns)
         generate = replace(generate, turns=turns)
-    return replace(trace, id="", started="", seconds={}, generate=generate)
+    consulted = tuple(replace(one, seconds=0.0) for one in trace.consulted)
+    return replace(trace, id="", started="", seconds={}, generate=generate, consulted=consulted)
 
 
 def _plain(text: str) -> str:

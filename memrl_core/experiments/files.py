@@ -23,14 +23,16 @@ from memrl_core.experiments.cells import Cell
 from memrl_core.experiments.plan import Plan
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "lancedb", "pyarrow", "pandas", "joblib")
-RESULTS, STEPS, DESCRIPTION, REPORT = "results.parquet", "steps.parquet", "experiment.json", "report.md"
+RESULTS, STEPS, COSTS, DESCRIPTION = "results.parquet", "steps.parquet", "costs.parquet", "experiment.json"
+REPORT, PICTURES = "report.md", "report.html"
 
 
 class ResultFolder:
     """The folder `out` of one experiment, while this process alone works in it.
 
-    `results.parquet` has a row an epoch of each cell, `steps.parquet` a row a step, `experiment.json` the plan with the
-    versions, seeds and digests, `cells/` a file for each finished cell. Every file is written whole or not at all.
+    `results.parquet` has a row an epoch of each cell, `steps.parquet` a row a step, `costs.parquet` how long each step
+    took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell. Every
+    file is written whole or not at all; all but `costs.parquet` and the clock are the same for the same plan.
     """
 
     def __init__(self, out: Path) -> None:
@@ -82,10 +84,10 @@ class ResultFolder:
         text = json.dumps(said, indent=1, ensure_ascii=False)
         self._write(self.out / DESCRIPTION, lambda draft: draft.write_text(text, encoding="utf-8"))
 
-    def write(self, plan: Plan, epochs: pd.DataFrame, steps: pd.DataFrame) -> None:
+    def write(self, plan: Plan, epochs: pd.DataFrame, steps: pd.DataFrame, durations: pd.DataFrame) -> None:
         """Write the results. Raises `InputError` when the disk has no room."""
         about = {"title": plan.title, "question": plan.question, "plan": plan.model_dump_json(), "version": __version__}
-        for name, frame in ((RESULTS, epochs), (STEPS, steps)):
+        for name, frame in ((RESULTS, epochs), (STEPS, steps), (COSTS, durations)):
             table = pa.Table.from_pandas(frame, preserve_index=False)
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), **about})
             self._write(self.out / name, lambda draft, table=table: pq.write_table(table, draft))
@@ -93,6 +95,10 @@ class ResultFolder:
     def write_report(self, text: str) -> None:
         """Write the tables as Markdown. Raises `InputError` when the disk has no room."""
         self._write(self.out / REPORT, lambda draft: draft.write_text(text, encoding="utf-8"))
+
+    def write_pictures(self, html: str) -> None:
+        """Write the pictures as a page. Raises `InputError` when the disk has no room."""
+        self._write(self.out / PICTURES, lambda draft: draft.write_text(html, encoding="utf-8"))
 
     def _file(self, cell: Cell) -> Path:
         return self.out / "cells" / f"{cell.name}.parquet"

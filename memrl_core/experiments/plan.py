@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from memrl_core.errors import InputError, SettingsError
+from memrl_core.experiments.fitting import fits
 from memrl_core.experiments.task_sets import named_tasks
-from memrl_core.policies import POLICIES, make_policy
-from memrl_core.settings import MemRLSettings, symbol
+from memrl_core.policies import make_policy, policy_class, policy_names, settings_that_fit
+from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
 from memrl_core.workspace import SIMULATED
 
 MOST_SEEDS = 1000
 MOST_CELLS = 10_000
+DEFAULT_POLICY = "memrl"
+WORLD = "household"
+"""The environment of all sets of tasks that are judged by their world."""
 Report = Literal[
-    "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams", "poison"
-]
-
-
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    for name, value in settings.items():
-        _check_setting(name, value)
-    return settings
-
-
-Settings = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""Settings of MemRL by name, each within its range."""
+    "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
+    "poison", "methods",
+]  # fmt: skip
 
 
 class _Part(BaseModel):
@@ -69,8 +65,8 @@ class ArmPlan(_Part):
     """One way to run the agent: a policy and its settings, and what is done to its memory on the way."""
 
     name: str = Field(min_length=1, max_length=80)
-    policy: str = "memrl"
-    settings: Settings = Field(default_factory=dict)
+    policy: str = DEFAULT_POLICY
+    settings: dict[str, Any] = Field(default_factory=dict)
     poison: Poison | None = None
     prune: Prune | None = None
 
@@ -78,6 +74,13 @@ class ArmPlan(_Part):
     @classmethod
     def _known(cls, policy: str) -> str:
         return _one_of_the_policies(policy)
+
+    @field_validator("settings")
+    @classmethod
+    def _its_own(cls, settings: dict[str, Any], before: ValidationInfo) -> dict[str, Any]:
+        if "policy" in before.data:
+            _must_be_in_all(settings, [before.data["policy"]])
+        return settings
 
 
 class Stage(_Part):
@@ -117,9 +120,9 @@ class Stream(_Part):
 class Plan(_Part):
     """One experiment.
 
-    `settings` hold for every arm. `grid` maps settings, or "policy", to values; every combination is an arm, besides
-    those of `arms`. Cells are arms × streams × seeds; arms of equal stream and seed meet the same tasks with the same
-    luck, so they are compared in pairs.
+    `settings` hold for every arm whose policy has them. `grid` maps "policy", or settings that all of its policies
+    have, to values; every combination is an arm, besides those of `arms`. Cells are arms × streams × seeds; arms of
+    equal stream and seed meet the same tasks with the same luck, so they are compared in pairs.
     """
 
     title: str = Field(min_length=1, max_length=200)
@@ -129,9 +132,10 @@ class Plan(_Part):
     model: str = SIMULATED
     report: list[Report] = Field(["accuracy"], min_length=1)
     compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")
-    settings: Settings = Field(default_factory=dict)
     grid: dict[str, list[Any]] = Field(default_factory=dict)
     arms: list[ArmPlan] = Field(default_factory=list)
+    # After the arms, because their policies say which settings there are.
+    settings: dict[str, Any] = Field(default_factory=dict)
     streams: list[Stream] = Field(default_factory=lambda: [Stream()], min_length=1)
 
     @field_validator("grid")
@@ -140,20 +144,39 @@ class Plan(_Part):
         for name, values in grid.items():
             if not values:
                 raise ValueError(f"{name}: the list is empty; give at least one value")
-            for value in values:
-                _one_of_the_policies(value) if name == "policy" else _check_setting(name, value)
+        policies = [_one_of_the_policies(policy) for policy in grid.get("policy", [DEFAULT_POLICY])]
+        for name, values in grid.items():
+            for value in values if name != "policy" else ():
+                _must_be_in_all({name: value}, policies)
         return grid
+
+    @field_validator("settings")
+    @classmethod
+    def _for_some_arm(cls, settings: dict[str, Any], before: ValidationInfo) -> dict[str, Any]:
+        if "grid" in before.data and "arms" in before.data:
+            policies = dict.fromkeys(arm.policy for arm in _all_arms(before.data["arms"], before.data["grid"]))
+            for name, value in settings.items():
+                having = [policy for policy in policies if name in _settings(policy)]
+                if not having:
+                    raise ValueError(
+                        f"there is no setting “{name[:80]}”. Allowed: {', '.join(_known_to_any(policies))}"
+                    )
+                _must_be_in_all({name: value}, having)
+        return settings
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         arms = self.all_arms()
         for arm in arms:
+            where = "arms" if arm in self.arms else "grid" if self.grid else "settings"
             try:
-                make_policy(arm.policy, self.settings_of(arm).model_dump())
+                settings = self.settings_of(arm).model_dump()
+                make_policy(arm.policy, settings)
             except SettingsError as error:
                 told = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
-                where = "arms" if arm in self.arms else "grid" if self.grid else "settings"
                 raise ValueError(f"{where}: arm “{arm.name}”: {told}") from None
+            if missing := fits(arm.policy, WORLD, settings):
+                raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
         for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):
             if len(set(names)) < len(names):
                 raise ValueError(f"{what}: two have the same name; each needs its own")
@@ -167,18 +190,14 @@ class Plan(_Part):
 
     def all_arms(self) -> list[ArmPlan]:
         """The arms of `arms`, then every combination of `grid`; MemRL as it is when there are none."""
-        names = list(self.grid)
-        combined = []
-        for values in itertools.product(*self.grid.values()) if self.grid else ():
-            chosen = dict(zip(names, values, strict=True))
-            policy = str(chosen.pop("policy", "memrl"))
-            said = [policy] * ("policy" in self.grid) + [f"{symbol(key)} = {value}" for key, value in chosen.items()]
-            combined.append(ArmPlan(name=", ".join(said)[:80], policy=policy, settings=chosen))
-        return [*self.arms, *combined] or [ArmPlan(name="MemRL")]
+        return _all_arms(self.arms, self.grid)
 
-    def settings_of(self, arm: ArmPlan) -> MemRLSettings:
-        """The settings that an arm runs under. Raises `SettingsError`."""
-        return MemRLSettings.of({**self.settings, **arm.settings})
+    def settings_of(self, arm: ArmPlan) -> PolicySettings:
+        """The settings that an arm runs under: the plan's, where its policy has them, and its own over them.
+
+        Raises `SettingsError`.
+        """
+        return settings_that_fit(arm.policy, {**self.settings, **arm.settings})
 
     @property
     def cells(self) -> int:
@@ -218,18 +237,48 @@ def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None
         ) from None
 
 
-def _one_of_the_policies(policy: str) -> str:
-    if policy not in POLICIES:
-        raise ValueError(f"there is no policy “{policy}”. Allowed: {', '.join(POLICIES)}")
-    return policy
+def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> list[ArmPlan]:
+    combined = []
+    for values in itertools.product(*grid.values()) if grid else ():
+        chosen = dict(zip(grid, values, strict=True))
+        policy = str(chosen.pop("policy", DEFAULT_POLICY))
+        symbols = {name: symbol(name, policy_class(policy).Settings) for name in chosen}
+        said = [policy] * ("policy" in grid) + [f"{symbols[name]} = {value}" for name, value in chosen.items()]
+        combined.append(ArmPlan(name=", ".join(said)[:80], policy=policy, settings=chosen))
+    return [*arms, *combined] or [ArmPlan(name="MemRL")]
 
 
-def _check_setting(name: str, value: Any) -> None:
-    """Raise `ValueError` for a setting that does not exist or a value outside its range, whatever the others are."""
-    field = MemRLSettings.model_fields.get(name)
-    if field is None:
-        raise ValueError(f"there is no setting “{name}”. Allowed: {', '.join(MemRLSettings.model_fields)}")
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
+def _one_of_the_policies(policy: Any) -> str:
+    known = policy_names()
+    if policy not in known:
+        raise ValueError(f"there is no policy “{str(policy)[:80]}”. Allowed: {', '.join(known)}")
+    _settings(str(policy))
+    return str(policy)
+
+
+def _settings(policy: str) -> Mapping[str, Any]:
+    try:
+        return policy_class(policy).Settings.model_fields
+    except SettingsError as error:
+        raise ValueError(str(error).removesuffix(".")) from None
+
+
+def _known_to_any(policies: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for policy in policies for name in _settings(policy)))
+
+
+def _must_be_in_all(settings: Mapping[str, Any], policies: Sequence[str]) -> None:
+    """Raise `ValueError` for a setting that one of the policies lacks, or a value outside its range in one of them."""
+    for name, value in settings.items():
+        for policy in policies:
+            if name not in _settings(policy):
+                shared = [known for known in _settings(policy) if all(known in _settings(other) for other in policies)]
+                raise ValueError(f"the policy {policy} has no setting “{name[:80]}”. Allowed: {', '.join(shared)}")
+            _must_be_in_range(name, value, _settings(policy)[name])
+
+
+def _must_be_in_range(name: str, value: Any, field: Any) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])
     try:
         adapter.validate_python(value)
     except ValidationError as error:

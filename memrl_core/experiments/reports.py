@@ -21,6 +21,7 @@ from memrl_core.experiments.report_table import (
     share,
     title,
 )
+from memrl_core.experiments.reports_of_methods import methods_report
 from memrl_core.experiments.reports_of_values import (
     correlation_report,
     failure_report,
@@ -235,6 +236,7 @@ REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "failures": failure_report,
     "similarity": similarity_report,
     "poison": poison_report,
+    "methods": methods_report,
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from memrl_core.analysis.metrics import (
     cumulative_success,
@@ -15,25 +18,44 @@ from memrl_core.analysis.metrics import (
     outcome_grid,
     solved_before_failing_now,
 )
-from memrl_core.experiments.cells import LEARN
+from memrl_core.experiments.cells import LEARN, SECONDS
 from memrl_core.experiments.plan import Plan
+from memrl_core.policies import make_policy
 
 CELL = ["arm", "stream", "seed"]
+
+
+def durations(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    """How long each step of finished cells took, and its model: the cell, `phase`, `step`, `seconds`, `model_seconds`.
+
+    Apart from what was measured, because equal cells do not take equally long.
+    """
+    parts = []
+    for table in tables:
+        part = table.select([*CELL, "phase", "step"]).to_pandas()
+        told = json.loads((table.schema.metadata or {}).get(SECONDS, b"[]"))
+        part[["seconds", "model_seconds"]] = np.array(told, dtype=np.float64).reshape(len(part), 2)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
     """One row an epoch of learning, and one for each frozen use, of every cell in `steps` (`cells.SCHEMA`).
 
-    Columns: the cell (`policy`, `arm`, `stream`, `seed`, every setting), `phase`, `stage`, `set`, `epoch`, and the
-    measures of `analysis.metrics`, whose docstrings define them; `regret` is the sum of best minus actual true chance
-    over the epoch. Forgetting is counted within one stage; it is nan where tasks are met once.
+    Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
+    policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define
+    them; `regret` is the sum of best minus actual true chance over the epoch. Forgetting is counted within one stage;
+    it is nan where tasks are met once.
     """
     if steps.empty:
         return pd.DataFrame()
-    policies = {arm.name: (arm.policy, plan.settings_of(arm).model_dump()) for arm in plan.all_arms()}
+    arms = {}
+    for arm in plan.all_arms():
+        settings = plan.settings_of(arm).model_dump()
+        arms[arm.name] = arm.policy, make_policy(arm.policy, settings).spec.variant, settings
     rows: list[dict[str, Any]] = []
     for (arm, stream, seed, phase, stage, name), part in steps.groupby([*CELL, "phase", "stage", "set"], sort=False):
-        policy, settings = policies[arm]
+        policy, badge, settings = arms[arm]
         outcomes = np.where(part["success"].isna(), "unrated", np.where(part["success"] == True, "success", "failure"))  # noqa: E712
         grid = outcome_grid(zip(part["task"], part["epoch"], outcomes, strict=True))
         success = grid.success
@@ -55,8 +77,8 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
         for position, epoch in enumerate(grid.epochs):
             whole = per_epoch.get_group(epoch)
             rows.append(
-                {"policy": policy, "arm": arm, "stream": stream, "seed": seed, **settings, "phase": phase,
-                 "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
+                {"policy": policy, "badge": badge, "arm": arm, "stream": stream, "seed": seed, **settings,
+                 "phase": phase, "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
                  **{key: values[position] for key, values in measures.items()},
                  "regret": regret.get(epoch, np.nan) if phase == LEARN else np.nan,
                  "memories": int(whole["memories"].iloc[-1]), "tainted": float(whole["tainted"].mean()),

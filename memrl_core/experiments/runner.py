@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +15,7 @@ from memrl_core.experiments.cells import cells_of
 from memrl_core.experiments.executors import on_cluster, on_this_machine
 from memrl_core.experiments.files import ResultFolder
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.results import by_epoch
+from memrl_core.experiments.results import by_epoch, durations
 from memrl_core.models.base import Cancelled
 
 Progress = Callable[[int, int], None]
@@ -25,8 +25,9 @@ Progress = Callable[[int, int], None]
 class Experiment:
     """What an experiment came to, from its `done` finished cells of `cells`.
 
-    `steps` has a row a step (`cells.SCHEMA`), `epochs` a row an epoch (`results.by_epoch`). `stopped` is True when a
-    person ended it; `error` is the sentence of what ended it instead.
+    `steps` has a row a step (`cells.SCHEMA`), `epochs` a row an epoch (`results.by_epoch`), `durations` what both leave
+    out (`results.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
+    instead.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Experiment:
     cells: int
     stopped: bool
     error: str
+    durations: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def run_experiment(
@@ -86,11 +88,12 @@ def run_experiment(
                             on_progress(len(found), len(cells))
         except InputError as failure:
             error = str(failure)
-        tables = [found[cell.name].replace_schema_metadata() for cell in cells if cell.name in found]
-        steps = pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame()
-        epochs = by_epoch(plan, steps)
+        tables = [found[cell.name] for cell in cells if cell.name in found]
+        bare = [table.replace_schema_metadata() for table in tables]
+        steps = pa.concat_tables(bare).to_pandas() if bare else pd.DataFrame()
+        epochs, took = by_epoch(plan, steps), durations(tables)
         if tables:
             folder.describe(plan, cells, found)
-            folder.write(plan, epochs, steps)
+            folder.write(plan, epochs, steps, took)
     stopped = stop() and len(found) < len(cells) and not error
-    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error)
+    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took)

@@ -16,7 +16,7 @@ from memrl_core.errors import InputError
 from memrl_core.experiments.measures import Arm
 from memrl_core.models.base import Cancelled
 from memrl_core.records import Phase, StepTrace, Task
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PolicySettings
 
 STEPS_A_WRITE = 20
 USE_SEED = 1_000_000
@@ -41,7 +41,7 @@ class Study:
         bank: MemoryBank,
         kind: str,
         models: Sequence[str],
-        settings: MemRLSettings | None,
+        settings: PolicySettings | None,
         preferences: workspace.Preferences | None,
         on_progress: Progress | None,
         cancelled: Cancelled | None,
@@ -49,7 +49,7 @@ class Study:
         self.bank = bank
         self.name = bank.new_run_id(kind)
         self.done = self.total = 0
-        self._settings = settings or MemRLSettings()
+        self._settings = settings
         self._preferences = preferences or workspace.load_preferences()
         self._models = {model: workspace.make_model(model, self._preferences) for model in models}
         self._on_progress = on_progress

@@ -15,6 +15,8 @@ from memrl_core.workspace import SIMULATED
 
 FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing is credited, updated or written"
 INTERVAL = "paired on the same tasks and luck; 95 % interval, tasks and seeds drawn anew"
+FRAME = 3
+"""What a column takes beside its text: a line, and a space on either side."""
 SAME = "used on the very tasks that it was learned on: how well they are remembered, not how far it carries"
 
 
@@ -37,14 +39,45 @@ def cross_model_tables(result: CrossModel) -> list[Table]:
     ]
 
 
-def rich_table(report: ReportTable) -> Table:
-    """A report of an experiment for a terminal."""
-    table = Table(title=Text(report.title), caption=Text("\n".join(report.notes)), caption_justify="left")
-    for position, column in enumerate(report.columns):
-        table.add_column(Text(column), justify="right" if position else "left", overflow="fold")
-    for row in report.rows:
-        table.add_row(*map(Text, row))
-    return table
+def rich_tables(report: ReportTable, width: int) -> list[Table]:
+    """A report of an experiment for a terminal of `width` columns.
+
+    Where it is too wide for whole words, it comes in parts, each with the first column.
+    """
+    words = [_longest_word(column) for column in zip(report.columns, *report.rows, strict=True)]
+    parts = _parts(words, width)
+    tables = []
+    for number, columns in enumerate(parts, start=1):
+        title = report.title if number == 1 else f"{report.title} (part {number} of {len(parts)})"
+        notes = Text("\n".join(report.notes)) if number == len(parts) else None
+        table = Table(title=Text(title), caption=notes, caption_justify="left")
+        for position in columns:
+            fitting = min(words[position], width // 2)
+            table.add_column(
+                Text(report.columns[position]),
+                justify="right" if position else "left",
+                overflow="fold",
+                min_width=fitting,
+            )
+        for row in report.rows:
+            table.add_row(*(Text(row[position]) for position in columns))
+        tables.append(table)
+    return tables
+
+
+def _longest_word(column: Sequence[str]) -> int:
+    return max((len(word) for cell in column for word in cell.split()), default=0)
+
+
+def _parts(words: Sequence[int], width: int) -> list[list[int]]:
+    """The positions of the columns of each part, where column n needs room for `words[n]` letters."""
+    parts = [[0]]
+    for position in range(1, len(words)):
+        taken = sum(words[known] + FRAME for known in (*parts[-1], position))
+        if len(parts[-1]) > 1 and taken >= width:
+            parts.append([0])
+        parts[-1].append(position)
+    return parts
 
 
 def _model(name: str) -> str:

@@ -2,8 +2,9 @@
 
 It reads the memories in the prompt (layout: `memrl_core.prompting`), takes the highest-placed one that can be applied,
 aligns its task with the new one word by word and carries its answer over with the differing words replaced. Without one
-it guesses among what the prompt offers, sooner what shares words with the task. It knows nothing of any environment,
-bank or utility.
+it guesses among what the prompt offers, sooner what shares words with the task. Memories in the newest message come
+before those of the first; what they encourage or discourage is about that message alone. It knows nothing of any
+environment, bank or utility.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from memrl_core.prompting import (
     ANSWER_MARK,
     AVOID,
     CAUTION,
-    CHOICE_MARK,
-    CHOICES,
+    DISCOURAGED,
+    ENCOURAGED,
     FOLLOW,
     TASK_LINE,
     TRY_INSTEAD,
     UNRATED,
     YOUR_TASK,
 )
+from memrl_core.prompting import offered as offered
 from memrl_core.records import Message, Reply
 
 RELEVANCE = 3.0
@@ -42,13 +44,24 @@ _WORD = re.compile(r"\w+")
 _HEADER = re.compile(r"^\[memory [^\]\n]*\]$", re.MULTILINE)
 
 
+Lines = tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Experience:
-    """One memory of the prompt: its task, the lines to carry over, and the lines to avoid."""
+    """One memory of a prompt: the lines of its answer, those to avoid, and its advice for the state described there."""
 
     intent: str
-    lines: tuple[str, ...]
-    avoid: tuple[str, ...]
+    lines: Lines
+    avoid: Lines
+    encouraged: Lines
+    discouraged: Lines
+
+    def carried_over(self, intent: str) -> _Experience:
+        """The same in the words of another intent."""
+        replaced = _replaced(self.intent, intent)
+        parts = (self.lines, self.avoid, self.encouraged, self.discouraged)
+        return _Experience(intent, *(_carried_over(lines, replaced) for lines in parts))
 
 
 class SimulatedModel:
@@ -83,9 +96,9 @@ class SimulatedModel:
 def plans(prompt: str) -> list[tuple[str, ...]]:
     """What each memory of a prompt says to do, carried over to the prompt's task, in the order in which they are tried.
 
-    A memory that only says what to avoid has no lines.
+    What it encourages comes first. A memory that only says what to avoid has no lines.
     """
-    return [lines for lines, _ in _carried(prompt)[1]]
+    return [(*one.encouraged, *one.lines) for one in _carried(prompt)[1]]
 
 
 def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequence[str]) -> str | None:
@@ -104,25 +117,24 @@ def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequ
     return None
 
 
-def offered(message: str) -> list[str]:
-    """The choices in the last list of a message; empty when it offers none."""
-    _, found, listed = message.rpartition(CHOICES)
-    if not found:
-        return []
-    return [line.removeprefix(CHOICE_MARK) for line in listed.splitlines() if line.startswith(CHOICE_MARK)]
-
-
 def _answer(messages: Sequence[Message], seed: int) -> str:
     asked = [message.content for message in messages if message.role == "user"]
-    intent, carried = _carried(asked[0] if asked else "")
+    intent, begun = _carried(asked[0] if asked else "")
+    newest = begun if len(asked) < 2 else tuple(e.carried_over(intent) for e in _experiences(asked[-1]))
+    known = newest if len(asked) < 2 else (*newest, *begun)
     choices = offered(asked[-1] if asked else "")
     if not choices:
-        return next(("\n".join(lines) for lines, _ in carried if lines), NO_IDEA + intent)
+        answers = [*(one.encouraged for one in newest), *(one.lines for one in known)]
+        return next(("\n".join(lines) for lines in answers if lines), NO_IDEA + intent)
+    encouraged = next((line for one in newest for line in one.encouraged if line in choices), None)
+    if encouraged is not None:
+        return encouraged
+    discouraged = {line for one in newest for line in one.discouraged}
     done = [message.content.strip() for message in messages if message.role == "assistant"]
-    following = next_line([lines for lines, _ in carried], done, choices)
+    following = next_line([one.lines for one in known], done, [c for c in choices if c not in discouraged])
     if following is not None:
         return following
-    avoided = {line for _, lines in carried for line in lines}
+    avoided = discouraged.union(*(one.avoid for one in known))
     open_choices = [c for c in choices if c not in done and c not in avoided]
     open_choices = open_choices or [c for c in choices if c not in avoided] or choices
     # Ids of memories hold the name of a run, which says nothing and must not decide anything.
@@ -136,19 +148,15 @@ def _answer(messages: Sequence[Message], seed: int) -> str:
 
 # Every turn of an episode begins with the same prompt.
 @lru_cache(maxsize=16)
-def _carried(prompt: str) -> tuple[str, tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]]:
-    """The new intent, and what each experience says to do and to avoid in its words."""
-    intent, experiences = _read(prompt)
-    carried = []
-    for known in experiences:
-        replaced = _replaced(known.intent, intent)
-        carried.append((_carried_over(known.lines, replaced), _carried_over(known.avoid, replaced)))
-    return intent, tuple(carried)
-
-
-def _read(prompt: str) -> tuple[str, list[_Experience]]:
-    """The new intent, and the experiences that can be carried over: to follow, then cautions, then unrated ones."""
+def _carried(prompt: str) -> tuple[str, tuple[_Experience, ...]]:
+    """The new intent, and each experience above the task in its words."""
     told, _, mine = prompt.rpartition(YOUR_TASK)
+    intent = _task_of(mine or prompt)
+    return intent, tuple(known.carried_over(intent) for known in _experiences(told))
+
+
+def _experiences(told: str) -> list[_Experience]:
+    """The experiences that can be carried over: to follow, then cautions, then unrated ones."""
     blocks = {FOLLOW: "", CAUTION: "", UNRATED: ""}
     current = ""
     for line in told.splitlines():
@@ -156,27 +164,27 @@ def _read(prompt: str) -> tuple[str, list[_Experience]]:
             current = line
         elif current:
             blocks[current] += line + "\n"
-    experiences = []
-    for kind, text in blocks.items():
-        for body in _HEADER.split(text)[1:]:
-            experience = _experience(body, kind)
-            if experience.lines or experience.avoid:
-                experiences.append(experience)
-    return _task_of(mine or prompt), experiences
+    found = (_experience(body, kind) for kind, text in blocks.items() for body in _HEADER.split(text)[1:])
+    return [one for one in found if one.lines or one.avoid or one.encouraged or one.discouraged]
 
 
 def _experience(body: str, kind: str) -> _Experience:
-    section, lines, avoid = "", [], []
+    section = ""
+    found: dict[str, list[str]] = {"lines": [], "avoid": [], "encouraged": [], "discouraged": []}
     for line in body.splitlines():
-        if line.startswith(ANSWER_MARK):
-            text = line.removeprefix(ANSWER_MARK).strip()
-            if section == AVOID:
-                avoid.append(text)
-            elif kind != CAUTION or section == TRY_INSTEAD:
-                lines.append(text)
-        elif line.strip():
-            section = line.strip()
-    return _Experience(_task_of(body), tuple(lines), tuple(avoid))
+        if not line.startswith(ANSWER_MARK):
+            section = line.strip() or section
+            continue
+        text = line.removeprefix(ANSWER_MARK).strip()
+        if section.startswith(ENCOURAGED):
+            found["encouraged"].append(text)
+        elif section.startswith(DISCOURAGED):
+            found["discouraged"].append(text)
+        elif section == AVOID:
+            found["avoid"].append(text)
+        elif kind != CAUTION or section == TRY_INSTEAD:
+            found["lines"].append(text)
+    return _Experience(_task_of(body), **{name: tuple(lines) for name, lines in found.items()})
 
 
 def _task_of(text: str) -> str:

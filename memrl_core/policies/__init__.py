@@ -24,7 +24,22 @@ GROUP = "memrl.policies"
 _OWN: Mapping[str, str] = {
     "memrl": "memrl:MemRL",
     "none": "none:NoMemory",
+    "pass_at_k": "pass_at_k:PassAtK",
     "rag": "rag:Rag",
+    "exprag": "exprag:ExpRag",
+    "exprecent": "exprecent:ExpRecent",
+    "reflexion": "reflexion:Reflexion",
+    "memp": "memp:Memp",
+    "rememberer": "rememberer:Rememberer",
+    "memento": "memento:Memento",
+    "empo2_memory": "empo2_memory:Empo2Memory",
+    "rmm_reranker": "rmm_reranker:RMMReranker",
+    "a_mem": "a_mem:AMem",
+    "webcoach": "webcoach:WebCoach",
+    "awm": "awm:Awm",
+    "remem": "remem:ReMem",
+    "self_rag": "self_rag:SelfRag",
+    "memory_r1_ops": "memory_r1_ops:MemoryR1Ops",
 }
 POLICIES = tuple(_OWN)
 """The policies that come with the program, in the order in which they are listed."""
@@ -33,6 +48,19 @@ POLICIES = tuple(_OWN)
 def policy_names() -> tuple[str, ...]:
     """Every policy that can be had here: the program's own, then those of installed packages."""
     return (*POLICIES, *(name for name in _foreign() if name not in _OWN))
+
+
+def usable_policies() -> tuple[str, ...]:
+    """Of these, the ones that can be loaded: what lists offer."""
+    return tuple(name for name in policy_names() if name in _OWN or _is_usable(name))
+
+
+def _is_usable(name: str) -> bool:
+    try:
+        _loaded(name)
+    except SettingsError:
+        return False
+    return True
 
 
 def policy_class(name: str) -> type[Policy[Any]]:
@@ -87,7 +115,7 @@ def _foreign() -> Mapping[str, Any]:
 def _loaded(name: str) -> type[Policy[Any]]:
     try:
         found = _foreign()[name].load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(
             f"The policy “{name[:80]}” of another package cannot be loaded ({type(error).__name__}: "
             f"{str(error)[:200]}). Nothing was started; mend or remove the package."

@@ -115,6 +115,10 @@ class Policy(Generic[S]):
 
     spec: PolicySpec
     Settings: ClassVar[type[PolicySettings]] = PolicySettings
+    wants_summary: ClassVar[bool] = True
+    """Whether the model shall sum the episode up before `write`; False for methods that ask for words of their own."""
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Settings of all policies that this one does not go by: no form offers them."""
 
     def __init__(self, settings: S) -> None:
         self.settings: S = settings

@@ -6,14 +6,16 @@ differs, a setting offers the code's way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from memrl_core.exploration import Exploration
 from memrl_core.learning import updated_q
 from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, RecallRecord, Utility
-from memrl_core.retrieval import recall, select
+from memrl_core.retrieval import recall, select, without_poor
 from memrl_core.settings import MemRLSettings
 from memrl_core.view import MemoryView
 
@@ -25,7 +27,8 @@ SPEC = PolicySpec(
     deviations=(
         "The paper leaves ties, pools of one and equal values open: equal values have z = 0, ties go to the more "
         "similar, then the older memory.",
-        "ε-exploration is the official code's, not the paper's; it is off unless ε is above 0.",
+        "ε, the q floor and the least q are the official code's, not the paper's; all are off unless set. The code "
+        "takes the mean and sd of q before memories below the least q leave; here they leave first.",
     ),
     idea="A memory's utility q is learned from rewards and weighed against similarity when memories are chosen. The "
     "language model stays as it is; only the memory learns.",
@@ -40,19 +43,26 @@ SPEC = PolicySpec(
     carries_over="Every memory; q and visits as another run with rewards left them.",
     needs=("episode reward",),
     learns="q",
-    variants=("paper", "code"),
+    variants=("paper", "code", "adapted"),
 )
 
 
 class MemRL(Policy[MemRLSettings]):
-    """The policy of MemRL under given settings."""
+    """The policy of MemRL under given settings; `spec` tells whose rules they make it."""
 
     spec = SPEC
     Settings = MemRLSettings
 
+    def __init__(self, settings: MemRLSettings) -> None:
+        super().__init__(settings)
+        own = tuple(_own(settings))
+        variant: Variant = "adapted" if own else "paper" if settings.normaliser == "pool" else "code"
+        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *own))
+        self.exploration = Exploration(settings.exploration, settings.ucb_c, settings.thompson_scale, settings.ties)
+
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """Phase A (eq. 6). The gate is `>` with the paper's normaliser and `>=` with the official code's."""
-        return recall(
+        recalled = recall(
             query,
             view,
             k1=self.settings.k1,
@@ -62,6 +72,7 @@ class MemRL(Policy[MemRLSettings]):
             coarse=coarse,
             exclude_task=self.excluded_task(view),
         )
+        return without_poor(recalled, view, self.settings.least_q, self.settings.floor)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Phase B (eq. 7)."""
@@ -77,6 +88,8 @@ class MemRL(Policy[MemRLSettings]):
             fixed_sd=self.settings.fixed_sd,
             epsilon=self.settings.epsilon,
             seed=seed,
+            exploration=self.exploration,
+            floor=self.settings.floor,
         )
 
     @staticmethod
@@ -92,3 +105,19 @@ class MemRL(Policy[MemRLSettings]):
         """One new memory an episode, unless `duplicates` says otherwise."""
         q0 = self.settings.q0_failure if new.outcome == "failure" else self.settings.q0_success
         return (one_memory(new, view, self.settings, q0),)
+
+
+def _own(settings: MemRLSettings) -> Iterator[str]:
+    """What of these settings is neither the paper's nor its code's."""
+    if settings.exploration == "ucb":
+        yield (
+            "The bonus of UCB is ours: c · √(ln(1 + N) / (1 + visits)) is added to the score, with N visits of the "
+            "pool in all. It is not standardised, so that it fades as visits even out."
+        )
+    if settings.exploration == "thompson":
+        yield (
+            "Noise on q is ours, after Thompson sampling: sd s / √(1 + visits), divided by the pool's sd of q (by 1 "
+            "where all q are equal) and weighted with λ like q itself."
+        )
+    if settings.ties == "seeded":
+        yield "Ties by the step's seed are ours; the official code's stable sort puts the older memory first."

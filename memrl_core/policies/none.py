@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, When, Written
-from memrl_core.policies.ranking import ranked
+from memrl_core.policies.ranking import Chosen, ranked
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.records import Decision, RecallRecord
+from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.settings import PolicySettings
 from memrl_core.view import Asked, MemoryView
 
@@ -17,8 +17,17 @@ def nothing_recalled(view: MemoryView, why: str) -> RecallRecord:
     return RecallRecord(0, "record", -1.0, False, view.size, (), (), rule="nothing", why=why)
 
 
+def nothing_selected(recalled: RecallRecord, view: MemoryView, seed: int, note: str) -> Decision:
+    """A phase B that leaves the pool alone, also where it is another policy's."""
+    silent = Chosen((), "silent", reasons=dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT))
+    return ranked(recalled, view, (), k2=0, seed=seed, chosen=silent if recalled.pool else None, note=note)
+
+
 class NoMemory(Policy[PolicySettings]):
     """Every task is met as if it were the first."""
+
+    wants_summary = False
+    ignored = ("k1", "k1_counts", "delta", "k2", "exclude_same_task", "duplicates", "duplicate_threshold")
 
     spec = PolicySpec(
         name="none",
@@ -31,10 +40,10 @@ class NoMemory(Policy[PolicySettings]):
         when="Never.",
         recall="Nothing.",
         select="Nothing.",
-        update="Nothing.",
+        update="Nothing: rewards are recorded and change no value.",
         write="Nothing.",
         forget="Nothing.",
-        cannot="It cannot learn: a task that failed is met again as if for the first time.",
+        cannot="It cannot learn: a task that failed is met again as if for the first time, and only luck solves it.",
         carries_over="Nothing: memories of another policy stay in the bank and are not read.",
         feedback=(),
     )
@@ -49,7 +58,7 @@ class NoMemory(Policy[PolicySettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Nothing."""
-        return ranked(recalled, view, (), k2=self.settings.k2, seed=seed)
+        return nothing_selected(recalled, view, seed, WHY)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """Nothing."""

@@ -13,7 +13,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
-from memrl_core.policies import policy_class, policy_names, settings_that_fit
+from memrl_core.policies import policy_class, settings_that_fit, usable_policies
 from pages.shared.arm import BADGES, deviations
 from pages.shared.models import chat_model_choice
 from pages.shared.picture import show
@@ -50,7 +50,7 @@ def in_link() -> dict[str, str]:
 def _form() -> dict[str, str] | None:
     """What to compare, once Start was pressed; before, the form stands as the link says."""
     link: dict[str, str] = st.session_state.get("arms_link", {})
-    known = policy_names()
+    known = usable_policies()
     named = [name for name in link.get("arms", ",".join(USUAL)).split(",") if name in known]
     with st.container(border=True, key="arms"):
         chosen = st.multiselect(

@@ -12,7 +12,7 @@ from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
 from memrl_core.errors import MemRLError
-from memrl_core.policies import policy_class, policy_names, settings_of
+from memrl_core.policies import policy_class, settings_of, usable_policies
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
 from pages.shared.arm import arm_line
@@ -119,7 +119,7 @@ def open_bank_form() -> None:
 def policy_choice(key: str, label: str = "Method") -> str:
     """Which policy; what it is and where it differs from its source stands below."""
     policy = st.selectbox(
-        label, policy_names(), key=key, format_func=lambda name: literal(policy_class(name).spec.title)
+        label, usable_policies(), key=key, format_func=lambda name: literal(policy_class(name).spec.title)
     )
     arm_line(policy_class(policy).spec)
     return policy

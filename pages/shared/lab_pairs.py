@@ -8,12 +8,12 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.lab import QUESTIONS, pairs_in, settings_for
-from memrl_core.policies import POLICIES
+from memrl_core.policies import settings_of
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, TwinRuns, labels, start_twins
 from pages.shared import lab_place
 from pages.shared import place as places
-from pages.shared.forms import settings_fields
+from pages.shared.forms import often_changed, policy_choice, settings_fields
 from pages.shared.lab_place import LabPlace
 from pages.shared.pairs import remember
 from pages.shared.text import literal
@@ -69,19 +69,21 @@ def pair_line(place: LabPlace, twins: TwinRuns) -> None:
 def _side(column: Any, name: str, settings: MemRLSettings, question: str) -> tuple[str, dict[str, Any]]:
     with column, st.container(border=True):
         st.markdown(f"**{name.capitalize()}**")
-        policy = st.selectbox("Policy", POLICIES, key=f"lab_policy_{name}") if len(POLICIES) > 1 else POLICIES[0]
-        key = f"lab_{name}_{question}"
+        policy = policy_choice(f"lab_policy_{name}")
+        key = f"lab_{name}_{question}" if policy == "memrl" else f"lab_{name}_{policy}"
+        start = settings if policy == "memrl" else settings_of(policy, {})
+        names = CHANGED if policy == "memrl" else often_changed(policy)
         first, second = st.columns(2)
         with first:
-            chosen = settings_fields(settings, key, CHANGED[::2])
+            chosen = settings_fields(start, key, names[::2])
         with second:
-            chosen |= {n: v for n, v in settings_fields(settings, key, CHANGED[1::2]).items() if n in CHANGED[1::2]}
+            chosen |= {n: v for n, v in settings_fields(start, key, names[1::2]).items() if n in names[1::2]}
     return policy, chosen
 
 
 def _begin(place: LabPlace, values: list[tuple[str, dict[str, Any]]], tasks: str, count: int, seed: int) -> None:
     try:
-        left, right = (Side(MemRLSettings.of(chosen), policy) for policy, chosen in values)
+        left, right = (Side(settings_of(policy, chosen), policy) for policy, chosen in values)
         twins = start_twins(place.bank, (left, right), tasks=tasks, task_count=count, seed=seed)
     except MemRLError as error:
         st.error(literal(str(error)), icon=":material/error:")

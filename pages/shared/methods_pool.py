@@ -10,7 +10,7 @@ from memrl_core.analysis.on_this_pool import OnThisPool, on_this_pool
 from memrl_core.analysis.reasons import reason_sentence
 from memrl_core.background import Work
 from memrl_core.figures.methods_on_pool import methods_on_pool_picture
-from memrl_core.policies import policy_names
+from memrl_core.policies import usable_policies
 from memrl_core.records import StepTrace
 from pages.shared.arm import arm_line
 from pages.shared.picture import show
@@ -56,7 +56,7 @@ def pool(place: Place | None) -> None:
 
 def _begin(place: Place, trace: StepTrace, own_recall: bool) -> Work[list[OnThisPool] | None]:
     return Work(
-        lambda report, cancelled: on_this_pool(place.bank, trace, policy_names(), own_recall, report, cancelled)
+        lambda report, cancelled: on_this_pool(place.bank, trace, usable_policies(), own_recall, report, cancelled)
     )
 
 

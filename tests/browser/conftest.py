@@ -15,11 +15,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 20_000
-PROBED = re.compile(r"/(step|decision|rewards|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
+PROBED = re.compile(r"/(step|decision|rewards|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 
 @dataclass
@@ -54,6 +54,12 @@ def browser() -> Iterator[Browser]:
         )
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> BrowserContext:
+    """One for all tests, so that a page finds the app's scripts where the page before it left them."""
+    return browser.new_context(viewport={"width": 1440, "height": 900})
 
 
 @pytest.fixture(scope="session")
@@ -96,14 +102,17 @@ def app(serve: Callable[..., RunningApp]) -> RunningApp:
 
 
 @pytest.fixture
-def page(browser: Browser, app: RunningApp) -> Iterator[Page]:
+def page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
     """A fresh page; the test fails when it wrote an error to the console."""
-    yield from watched_page(browser, app)
+    yield from watched_page(context, app)
 
 
-def watched_page(browser: Browser, app: RunningApp) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+def watched_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
+    """A page of somebody whom the app has never seen; ends with an error when its console shows one."""
     opened = context.new_page()
+    stored = {"origin": app.url, "storageTypes": "cookies,local_storage,indexeddb"}
+    context.new_cdp_session(opened).send("Storage.clearDataForOrigin", stored)
+    context.clear_cookies()
     complaints: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
@@ -118,5 +127,6 @@ def watched_page(browser: Browser, app: RunningApp) -> Iterator[Page]:
     expect.set_options(timeout=EXPECT_TIMEOUT)
     opened.set_default_timeout(EXPECT_TIMEOUT)
     yield opened
-    context.close()
+    context.set_offline(False)
+    opened.close()
     assert complaints == [], f"The browser's console shows errors: {complaints}"

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from pages.questions.catalogue import QUESTIONS
-from tests.browser.conftest import RunningApp
+from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.test_story import drawn_map, settled
 
 # One of each kind: tests/pages asks all of them.
 SOME = ("pair", "origin", "calibrated", "probe")
 
 
-@pytest.fixture
-def decision(page: Page, app: RunningApp) -> Page:
-    """The page Decision of a step of the demo, come from the page Step by one click."""
+@pytest.fixture(scope="module")
+def decision(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
+    """The page Decision of a step of the demo, come from the page Step by one click; one test goes on after another."""
+    pages = watched_page(context, app)
+    page = next(pages)
     page.goto(f"{app.url}/step?bank=demo&run=household&step=29")
     drawn_map(page)
     settled(page)
     page.get_by_text("Ask about this decision").click()
     page.wait_for_url(re.compile(r"/decision\?.*step=29"))
     settled(page)
-    return page
+    yield page
+    next(pages, None)
 
 
 def ask(page: Page, key: str) -> None:
@@ -45,20 +49,6 @@ def test_a_question_is_answered_within_three_interactions_of_the_step(decision: 
         expect(decision.locator(".st-key-answer_box [data-testid=stAlertContentError]")).to_have_count(0)
 
 
-def test_a_slider_moves_the_decision_and_the_link_remembers_it(decision: Page, app: RunningApp) -> None:
-    slider = decision.get_by_role("slider", name=re.compile("λ"))
-    slider.press("End")
-    settled(decision)
-    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
-    decision.wait_for_url(re.compile(r"weight=1\.0"))
-    link = decision.url
-    decision.goto("about:blank")
-    decision.goto(link)
-    settled(decision)
-    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
-    expect(decision.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
-
-
 def test_a_report_is_downloaded_and_opens_without_a_network(decision: Page, tmp_path: Path) -> None:
     with decision.expect_download() as arriving:
         decision.get_by_role("button", name="Report of this step").click()
@@ -76,6 +66,20 @@ def test_a_report_is_downloaded_and_opens_without_a_network(decision: Page, tmp_
     assert asked == [saved.as_uri()]
     assert complaints == []
     context.close()
+
+
+def test_a_slider_moves_the_decision_and_the_link_remembers_it(decision: Page, app: RunningApp) -> None:
+    slider = decision.get_by_role("slider", name=re.compile("λ"))
+    slider.press("End")
+    settled(decision)
+    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
+    decision.wait_for_url(re.compile(r"weight=1\.0"))
+    link = decision.url
+    decision.goto("about:blank")
+    decision.goto(link)
+    settled(decision)
+    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
+    expect(decision.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
 
 
 def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: RunningApp) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from memrl_core import lab
@@ -13,6 +12,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, start_twins
+from pages.shared.lab_place import TWINS, VIEW_TITLES
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import settled, violations
 
@@ -159,15 +159,18 @@ def test_the_landscape_plays_and_scrubs_without_the_server(page: Page, app: Runn
     assert len(sent) == before
 
 
-@pytest.mark.parametrize("view", ["twins", "theory", "landscape"])
-def test_no_view_is_inaccessible_or_too_wide(page: Page, app: RunningApp, view: str) -> None:
-    page.goto(a_link(app, 10, view))
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        drawn(page, MOVING) if view == "twins" else expect(page.locator(".js-plotly-plot").first).to_be_visible()
+def test_no_view_is_inaccessible_or_too_wide(page: Page, app: RunningApp) -> None:
+    page.goto(a_link(app, 10))
+    for view, title in VIEW_TITLES.items():
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.locator(".st-key-lab_view").get_by_text(title, exact=True).click()
+        page.wait_for_url(re.compile(f"view={view}"))
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            settled(page)
+            drawn(page, MOVING) if view == TWINS else expect(page.locator(".js-plotly-plot").first).to_be_visible()
+            page.wait_for_timeout(500)
+            assert violations(page) == [], (view, scheme)
+        page.set_viewport_size({"width": 1024, "height": 768})
         settled(page)
-        page.wait_for_timeout(500)
-        assert violations(page) == [], scheme
-    page.set_viewport_size({"width": 1024, "height": 768})
-    settled(page)
-    assert no_wider_than_the_window(page)
+        assert no_wider_than_the_window(page), view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.identity_provider import CLIENT, identity_provider
@@ -14,7 +14,7 @@ from tests.browser.test_story import settled
 
 
 def test_people_log_in_and_rate_under_the_name_of_their_login(
-    serve: Callable[..., RunningApp], browser: Browser, tmp_path: Path
+    serve: Callable[..., RunningApp], context: BrowserContext, tmp_path: Path
 ) -> None:
     secrets = tmp_path / ".streamlit" / "secrets.toml"
     secrets.parent.mkdir()
@@ -25,7 +25,7 @@ def test_people_log_in_and_rate_under_the_name_of_their_login(
             f'server_metadata_url = "{provider}/.well-known/openid-configuration"\n'
         )
         app = serve(HOME=str(tmp_path))
-        pages = watched_page(browser, app)
+        pages = watched_page(context, app)
         page = next(pages)
         page.goto(f"{app.url}/rewards?bank=demo")
         login = page.get_by_role("button", name="Log in")

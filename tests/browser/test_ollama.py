@@ -6,39 +6,44 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
-from tests.browser.conftest import RunningApp, watched_page
+from tests.browser.conftest import RunningApp, free_port, watched_page
 from tests.browser.test_story import drawn_map, part, press_step, settled
 from tests.ollama.server import OllamaServer
 
 
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Where the app of these tests looks for Ollama; each test has its own one there."""
+    return free_port()
+
+
 @pytest.fixture
-def ollama() -> Iterator[OllamaServer]:
-    with OllamaServer() as running:
+def ollama(port: int) -> Iterator[OllamaServer]:
+    with OllamaServer(port) as running:
         yield running
 
 
-@pytest.fixture
-def ollama_app(serve: Callable[..., RunningApp], ollama: OllamaServer) -> RunningApp:
-    return serve(OLLAMA_HOST=ollama.address)
+@pytest.fixture(scope="module")
+def ollama_app(serve: Callable[..., RunningApp], port: int) -> RunningApp:
+    return serve(OLLAMA_HOST=f"127.0.0.1:{port}")
 
 
 @pytest.fixture
-def ollama_page(browser: Browser, ollama_app: RunningApp) -> Iterator[Page]:
-    yield from watched_page(browser, ollama_app)
+def ollama_page(context: BrowserContext, ollama_app: RunningApp, ollama: OllamaServer) -> Iterator[Page]:
+    yield from watched_page(context, ollama_app)
 
 
-def a_run_with_ollama(app: RunningApp, server: OllamaServer, environment: str = "household") -> str:
+def a_run_with_ollama(app: RunningApp, server: OllamaServer, name: str) -> str:
     """Make a bank with a run on the loopback server's models in the app's home; returns the way to it."""
     embedder = OllamaEmbedder("nomic-embed-text", address=server.address)
-    with MemoryBank.create(str(app.home / "banks" / "local"), embedder.name, embedder.dimension) as bank:
-        tasks = workspace.TASK_SETS[environment][0]
-        workspace.start_run(bank, environment=environment, tasks=tasks, model="llama3.2", run="r")
-    return f"{app.url}/step?bank=local&run=r"
+    with MemoryBank.create(str(app.home / "banks" / name), embedder.name, embedder.dimension) as bank:
+        workspace.start_run(bank, environment="household", tasks="household-train", model="llama3.2", run="r")
+    return f"{app.url}/step?bank={name}&run=r"
 
 
 def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollama_app: RunningApp) -> None:
@@ -62,35 +67,11 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     drawn_map(page)
 
 
-def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
-    browser: Browser, serve: Callable[..., RunningApp]
-) -> None:
-    with OllamaServer() as server:
-        app = serve(OLLAMA_HOST=server.address)
-        address = a_run_with_ollama(app, server)
-        opened = watched_page(browser, app)
-        page = next(opened)
-        page.goto(address)
-        press_step(page)
-        press_step(page)
-        expect(part(page, "RECALL")).to_be_visible()
-    page.wait_for_timeout(5500)
-    page.reload()
-    expect(page.locator(".st-key-model_banner")).to_contain_text("Ollama is not running at")
-    expect(page.locator(".st-key-model_banner")).to_contain_text("ollama serve")
-    for _ in range(3):
-        press_step(page)
-    expect(page.locator(".st-key-retry")).to_be_visible()
-    expect(part(page, "SELECT")).to_contain_text("—")
-    with pytest.raises(StopIteration):
-        next(opened)
-
-
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
     page = ollama_page
     ollama.faults.delay = 0.4
     ollama.faults.answer = "one two three four five six seven eight nine ten eleven twelve " * 4
-    page.goto(a_run_with_ollama(ollama_app, ollama))
+    page.goto(a_run_with_ollama(ollama_app, ollama, "stopped"))
     for _ in range(4):
         press_step(page)
     press_step(page)
@@ -112,6 +93,29 @@ def test_a_model_is_pulled_with_progress_and_can_then_be_chosen(ollama_page: Pag
     page.get_by_role("button", name="Start a live run").click()
     page.locator(".st-key-new_run_model").get_by_role("combobox").click()
     expect(page.get_by_role("option", name="qwen3", exact=True)).to_be_visible()
+
+
+def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
+    context: BrowserContext, ollama_app: RunningApp, port: int
+) -> None:
+    with OllamaServer(port) as server:
+        address = a_run_with_ollama(ollama_app, server, "left")
+        opened = watched_page(context, ollama_app)
+        page = next(opened)
+        page.goto(address)
+        press_step(page)
+        press_step(page)
+        expect(part(page, "RECALL")).to_be_visible()
+    page.wait_for_timeout(5500)
+    page.reload()
+    expect(page.locator(".st-key-model_banner")).to_contain_text("Ollama is not running at")
+    expect(page.locator(".st-key-model_banner")).to_contain_text("ollama serve")
+    for _ in range(3):
+        press_step(page)
+    expect(page.locator(".st-key-retry")).to_be_visible()
+    expect(part(page, "SELECT")).to_contain_text("—")
+    with pytest.raises(StopIteration):
+        next(opened)
 
 
 def test_another_address_is_taken_or_refused_in_a_sentence(page: Page, app: RunningApp, ollama: OllamaServer) -> None:

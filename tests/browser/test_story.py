@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.conftest import RunningApp
+from tests.browser.conftest import RunningApp, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
 SERIOUS = ("serious", "critical")
+QUIET = 500
+"""Milliseconds."""
 
 
 def settled(page: Page) -> None:
-    """Wait until the app has stopped running its script."""
-    for _ in range(2):
-        page.wait_for_timeout(250)
-        expect(page.locator("[data-testid='stApp'][data-test-script-state='running']")).to_have_count(0)
+    """Wait until the app is drawn and has not run its script for a while: fields tell late what is typed in them."""
+    page.wait_for_function(
+        """([call, quiet]) => {
+          const app = document.querySelector("[data-testid='stApp']");
+          const busy = !app || ["initial", "running"].includes(app.dataset.testScriptState);
+          if (busy || window.settling?.call !== call) window.settling = { call, since: performance.now() };
+          return performance.now() - window.settling.since > quiet;
+        }""",
+        arg=[uuid.uuid4().hex, QUIET],
+    )
 
 
 def violations(page: Page) -> list[tuple[str, list[str]]]:
@@ -50,13 +60,16 @@ def x_range(page: Page) -> list[float]:
     return page.evaluate("Array.from(document.querySelector('.memory-map')._fullLayout.xaxis.range)")
 
 
-@pytest.fixture
-def step_page(page: Page, app: RunningApp) -> Page:
-    """The page Step at the live end of the demo."""
+@pytest.fixture(scope="module")
+def step_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
+    """The page Step at the live end of the demo, where one test goes on after another."""
+    pages = watched_page(context, app)
+    page = next(pages)
     page.goto(f"{app.url}/step?bank=demo")
     drawn_map(page)
     settled(page)
-    return page
+    yield page
+    next(pages, None)
 
 
 def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> None:
@@ -105,6 +118,13 @@ def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> Non
     expect(step_page).to_have_url(re.compile("memory="))
     press_step(step_page)
     expect(detail.get_by_role("heading")).to_have_text(name)
+
+
+def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:
+    step_page.keyboard.press("?")
+    expect(step_page.get_by_role("dialog")).to_contain_text("Step: run the next phase")
+    step_page.keyboard.press("Escape")
+    expect(step_page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
@@ -164,21 +184,6 @@ def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, ap
     expect(page.locator(".st-key-step button")).to_be_visible()
 
 
-def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Page) -> None:
-    step_page.get_by_role("button", name="Run n tasks").click()
-    step_page.locator(".st-key-run_count input").fill("2000")
-    step_page.locator(".st-key-run_count input").press("Enter")
-    step_page.locator(".st-key-run_many button").click()
-    expect(step_page.get_by_text(re.compile(r"\d+ of 2000 tasks"))).to_be_visible()
-    step_page.locator(".st-key-stop button").click()
-    expect(step_page.locator(".st-key-step button")).to_be_enabled()
-
-
-def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:
-    step_page.keyboard.press("?")
-    expect(step_page.get_by_role("dialog")).to_contain_text("Step: run the next phase")
-
-
 def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None:
     typed = "<img src=x onerror=alert(1)> <b>bold</b> **stars** $x^2$ :red[colour] [link](http://x.test)"
     page.goto(app.url)
@@ -226,3 +231,13 @@ def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningA
         settled(page)
         page.wait_for_timeout(500)
         assert violations(page) == [], scheme
+
+
+def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Page) -> None:
+    step_page.get_by_role("button", name="Run n tasks").click()
+    step_page.locator(".st-key-run_count input").fill("2000")
+    step_page.locator(".st-key-run_count input").press("Enter")
+    step_page.locator(".st-key-run_many button").click()
+    expect(step_page.get_by_text(re.compile(r"\d+ of 2000 tasks"))).to_be_visible()
+    step_page.locator(".st-key-stop button").click()
+    expect(step_page.locator(".st-key-step button")).to_be_enabled()

@@ -32,6 +32,7 @@ from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.records import (
     Candidate,
+    Consulted,
     Decision,
     EmbedRecord,
     EventKind,
@@ -42,6 +43,7 @@ from memrl_core.records import (
     MemorySpan,
     Message,
     NormaliserLine,
+    Reason,
     Recalled,
     RecallRecord,
     Reply,
@@ -50,6 +52,7 @@ from memrl_core.records import (
     StepTrace,
     Term,
     Turn,
+    TurnRecall,
     UpdateRecord,
     ValueChange,
     WriteRecord,
@@ -59,7 +62,7 @@ from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
 RECORDS = [
     Memory, RunInfo, LedgerEvent, StepTrace, EmbedRecord, Recalled, RecallRecord, Term, NormaliserLine, Candidate,
     Decision, Message, MemorySpan, Reply, Turn, GenerateRecord, RewardRecord, ValueChange, UpdateRecord,
-    MemoryOperation, WriteRecord,
+    MemoryOperation, WriteRecord, TurnRecall, Consulted,
 ]  # fmt: skip
 MEMBERS = ["run.json", "steps.jsonl", "ledger.jsonl", "memories.parquet"]
 
@@ -664,3 +667,8 @@ def test_the_page_about_the_format_names_every_field(record: Any) -> None:
 def test_the_page_about_the_format_names_every_kind_of_event() -> None:
     page = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
     assert [kind for kind in EventKind if f"`{kind}`" not in page] == []
+
+
+def test_the_page_about_the_format_names_every_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+    assert [reason for reason in Reason if f"`{reason}`" not in page] == []

@@ -19,6 +19,8 @@ from memrl_core.experiments.plan import read_plan
 from memrl_core.experiments.runner import Experiment, run_experiment
 from tests.core.tiny_experiment import ROOT, a_plan, a_plan_file, kept, started, until
 
+IMPATIENT = "from memrl_core.experiments import executors\nexecutors.ANSWER_WITHIN = 3"
+
 
 @contextmanager
 def a_cluster(workers: int, processes: bool = False) -> Iterator[Any]:
@@ -154,7 +156,9 @@ def test_a_scheduler_that_dies_costs_no_finished_cell_and_the_command_goes_on_wi
     scheduler = a_dask("scheduler", tmp_path, "--host", "127.0.0.1", "--port", str(a_free_port))
     worker = a_dask("worker", tmp_path, address, "--no-nanny", "--nthreads", "1")
     try:
-        process = started(file, out, "--scheduler", address)
+        with distributed.Client(address, timeout=60, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=60)
+        process = started(file, out, "--scheduler", address, before=IMPATIENT)
         until(lambda: kept(out), process)
         scheduler.kill()
         said, noise = process.communicate(timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 
 from memrl_core.cli import app
 from memrl_core.errors import InputError
+from memrl_core.experiments import plan as plan_module
 from memrl_core.experiments.cells import cells_of
 from memrl_core.experiments.plan import read_plan
+from memrl_core.policies import POLICIES, policy_class
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "sample_data" / "experiments").glob("*.toml"))
 ARM = '[[arms]]\nname = "a"\n'
@@ -42,6 +45,20 @@ def refusal(path: Path, **changes: int) -> str:
         ("[settings]\nweigth = 0\n", 2, "settings", "there is no setting “weigth”. Allowed: k1, "),
         (f"{ARM}settings = {{ weigth = 0 }}\n", 4, "arms.1.settings", "Allowed: k1, "),
         (f"{ARM}settings = {{ weight = 2 }}\n", 4, "arms.1.settings", "less than or equal to 1 (given: 2)"),
+        (
+            f"{ARM}policy = 'rag'\nsettings = {{ weight = 0 }}\n",
+            5,
+            "arms.1.settings",
+            "the policy rag has no setting “weight”. Allowed: k1, ",
+        ),
+        (f"[settings]\nweight = 0\n{ARM}policy = 'rag'\n", 2, "settings", "no setting “weight”. Allowed: k1, "),
+        (f"[settings]\nk2 = 200\n{ARM}policy = 'rag'\n", 2, "settings", "less than or equal to 100 (given: 200)"),
+        (
+            "[grid]\npolicy = ['memrl', 'rag']\nweight = [0]\n",
+            2,
+            "grid",
+            "the policy rag has no setting “weight”. Allowed: k1, ",
+        ),
         ("[grid]\nweight = [0.5, -1]\n", 2, "grid", "greater than or equal to 0 (given: -1)"),
         ("[grid]\nweight = []\n", 2, "grid", "at least one value"),
         (f"{ARM}poison = {{ after = 2 }}\n", 4, "arms.1.poison.after", "less than or equal to 1 (given: 2)"),
@@ -127,8 +144,47 @@ def test_every_combination_of_a_grid_is_an_arm_besides_those_that_are_written_do
     combined = [f"λ = {weight}, α = {alpha}" for weight, alpha in product((0, 1), (0.1, 0.2, 0.3))]
     assert [arm.name for arm in plan.all_arms()] == ["a", *combined]
     assert plan.reference == "a"
-    assert plan.settings_of(plan.all_arms()[-1]).weight == 1
-    assert plan.settings_of(plan.all_arms()[-1]).alpha == 0.3
+    last = plan.settings_of(plan.all_arms()[-1]).model_dump()
+    assert (last["weight"], last["alpha"]) == (1, 0.3)
+
+
+def test_settings_of_the_whole_plan_hold_for_every_arm_whose_policy_has_them(tmp_path: Path) -> None:
+    arms = f"{ARM}settings = {{ k2 = 2 }}\n[[arms]]\nname = 'b'\npolicy = 'rag'\n"
+    plan = read_plan(a_file(tmp_path, f"{arms}[settings]\nweight = 0.9\nk1 = 7\nk2 = 5\n"))
+    mine, other = (plan.settings_of(arm).model_dump() for arm in plan.all_arms())
+    assert (mine["weight"], mine["k1"], mine["k2"]) == (0.9, 7, 2)
+    assert (other["k1"], other["k2"], "weight" in other) == (7, 5, False)
+    assert [set(cell.settings) for cell in cells_of(plan)[:2]] == [set(mine), set(other)]
+
+
+def test_a_grid_combines_policies_with_settings_that_all_of_them_have(tmp_path: Path) -> None:
+    plan = read_plan(a_file(tmp_path, "seeds = 1\n[grid]\npolicy = ['memrl', 'rag']\nk2 = [1, 3]\ndelta = [0]\n"))
+    assert [(arm.name, arm.policy, plan.settings_of(arm).k2) for arm in plan.all_arms()] == [
+        ("memrl, k2 = 1, δ = 0", "memrl", 1),
+        ("memrl, k2 = 3, δ = 0", "memrl", 3),
+        ("rag, k2 = 1, δ = 0", "rag", 1),
+        ("rag, k2 = 3, δ = 0", "rag", 3),
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_arm_of_a_grid_is_named_by_the_symbols_of_its_own_policy(tmp_path: Path, policy: str) -> None:
+    fields = policy_class(policy).Settings.model_fields
+    own = {name: field for name, field in fields.items() if " · " in (field.title or "")}
+    for name, field in own.items():
+        plan = read_plan(a_file(tmp_path, f"[grid]\npolicy = ['{policy}']\n{name} = [{json.dumps(field.default)}]\n"))
+        (arm,) = plan.all_arms()
+        assert arm.name.startswith(f"{policy}, {(field.title or '').split(' · ')[0]} = ")
+
+
+def test_an_arm_that_the_world_cannot_serve_is_refused_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        plan_module, "fits", lambda policy, world, settings: "It needs a step reward."[: 99 * (policy == "rag")]
+    )
+    read_plan(a_file(tmp_path, ARM))
+    assert "arm “a”: It needs a step reward. Correct the file" in refusal(a_file(tmp_path, f"{ARM}policy = 'rag'\n"))
 
 
 def test_a_file_with_a_title_alone_compares_nothing_and_runs_memrl_as_it_is(tmp_path: Path) -> None:
@@ -146,3 +202,11 @@ def test_a_shipped_experiment_is_whole_and_each_of_its_cells_has_a_name_of_its_o
     assert plan.question and plan.reference in [arm.name for arm in plan.all_arms()]
     begin = [cell.seed for cell in cells[: len(cells) // plan.seeds]]
     assert set(begin) == {0}
+
+
+def test_the_shipped_comparison_of_methods_has_every_policy_once_and_memrl_with_another_q0() -> None:
+    plan = read_plan(next(path for path in SHIPPED if path.stem == "methods"))
+    first, *grid = plan.all_arms()
+    assert sorted(arm.policy for arm in grid) == sorted(POLICIES), "name every policy under [grid]"
+    assert (first.policy, first.settings) == ("memrl", {"q0_success": 0.5, "q0_failure": -0.5})
+    assert {plan.settings_of(arm).k2 for arm in plan.all_arms()} == {3}

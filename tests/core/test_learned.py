@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from memrl_core import policies, workspace
 from memrl_core.agent import Agent
 from memrl_core.asked import view_before
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import PolicyFailed
 from memrl_core.learned import KEPT_EVERY, learned_before, learned_now, learned_steps
 from memrl_core.policies.base import Lesson
 from memrl_core.policies.rag import Rag
@@ -32,6 +33,7 @@ class Tally:
 class Tallying(Rag):
     """RAG that keeps a tally."""
 
+    fails_in: ClassVar[str] = ""
     spec = replace(Rag.spec, name="tallying", feedback=("episode reward", "human"), learns="counts")
 
     def start(self, memories: Sequence[Memory]) -> Tally:
@@ -44,11 +46,15 @@ class Tallying(Rag):
         told.append(lesson.reward)
         name = f"sum of {lesson.trace.task.id}"
         before, after = sum(told[:-1]), sum(told)
+        if self.fails_in == "learn":
+            raise ValueError("no")
         return (ValueChange("", before, after, len(told), lesson.reward, 1.0, "parameters", name),)
 
     def remember(self, state: Tally, lesson: Lesson) -> None:
         assert lesson.trace.write is not None
         state.written += [operation.memory_id for operation in lesson.trace.write.operations if operation.op == "ADD"]
+        if self.fails_in == "remember":
+            raise ValueError("no")
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +138,20 @@ def test_an_attempt_that_never_ended_teaches_nothing(agent: Agent) -> None:
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
     steps(agent, 1)
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
+
+
+@pytest.mark.parametrize("hook", ["learn", "remember"])
+def test_a_policy_that_failed_halfway_learns_the_step_once(
+    agent: Agent, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps(agent, 2)
+    with monkeypatch.context() as broken:
+        broken.setattr(Tallying, "fails_in", hook)
+        for _ in range(2):
+            with pytest.raises(PolicyFailed):
+                steps(agent, 2)
+    state = learned_now(agent.bank, "r")
+    assert (state.rewards, state.written) == (by_hand(agent, "r"), [m.id for m in agent.bank.memories("r")])
 
 
 def test_what_is_learned_in_a_step_stands_in_its_trace(agent: Agent) -> None:

@@ -19,12 +19,15 @@ from memrl_core.records import EventKind
 from tests.builders import a_bank, a_step
 
 ROOT = str(Path(__file__).resolve().parents[2])
-EACH = 500
+EACH = 120
+BETWEEN_COMPACTIONS = 50
+"""Appends of one process: so few that several compact while all of them write."""
 RATER = """
 import sys
 sys.path.insert(0, {root!r})
-from memrl_core.bank import MemoryBank
+from memrl_core.bank import MemoryBank, store
 from memrl_core.bank.ratings import Rating
+store.APPENDS_PER_COMPACTION = {compaction}
 bank = MemoryBank.open({uri!r})
 who, steps = sys.argv[1], int(sys.argv[2])
 for n in range({each}):
@@ -33,11 +36,11 @@ for n in range({each}):
 """
 
 
-def test_four_processes_rate_five_hundred_times_each_and_none_is_lost(tmp_path: Path) -> None:
-    steps = 50
+def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) -> None:
+    steps = 12
     bank = a_bank(tmp_path / "bank")
     bank.adopt({}, [], [a_step(step)[0] for step in range(1, steps + 1)])
-    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
+    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH, compaction=BETWEEN_COMPACTIONS)
     people = ("ann", "bo", "cy", "di")
     raters = [
         subprocess.Popen([sys.executable, "-c", script, who, str(steps)], stdout=subprocess.DEVNULL) for who in people
@@ -54,7 +57,7 @@ def test_four_processes_rate_five_hundred_times_each_and_none_is_lost(tmp_path: 
 def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
-    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
+    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH, compaction=BETWEEN_COMPACTIONS)
     rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
     assert rater.stdout is not None
     told = 0

@@ -28,9 +28,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (wheel,) = place.glob("*.whl")
     environment = place / "venv"
-    venv.create(environment, with_pip=True)
+    venv.create(environment)
     python = environment / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    subprocess.run([*install, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
     own = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,

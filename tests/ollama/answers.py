@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 CHOICES = "You can:"
@@ -32,6 +33,12 @@ def answer(messages: Sequence[dict[str, Any]], seed: int) -> str:
     return _sensible(_task(asked[0]), [action for action in offered if action not in said] or offered, said, seed)
 
 
+def form(schema: Mapping[str, Any], messages: Sequence[dict[str, Any]]) -> str:
+    """A JSON schema filled in: yes to every question, one entry a list, but one for each memory in a list of them."""
+    told = str(messages[-1]["content"])
+    return json.dumps(_value(schema, "", schema.get("$defs", {}), told))
+
+
 def embedding(text: str, dimension: int) -> list[float]:
     """How often each hashed word occurs, with a hashed sign; not of unit length."""
     vector = [0.0] * dimension
@@ -40,6 +47,36 @@ def embedding(text: str, dimension: int) -> list[float]:
         vector[int.from_bytes(digest[:4], "big") % dimension] += 1.0 if digest[4] % 2 else -1.0
     vector[0] += 0.01
     return vector
+
+
+def _value(schema: Mapping[str, Any], name: str, defined: Mapping[str, Any], told: str) -> Any:
+    """What stands in a form under `name`."""
+    if "$ref" in schema:
+        return _value(defined[schema["$ref"].rpartition("/")[2]], name, defined, told)
+    if "anyOf" in schema:
+        return _value(schema["anyOf"][0], name, defined, told)
+    if "enum" in schema or "const" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    kind = schema.get("type")
+    if kind == "object":
+        return {key: _value(part, key, defined, told) for key, part in schema.get("properties", {}).items()}
+    if kind == "array":
+        return _entries(schema, name, defined, told)
+    if kind == "number":
+        return 0.5
+    if kind == "integer":
+        return schema.get("minimum", 1)
+    return True if kind == "boolean" else f"{name.replace('_', ' ').capitalize()}: {_task(told)}"
+
+
+def _entries(schema: Mapping[str, Any], name: str, defined: Mapping[str, Any], told: str) -> list[Any]:
+    entry = _value(schema["items"], name, defined, told)
+    if isinstance(entry, dict):
+        memories = re.findall(r"^\[memory ([^\]\n]+)\]$", told, flags=re.MULTILINE)
+        return [{**entry, "memory_id": memory} for memory in memories] if "memory_id" in entry else [entry]
+    if isinstance(entry, str):
+        return re.findall(r"^> (.+)$", told, flags=re.MULTILINE) if name == "steps" else []
+    return [entry]
 
 
 def _sensible(task: str, open_actions: Sequence[str], said: Sequence[str], seed: int) -> str:

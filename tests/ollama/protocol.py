@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
-from tests.ollama.answers import answer, embedding
+from tests.ollama.answers import answer, embedding, form
 from tests.ollama.scene import Model, Request
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ class Handler(BaseHTTPRequestHandler):
         seed = int(body.get("options", {}).get("seed", 0))
         faults = self.server.faults
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
+        if body.get("format"):
+            text = form(body["format"], body["messages"]) if faults.form is None else faults.form
         call = {"function": {"name": "look_up", "arguments": {"what": "weather"}}}
         asides = [
             {"role": "assistant", "content": "", "thinking": "They want an action. "},

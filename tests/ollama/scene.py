@@ -12,6 +12,7 @@ class Faults:
 
     `instead` maps a path to what happens there instead of an answer: an HTTP status (with `says`), silence, or a closed
     connection. `stream` is how a stream goes wrong once `after` pieces of it were sent. Delays are in seconds.
+    `answer` is what a model says, `form` what it says where a JSON schema came with the question.
     """
 
     instead: dict[str, int | Literal["hang", "drop"]] = field(default_factory=dict)
@@ -21,6 +22,7 @@ class Faults:
     first_delay: float = 0.0
     delay: float = 0.0
     answer: str | None = None
+    form: str | None = None
     embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""
     pull_unknown: bool = False
 

@@ -1,0 +1,83 @@
+"""What a policy wants done to the memory at the end of a step, as far as it can be done: before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import replace
+
+from memrl_core.errors import PolicyFailed
+from memrl_core.learning import Fold
+from memrl_core.records import EventKind, Memory, MemoryOperation
+
+WRITING = {
+    "ADD": EventKind.MEMORY_WRITTEN,
+    "UPDATE": EventKind.MEMORY_EDITED,
+    "MERGE": EventKind.MEMORY_MERGED,
+}
+"""The operations that write a memory, and the events that tell of them."""
+CHANGED_SINCE = "what it was about is pinned, was changed or was forgotten meanwhile"
+
+
+def must_be_possible(
+    operations: Sequence[MemoryOperation], embedded: Container[str], memories: Mapping[str, Memory]
+) -> None:
+    """Raise `PolicyFailed` for an operation that would leave the bank with something it cannot fold or find.
+
+    `embedded` are the ids with an embedding; `memories` those of the bank: what is written there under the same id with
+    the same text has come by an earlier call for the same step.
+    """
+    written: set[str] = set()
+    for op in operations:
+        if op.op not in WRITING:
+            continue
+        if not op.memory_id or op.memory_id in written or _is_another(op, memories.get(op.memory_id)):
+            raise _failed(op, "without an id of its own")
+        if op.memory_id not in embedded:
+            raise _failed(op, "without an embedding")
+        if op.op != "ADD" and (not op.replaces or op.memory_id in op.replaces):
+            raise _failed(op, "and does not say in the place of which others")
+        written.add(op.memory_id)
+
+
+def settled(operations: Sequence[MemoryOperation], fold: Fold) -> tuple[MemoryOperation, ...]:
+    """The operations, one after the other, on what the run sees: what is not seen is neither replaced nor deleted.
+
+    A pinned memory is not deleted. Where nothing is left to replace or delete, the operation is a NOOP: between the
+    policy's look and this one a person may have edited or forgotten what it was about, and that stands.
+    """
+    seen = set(fold.utilities)
+    done = []
+    for op in operations:
+        if op.op in ("UPDATE", "MERGE", "DELETE"):
+            op = _on(seen, op, fold.pinned)
+            seen.difference_update(op.replaces)
+        if op.op in WRITING:
+            seen.add(op.memory_id)
+        done.append(op)
+    return tuple(done)
+
+
+def task_of(op: MemoryOperation, memories: Mapping[str, Memory], task: str) -> str:
+    """The task that a written memory is about: that of what it replaces when it has the same intent, else `task`."""
+    # What is only reworded stays of its task, so that leaving out the memories of a task leaves it out too.
+    replaced = (memories[memory_id] for memory_id in op.replaces if memory_id in memories)
+    return next((memory.task for memory in replaced if memory.intent == op.intent), task)
+
+
+def _on(seen: Collection[str], op: MemoryOperation, pinned: Collection[str]) -> MemoryOperation:
+    kept = pinned if op.op == "DELETE" else ()
+    there = tuple(i for i in dict.fromkeys(op.replaces) if i in seen and i not in kept)
+    if there:
+        return op if there == op.replaces else replace(op, replaces=there)
+    return replace(op, op="NOOP", memory_id="", replaces=(), data={}, why=f"{CHANGED_SINCE}. {op.why}".rstrip())
+
+
+def _is_another(op: MemoryOperation, known: Memory | None) -> bool:
+    return known is not None and (known.intent, known.experience) != (op.intent, op.experience)
+
+
+def _failed(op: MemoryOperation, how: str) -> PolicyFailed:
+    return PolicyFailed(
+        f"The policy's {op.op} writes “{op.memory_id[:80]}” {how}. The step was not stored; mend the policy, then try "
+        "again, or choose another one."
+    )

@@ -1,0 +1,132 @@
+"""What each method takes to choose from a pool, and what one lesson takes those that learn parameters.
+
+Every method goes on for some steps from the same household memories, so that it has learned something, and then selects
+from the same number of candidates for tasks to come. Methods that ask the model before they select are not here: their
+time is the model's. BLAS gets one thread, because on a busy machine its threads wait for each other.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.benchmarks.measuring import Measurement, seconds
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.learned import learned_now
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import POLICIES, make_policy
+from memrl_core.policies.base import Lesson, Policy
+from memrl_core.records import RecallRecord, StepTrace, Task
+from memrl_core.retrieval import recall
+from memrl_core.view import Asked, MemoryView
+from memrl_core.workspace import start_run
+
+NAME = "policies"
+BASE = "base"
+TASKS = "household-train"
+POOL = 200
+TAUGHT = 20
+QUERIES = 20
+SELECT_BUDGET = "under 2 ms"
+LEARN_BUDGET = "under 5 ms"
+READS = ("similar", "kernel", "network")
+PARAMETRIC = ("kernel", "network", "matrices")
+
+
+def arms() -> Iterator[tuple[str, Policy[Any]]]:
+    """Every policy of this program that selects without a model, with its defaults; Memento with each of its reads."""
+    for name in POLICIES:
+        variants = [{"read": read} for read in READS] if name == "memento" else [{}]
+        for settings in variants:
+            policy = make_policy(name, settings)
+            if "model on read" not in policy.spec.needs:
+                yield " ".join([name, *settings.values()]), policy
+
+
+def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
+    """A pool of at most `POOL`, after at most `TAUGHT` own steps; of each repetition, the middle of `QUERIES` times."""
+    pool, taught = min(memories, POOL), min(steps, TAUGHT)
+    found: list[Measurement] = []
+    with (
+        TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder,
+        threadpool_limits(limits=1, user_api="blas"),
+    ):
+        embedder = HashingEmbedder()
+        with MemoryBank.create(str(Path(folder) / "bank"), embedder.name, embedder.dimension) as bank:
+            start_run(bank, environment=Household.name, tasks=TASKS, run=BASE)
+            _live(bank, BASE, _tasks(0, pool))
+            for number, (label, policy) in enumerate(arms()):
+                run = f"arm-{number}"
+                start_run(
+                    bank,
+                    environment=Household.name,
+                    tasks=TASKS,
+                    run=run,
+                    base=BASE,
+                    policy=policy.spec.name,
+                    settings=policy.settings,
+                )
+                traces = _live(bank, run, _tasks(pool, taught))
+                found += _measured(bank, run, policy, label, pool, traces, repeat)
+    return found
+
+
+def _measured(
+    bank: MemoryBank, run: str, policy: Policy[Any], label: str, pool: int, traces: Sequence[StepTrace], repeat: int
+) -> Iterator[Measurement]:
+    asked = [_asked(bank, run, pool, task) for task in _tasks(pool + len(traces), QUERIES)]
+    values = [median(_selecting(policy, asked)) for _ in range(1 + repeat)][1:]
+    yield Measurement(NAME, f"select: {label}", f"a pool of {pool}", "ms", _ms(values), SELECT_BUDGET)
+    if policy.spec.learns in PARAMETRIC:
+        state = learned_now(bank, run)
+        values = [median(_learning(bank, policy, state, traces[-QUERIES:])) for _ in range(1 + repeat)][1:]
+        yield Measurement(NAME, f"update: {label}", f"after {len(traces)} steps", "ms", _ms(values), LEARN_BUDGET)
+
+
+def _selecting(policy: Policy[Any], asked: Sequence[tuple[RecallRecord, MemoryView]]) -> list[float]:
+    return [seconds(partial(policy.select, recalled, view, number)) for number, (recalled, view) in enumerate(asked)]
+
+
+def _learning(bank: MemoryBank, policy: Policy[Any], state: Any, traces: Sequence[StepTrace]) -> list[float]:
+    """The seconds of the lesson of each of these steps, each learned by a state of its own."""
+    taken = []
+    for trace in traces:
+        assert trace.reward is not None
+        lesson = Lesson(trace, trace.reward.reward, trace.reward.outcome, bank.embedding, bank.memory)
+        taken.append(seconds(partial(policy.learn, copy.deepcopy(state), lesson)))
+    return taken
+
+
+def _asked(bank: MemoryBank, run: str, pool: int, task: Task) -> tuple[RecallRecord, MemoryView]:
+    """The `pool` memories most similar to a task, and what the run knows, as the policy meets them when it selects."""
+    query = HashingEmbedder().embed([task.intent])[0]
+    asked = Asked(query, task.id, task.intent, step=bank.next_step(run))
+    view = replace(bank.view(run), asked=asked, learned=learned_now(bank, run))
+    return recall(query, view, k1=pool, k1_counts="record", delta=-1.0, strict=False), view
+
+
+def _live(bank: MemoryBank, run: str, tasks: Sequence[Task]) -> list[StepTrace]:
+    agent = Agent(bank, run, SimulatedModel(), HashingEmbedder(), Household())
+    with bank.batch(len(tasks)):
+        return list(agent.run(tasks))
+
+
+def _tasks(first: int, count: int) -> list[Task]:
+    every = sample_tasks(TASKS)
+    return [every[number % len(every)] for number in range(first, first + count)]
+
+
+def _ms(taken: Sequence[float]) -> tuple[float, ...]:
+    return tuple(1000 * one for one in taken)

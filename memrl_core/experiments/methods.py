@@ -1,0 +1,289 @@
+"""Methods compared: each in a bank of its own, or all choosing from one and the same bank.
+
+*Own bank* is the whole loop: each arm reads, learns and writes for itself. *Same bank* is the choice alone: each arm
+chooses from what one run had at every step. In both, arms of equal seed meet the same tasks with the same luck.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from memrl_core import workspace
+from memrl_core.analysis.methods import (
+    NO_MEMORY,
+    MethodCurve,
+    MethodRow,
+    luck_curve,
+    method_curves,
+    method_rows,
+    same_bank_rows,
+)
+from memrl_core.bank import MemoryBank
+from memrl_core.environments import make_environment
+from memrl_core.errors import InputError, MemRLError
+from memrl_core.experiments.cells import RUN, Cell, drawn, run_cell
+from memrl_core.experiments.fitting import fits
+from memrl_core.experiments.plan import WORLD, ArmPlan, Stage, Stream
+from memrl_core.experiments.same_bank import SameBank
+from memrl_core.experiments.study import Stopped, checked_seeds
+from memrl_core.models.base import Cancelled
+from memrl_core.policies import make_policy, settings_of
+from memrl_core.settings import PolicySettings
+
+Mode = Literal["same bank", "own bank"]
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One method in a comparison; `settings` None are its defaults."""
+
+    name: str
+    policy: str
+    settings: PolicySettings | None = None
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Every setting by name. Raises `SettingsError` where the policy does not have them."""
+        return settings_of(self.policy, {} if self.settings is None else self.settings.model_dump()).model_dump()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodsCompared:
+    """What became of the arms.
+
+    `rows` are the lines of a table, in the order given, each compared with the arm `without` memory and with the
+    `reference`; `curves` are their CSR by epoch and `luck` is Pass@e, in banks of their own. `steps` has a row a step
+    and arm: `cells.SCHEMA`, or `seed`, `arm` and the columns of `SameBank.choose`. `refused` maps an arm that did not
+    run to the sentence of why. `recorded` names who made the run that all chose from. `seeds` are those that every
+    other arm has finished; `stopped` is True when a person ended it before.
+    """
+
+    mode: Mode
+    model: str
+    recorded: str
+    seeds: tuple[int, ...]
+    without: str
+    reference: str
+    rows: tuple[MethodRow, ...]
+    curves: tuple[MethodCurve, ...]
+    luck: MethodCurve | None
+    steps: pd.DataFrame
+    refused: Mapping[str, str]
+    stopped: bool
+
+
+def compare_methods(
+    arms: Sequence[Arm],
+    mode: Mode,
+    *,
+    tasks: str = "household-train",
+    count: int = 30,
+    seeds: Sequence[int] = range(3),
+    epochs: int = 3,
+    model: str = workspace.SIMULATED,
+    recorded: Arm | None = None,
+    preferences: workspace.Preferences | None = None,
+    on_progress: Progress | None = None,
+    cancelled: Cancelled | None = None,
+) -> MethodsCompared:
+    """Run `arms` on `count` tasks of a set (0: all), drawn anew for each seed, `epochs` times, in temporary banks.
+
+    In the mode "same bank" the run that all choose from is made first, by `recorded` (the first arm when left out). An
+    arm without memory is added where there is none. Arms that lack something in this world, and those that fail on the
+    way, are refused, and the others go on. `on_progress` hears the steps done, their total, and what is being done.
+    When `cancelled()` turns true, it ends within a step, and the seeds that were over count.
+
+    Raises `InputError` or `SettingsError` for arms, tasks and seeds that cannot be used, before anything is run, and
+    what the run that all choose from raises.
+    """
+    chosen = checked_seeds(seeds, epochs)
+    preferences = preferences or workspace.load_preferences()
+    course = _Course(arms, WORLD, epochs * len(drawn(tasks, count, 0)), on_progress, cancelled)
+    stream = Stream(stages=[Stage(tasks=tasks, count=count)])
+    maker = recorded or course.arms[0]
+    if missing := fits(maker.policy, WORLD, maker.values):
+        raise InputError(f"The run to choose from cannot be made by {maker.name[:80]}: {missing}")
+
+    def cell(arm: Arm, seed: int) -> Cell:
+        plan = ArmPlan(name=arm.name, policy=arm.policy, settings=dict(arm.values))
+        return Cell(arm=plan, settings=plan.settings, stream=stream, seed=seed, epochs=epochs, model=model)
+
+    def run(arm: Arm, seed: int, folder: str) -> pd.DataFrame:
+        uri = f"{folder}/bank"
+        return run_cell(cell(arm, seed), uri, course.cancelled, preferences, course.count).to_pandas()
+
+    def own(seed: int) -> pd.DataFrame:
+        def do(arm: Arm) -> pd.DataFrame:
+            with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
+                return run(arm, seed, folder)
+
+        return course.each(seed, do)
+
+    def same(seed: int) -> pd.DataFrame:
+        with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
+            course.tell(f"{maker.name} makes the run · seed {seed}")
+            run(maker, seed, folder)
+            with MemoryBank.open(f"{folder}/bank") as bank:
+                found = _same_bank(bank, RUN, preferences)
+                return course.each(seed, lambda arm: _choose(found, arm, course))
+
+    course.plan(len(chosen), also=mode == "same bank")
+    course.go_through(chosen, same if mode == "same bank" else own)
+    return course.compared(mode, model, maker.name if mode == "same bank" else "")
+
+
+def compare_on_run(
+    bank: MemoryBank,
+    run: str,
+    arms: Sequence[Arm],
+    *,
+    steps: Collection[int] | None = None,
+    preferences: workspace.Preferences | None = None,
+    on_progress: Progress | None = None,
+    cancelled: Cancelled | None = None,
+) -> MethodsCompared:
+    """Let `arms` choose again at each of `steps` (None: all) of a recorded run, answered by the run's own model.
+
+    Otherwise as `compare_methods` in the mode "same bank"; the run and its bank stay as they are. Raises `InputError`
+    for a run of another program, or one that has no such step, `UnknownRun`, and `ModelError` for an embedder that
+    cannot be had.
+    """
+    info = bank.run(run)
+    if not workspace.can_go_on(info):
+        raise InputError(f"{run} was not made here, so its world and model cannot be asked again.")
+    found = _same_bank(bank, run, preferences or workspace.load_preferences())
+    wanted = [step for step in found.steps if steps is None or step in steps]
+    if not wanted:
+        raise InputError(f"{run} has no such step with a prompt. Nothing was answered.")
+    course = _Course(arms, info.environment, len(wanted), on_progress, cancelled)
+    course.plan(1, also=False)
+    course.go_through(
+        [info.seed], lambda seed: course.each(seed, lambda arm: _choose(found, arm, course, steps=wanted))
+    )
+    return course.compared("same bank", info.model, run)
+
+
+class _Course:
+    """Arms on their way through the seeds: who runs, who was refused, and how far they are."""
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        environment: str,
+        steps_an_arm: int,
+        on_progress: Progress | None,
+        cancelled: Cancelled | None,
+    ) -> None:
+        self.arms = _with_one_without_memory(arms)
+        self.refused = {arm.name: why for arm in self.arms if (why := fits(arm.policy, environment, arm.values))}
+        self.cancelled = cancelled or (lambda: False)
+        self.seeds: list[int] = []
+        self.stopped = False
+        self._started = [arm for arm in self.arms if arm.name not in self.refused]
+        self._frames: list[pd.DataFrame] = []
+        self._steps_an_arm = steps_an_arm
+        self._done = self._total = 0
+        self._doing = ""
+        self._on_progress = on_progress
+
+    def plan(self, seeds: int, also: bool) -> None:
+        """Know the total of steps; `also` counts the run that all choose from."""
+        self._total = seeds * self._steps_an_arm * (len(self._started) + also)
+
+    def go_through(self, seeds: Sequence[int], of_seed: Callable[[int], pd.DataFrame]) -> None:
+        """Take the steps of each seed, until all are over or the person stops."""
+        for seed in seeds:
+            try:
+                found = of_seed(seed)
+            except Stopped:
+                self.stopped = True
+                return
+            self._frames.append(found)
+            self.seeds.append(seed)
+
+    def each(self, seed: int, do: Callable[[Arm], pd.DataFrame]) -> pd.DataFrame:
+        """What `do` finds for each arm; one that fails is refused from then on."""
+        parts = []
+        for arm in self._started:
+            end = self._done + self._steps_an_arm
+            if arm.name not in self.refused:
+                self.tell(f"{arm.name} · seed {seed}")
+                try:
+                    parts.append(do(arm).assign(arm=arm.name, seed=seed))
+                except MemRLError as error:
+                    self.refused[arm.name] = str(error)
+            self._done = end
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    def count(self) -> None:
+        """One step more is done."""
+        self._done += 1
+        self._report()
+
+    def tell(self, doing: str) -> None:
+        """Something else is done from now on."""
+        self._doing = doing
+        self._report()
+
+    def compared(self, mode: Mode, model: str, recorded: str) -> MethodsCompared:
+        """What was found in the seeds that are over, of the arms that did not fail."""
+        there = [frame for frame in self._frames if not frame.empty]
+        steps = pd.concat(there, ignore_index=True) if there else pd.DataFrame()
+        running = [arm for arm in self.arms if arm.name not in self.refused]
+        without = next((arm.name for arm in running if _is_without_memory(arm)), "")
+        reference = running[0].name if running else ""
+        rows: list[MethodRow] = []
+        curves: list[MethodCurve] = []
+        luck = None
+        if not steps.empty:
+            steps = steps[steps["arm"].isin([arm.name for arm in running])].reset_index(drop=True)
+            rows = (method_rows if mode == "own bank" else same_bank_rows)(steps, without, reference)
+            if mode == "own bank":
+                curves, luck = method_curves(steps), luck_curve(steps, without)
+        return MethodsCompared(
+            mode, model, recorded, tuple(self.seeds), without, reference, tuple(rows), tuple(curves), luck, steps,
+            dict(self.refused), self.stopped,
+        )  # fmt: skip
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total, self._doing)
+
+
+def _same_bank(bank: MemoryBank, run: str, preferences: workspace.Preferences) -> SameBank:
+    info = bank.run(run)
+    embedder = workspace.make_embedder(bank.embedder.name, preferences)
+    bank.must_match(embedder)
+    return SameBank(
+        bank,
+        run,
+        workspace.make_model(info.model, preferences),
+        embedder,
+        make_environment(info.environment, **info.environment_options),
+    )
+
+
+def _choose(found: SameBank, arm: Arm, course: _Course, steps: Collection[int] | None = None) -> pd.DataFrame:
+    policy = make_policy(arm.policy, arm.values)
+    return found.choose(policy, steps=steps, on_answer=course.count, cancelled=course.cancelled)
+
+
+def _is_without_memory(arm: Arm) -> bool:
+    return arm.policy == NO_MEMORY or arm.values["k2"] == 0
+
+
+def _with_one_without_memory(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, checked, with one without memory among them. Raises `InputError` and `SettingsError`."""
+    names = [arm.name for arm in arms]
+    if not arms or len(set(names)) < len(names) or not all(0 < len(name) <= 80 for name in names):
+        raise InputError("A comparison needs arms, each with a name of its own of at most 80 letters.")
+    if any(_is_without_memory(arm) for arm in arms):
+        return list(arms)
+    name = next(name for name in ("no memory", "without memory", "nothing") if name not in names)
+    return [*arms, Arm(name, NO_MEMORY)]

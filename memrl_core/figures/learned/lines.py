@@ -1,0 +1,78 @@
+"""What the pictures of learned things share: colours for a few lines among many, their labels, and axes of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+"""Okabe and Ito's, without black and yellow; each line also has its name at its end."""
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+THIN = {"color": "rgba(140,140,150,0.35)", "width": 1}
+SPAN, NEAR = 0.055, 0.1
+"""Of the height and of the width of a panel that the name of a line needs."""
+
+
+def faint(lines: Sequence[tuple[Sequence[float], Sequence[float]]]) -> go.Scatter:
+    """All the lines that are not told apart, as one trace."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for across, up in lines:
+        x += [*across, None]
+        y += [*up, None]
+    marker = {"size": 3, "color": THIN["color"]}
+    return go.Scatter(x=x, y=y, mode="lines+markers", name="other memories", line=THIN, marker=marker, hoverinfo="skip")
+
+
+def look(number: int) -> dict[str, Any]:
+    """Line and marks of the line `number`, from 0."""
+    colour = COLOURS[number % len(COLOURS)]
+    return {
+        "line": {"color": colour, "width": 2},
+        "marker": {"color": colour, "size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+    }
+
+
+def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, high: float) -> list[dict[str, Any]]:
+    """An annotation right of the end (x, y) of each line with its name in its colour, moved up where two would meet."""
+    height, width = SPAN * (high - low), NEAR * max((x for x, *_ in ends), default=1.0)
+    placed: list[dict[str, Any]] = []
+    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+        for other in placed:
+            if abs(other["x"] - x) < width and y < other["y"] + height:
+                y = other["y"] + height
+        placed.append(
+            {
+                "x": x,
+                "y": y,
+                "text": name,
+                "font": {"color": colour, "size": 12},
+                "xanchor": "left",
+                "xshift": 8,
+                "showarrow": False,
+            }
+        )
+    return placed
+
+
+def step_axis(first: int, last: int) -> dict[str, Any]:
+    """An axis of whole steps with about ten ticks."""
+    return {
+        "title": {"text": "step"},
+        "range": [first - 0.6, last + 0.6],
+        "tick0": first,
+        "dtick": max(1, (last - first + 1) // 10),
+        "zeroline": False,
+    }
+
+
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """The labels of a category axis, those that are there already with a number behind them."""
+    seen: dict[str, int] = {}
+    found = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return found

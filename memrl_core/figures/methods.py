@@ -1,0 +1,309 @@
+"""Memory methods beside each other: what they ever solved, gain over no memory, forget, and cost.
+
+Each method has a row or a panel of its own, named with whose rules it follows (paper, code or adapted). Intervals are
+at 95 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from memrl_core.analysis.methods import Estimate, MethodCurve, MethodRow
+from memrl_core.figures.palette import (
+    ARM_BANDS,
+    CUT,
+    FORGOTTEN,
+    KEPT,
+    NEUTRAL,
+    SELECTED,
+    SIMILARITY,
+    UTILITY,
+    bare_layout,
+)
+from memrl_core.figures.panels import interval_bars
+from memrl_core.figures.picture import Picture
+from memrl_core.figures.text import plain
+
+Floats = npt.NDArray[np.float64]
+
+ACROSS = 4
+"""Panels in one row."""
+LUCK_BAND = "rgba(140,140,150,0.25)"
+BELOW = {"orientation": "h", "yanchor": "top", "x": 0}
+TITLE_SIZE = 12
+ROW_HEIGHT = 26
+LONGEST = 34
+
+
+def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) -> Picture:
+    """The share of tasks solved at least once, by epoch, a panel an arm, with the band of Pass@e without memory.
+
+    `luck` is what as many tries without memory come to (`analysis.methods.luck_curve`).
+    """
+    if not curves:
+        return _nothing("No arm has a finished epoch")
+    across = min(ACROSS, len(curves))
+    down = -(-len(curves) // across)
+    names = [_labelled(curve.arm, curve.badge) for curve in curves]
+    places = [[{} if row * across + column < len(curves) else None for column in range(across)] for row in range(down)]
+    figure = make_subplots(
+        rows=down, cols=across, shared_yaxes=True, subplot_titles=names, specs=places,
+        horizontal_spacing=0.03, vertical_spacing=min(0.12, 0.4 / down),
+    )  # fmt: skip
+    for place, curve in enumerate(curves):
+        at = {"row": place // across + 1, "col": place % across + 1}
+        if luck is not None:
+            _line(figure, luck, "Pass@e without memory", NEUTRAL, LUCK_BAND, "dot", place == 0, at)
+        _line(figure, curve, "CSR", SELECTED, ARM_BANDS[0], "solid", place == 0, at)
+    figure.update_layout(bare_layout(height=110 + 170 * down, showlegend=True))
+    figure.update_layout(legend={**BELOW, "y": -0.25 / down})
+    figure.update_annotations(font_size=TITLE_SIZE)
+    figure.update_xaxes(tick0=1, dtick=max(1, max(len(c.value) for c in curves) // 5), zeroline=False)
+    figure.update_xaxes(title_text="epoch", row=down)
+    figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%", zeroline=False)
+    title = _csr_said(curves, luck)
+    alt = f"Small panels, one an arm: CSR by epoch above or below a grey band of luck alone. {title}."
+    every = [*curves, *([] if luck is None else [luck])]
+    parts = [_curve_table(curve, "Pass@e" if curve is luck else "CSR") for curve in every]
+    return Picture(figure, pd.concat(parts, ignore_index=True), title, alt)
+
+
+def gain_picture(rows: Sequence[MethodRow]) -> Picture:
+    """What each arm solves more, or less, than no memory on the same tasks with the same luck; the best on top."""
+    shown = sorted((row for row in rows if row.gain.known), key=lambda row: row.gain.value)
+    if not shown:
+        return _nothing("Nothing was run without memory, so no arm has a gain over it")
+    value, low, high = _ends([row.gain for row in shown])
+    clear = np.array([_clear(row.gain) for row in shown])
+    places = np.arange(len(shown))
+    figure = go.Figure()
+    for name, chosen, colour, symbol in (
+        ("beyond chance", clear, SELECTED, "circle"),
+        ("may be chance", ~clear, NEUTRAL, "circle-open"),
+    ):
+        if chosen.any():
+            figure.add_scatter(
+                x=value[chosen], y=places[chosen], mode="markers", name=name,
+                marker={"color": colour, "symbol": symbol, "size": 10},
+                error_x=interval_bars(value[chosen], low[chosen], high[chosen], colour),
+                customdata=[_labelled(row.arm, row.badge) for row, is_shown in zip(shown, chosen, strict=True)
+                            if is_shown],
+                hovertemplate="%{customdata}: %{x:+.1%}<extra></extra>",
+            )  # fmt: skip
+    figure.add_vline(x=0, line={"color": CUT, "dash": "dot", "width": 1.5})
+    figure.update_layout(_rows_layout(shown))
+    figure.update_xaxes(title_text="share of tasks solved, minus that without memory", tickformat="+.0%")
+    title = _gain_said(shown)
+    table = pd.DataFrame(
+        [
+            {"arm": row.arm, "rules of": row.badge, "gain": row.gain.value, "95 % from": row.gain.low,
+             "95 % to": row.gain.high, "solved": row.success.value}
+            for row in reversed(shown)
+        ]
+    )  # fmt: skip
+    alt = f"A dot an arm with its interval, sorted; a dotted line at no gain. {title}."
+    return Picture(figure, table, title, alt)
+
+
+def forgetting_picture(rows: Sequence[MethodRow]) -> Picture:
+    """Both published forgetting rates of each arm on one scale, sorted by A."""
+    shown = sorted((row for row in rows if row.lost_of_failures.known or row.lost_of_solved.known), key=_by_a)
+    if not shown:
+        return _nothing("Nothing was solved before and failed later, or no task was met twice")
+    places = np.arange(len(shown))
+    figure = go.Figure()
+    rates = (
+        ("A: of all failures", [row.lost_of_failures for row in shown], FORGOTTEN, "circle", 0.14),
+        ("B: of what had been solved", [row.lost_of_solved for row in shown], KEPT, "diamond", -0.14),
+    )
+    for name, found, colour, symbol, offset in rates:
+        value, low, high = _ends(found)
+        figure.add_scatter(
+            x=value, y=places + offset, mode="markers", name=name,
+            marker={"color": colour, "symbol": symbol, "size": 9}, error_x=interval_bars(value, low, high, colour),
+            customdata=[_labelled(row.arm, row.badge) for row in shown],
+            hovertemplate="%{customdata}: %{x:.1%}",
+        )  # fmt: skip
+    figure.update_layout(_rows_layout(shown))
+    figure.update_xaxes(title_text="lost since the last epoch, as a share", tickformat=".0%", rangemode="tozero")
+    title = _forgetting_said(shown)
+    table = pd.DataFrame(
+        [
+            {"arm": row.arm, "rules of": row.badge,
+             "A, of failures": row.lost_of_failures.value, "A from": row.lost_of_failures.low,
+             "A to": row.lost_of_failures.high, "B, of solved": row.lost_of_solved.value,
+             "B from": row.lost_of_solved.low, "B to": row.lost_of_solved.high}
+            for row in reversed(shown)
+        ]
+    )  # fmt: skip
+    alt = f"Two marks an arm, a circle for rate A and a diamond for rate B, each with its interval. {title}."
+    return Picture(figure, table, title, alt)
+
+
+def cost_picture(rows: Sequence[MethodRow]) -> Picture:
+    """Success beside tokens and calls of the model a task; the most successful on top."""
+    if not rows:
+        return _nothing("No arm has a finished step")
+    shown = sorted(rows, key=lambda row: (np.nan_to_num(row.success.value, nan=-1.0), row.arm))
+    places = np.arange(len(shown))
+    figure = make_subplots(
+        rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.04,
+        subplot_titles=("solved", "tokens a task", "calls a task"),
+    )  # fmt: skip
+    names = [_labelled(row.arm, row.badge) for row in shown]
+    value, low, high = _ends([row.success for row in shown])
+    figure.add_scatter(
+        x=value, y=places, mode="markers", marker={"color": SELECTED, "size": 9}, showlegend=False, customdata=names,
+        error_x=interval_bars(value, low, high, SELECTED), hovertemplate="%{customdata}: %{x:.1%}<extra></extra>",
+        row=1, col=1,
+    )  # fmt: skip
+    turns = [row.calls - row.consulted for row in shown]
+    bars = (
+        ("tokens", [row.tokens for row in shown], CUT, "", 2, "%{x:,.0f}"),
+        ("turns of the answer", turns, SIMILARITY, "", 3, "%{x:.1f} turns"),
+        ("the method's own questions", [row.consulted for row in shown], UTILITY, "/", 3, "%{x:.1f} questions"),
+    )
+    for name, x, colour, hatch, column, told in bars:
+        figure.add_bar(
+            x=x, y=places, orientation="h", name=name, showlegend=column == 3, customdata=names,
+            marker={"color": colour, "pattern": {"shape": hatch, "solidity": 0.3}},
+            hovertemplate=f"%{{customdata}}: {told}<extra></extra>", row=1, col=column,
+        )  # fmt: skip
+    figure.update_layout({**_rows_layout(shown), "barmode": "stack", "legend": {**BELOW, "y": -0.12}})
+    figure.update_annotations(font_size=TITLE_SIZE)
+    figure.update_xaxes(zeroline=False, rangemode="tozero")
+    figure.update_xaxes(tickformat=".0%", row=1, col=1)
+    title = _cost_said(shown)
+    table = pd.DataFrame(
+        [
+            {"arm": row.arm, "rules of": row.badge, "solved": row.success.value, "tokens a task": row.tokens,
+             "calls a task": row.calls, "of these own questions": row.consulted, "unparsed": row.unparsed}
+            for row in reversed(shown)
+        ]
+    )  # fmt: skip
+    alt = f"A row an arm: a dot of its success, a bar of its tokens and one of its calls. {title}."
+    return Picture(figure, table, title, alt)
+
+
+# --- their parts ------------------------------------------------------------------------------------------------------
+
+
+def _line(
+    figure: go.Figure, curve: MethodCurve, name: str, colour: str, band: str, dash: str, named: bool, at: dict[str, int]
+) -> None:
+    epochs = np.arange(1, len(curve.value) + 1)
+    known = ~(np.isnan(curve.low) | np.isnan(curve.high))
+    x, low, high = epochs[known], curve.low[known], curve.high[known]
+    figure.add_scatter(
+        x=[*x, *x[::-1]], y=[*high, *low[::-1]], mode="lines", fill="toself", fillcolor=band, line={"width": 0},
+        hoverinfo="skip", showlegend=False, **at,
+    )  # fmt: skip
+    figure.add_scatter(
+        x=epochs, y=curve.value, mode="lines+markers", name=name, legendgroup=name, showlegend=named,
+        line={"color": colour, "dash": dash, "width": 2.5}, marker={"size": 5},
+        hovertemplate="epoch %{x}: %{y:.1%}", **at,
+    )  # fmt: skip
+
+
+def _rows_layout(shown: Sequence[MethodRow]) -> dict[str, Any]:
+    names = [_labelled(row.arm, row.badge) for row in shown]
+    axis = {
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+        "range": [-0.6, len(names) - 0.4],
+        "zeroline": False,
+        "automargin": True,
+    }
+    return bare_layout(height=130 + ROW_HEIGHT * len(names), showlegend=True, yaxis=axis)
+
+
+def _labelled(arm: str, badge: str) -> str:
+    return f"{plain(arm, LONGEST)} · {plain(badge)}"
+
+
+def _ends(found: Sequence[Estimate]) -> tuple[Floats, Floats, Floats]:
+    value, low, high = np.array([(one.value, one.low, one.high) for one in found], dtype=np.float64).T
+    return value, low, high
+
+
+def _clear(gain: Estimate) -> bool:
+    return gain.low > 0 or gain.high < 0
+
+
+def _by_a(row: MethodRow) -> tuple[float, float, str]:
+    a, b = row.lost_of_failures.value, row.lost_of_solved.value
+    return float(np.nan_to_num(a, nan=-1.0)), float(np.nan_to_num(b, nan=-1.0)), row.arm
+
+
+def _curve_table(curve: MethodCurve, measure: str) -> pd.DataFrame:
+    epochs = np.arange(1, len(curve.value) + 1)
+    known = {"arm": curve.arm, "rules of": curve.badge, "measure": measure, "epoch": epochs}
+    return pd.DataFrame({**known, "share": curve.value, "95 % from": curve.low, "95 % to": curve.high})
+
+
+def _csr_said(curves: Sequence[MethodCurve], luck: MethodCurve | None) -> str:
+    best = max(curves, key=lambda curve: float(curve.value[-1]))
+    epochs = len(best.value)
+    said = f"By epoch {epochs}, {best.arm} has solved {best.value[-1]:.0%} of the tasks at least once"
+    if luck is None:
+        return said
+    more = sum(bool(curve.low[-1] > luck.high[-1]) for curve in curves)
+    return (
+        f"{said}; {epochs} tries without memory come to {luck.value[-1]:.0%}, and {more} of {_counted(len(curves))} "
+        f"lie{'s' * (more == 1)} beyond their band"
+    )
+
+
+def _gain_said(shown: Sequence[MethodRow]) -> str:
+    best, better = shown[-1], sum(row.gain.low > 0 for row in shown)
+    interval = "" if np.isnan(best.gain.low) else f" (95 %: {_points(best.gain.low)} to {_points(best.gain.high)})"
+    return (
+        f"{better} of {_counted(len(shown))} solve{'s' * (better == 1)} more than no memory beyond chance; most: "
+        f"{best.arm}, {_points(best.gain.value)} points{interval}"
+    )
+
+
+def _forgetting_said(shown: Sequence[MethodRow]) -> str:
+    measures: tuple[tuple[str, Callable[[MethodRow], Estimate]], ...] = (
+        ("A (of all failures)", lambda row: row.lost_of_failures),
+        ("B (of what had been solved)", lambda row: row.lost_of_solved),
+    )
+    said, worst = [], []
+    for name, of in measures:
+        known = [row for row in shown if of(row).known]
+        if known:
+            most = max(known, key=lambda row: of(row).value)
+            worst.append(most.arm)
+            said.append(f"by {name} {most.arm} loses most, {of(most).value:.0%}")
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:] + (": the two do not agree" if len(set(worst)) > 1 else "")
+
+
+def _cost_said(shown: Sequence[MethodRow]) -> str:
+    known = [row for row in shown if not np.isnan(row.tokens)]
+    if not known:
+        return "No model reported its tokens"
+    most, least = max(known, key=lambda row: row.tokens), min(known, key=lambda row: row.tokens)
+    return (
+        f"{most.arm} takes most: {most.tokens:,.0f} tokens and {most.calls:.1f} calls a task; {least.arm} takes least: "
+        f"{least.tokens:,.0f} and {least.calls:.1f}"
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
+def _counted(arms: int) -> str:
+    return "1 arm" if arms == 1 else f"{arms} arms"
+
+
+def _nothing(title: str) -> Picture:
+    return Picture(go.Figure(layout=bare_layout(height=120)), pd.DataFrame(), title, f"An empty figure. {title}.")

@@ -1,0 +1,250 @@
+"""A-MEM: notes that the model writes of episodes, links to each other and rewrites as new ones come.
+
+Source: arXiv 2502.12110 and its two released repositories (agiresearch/A-mem, WujiangXu/AgenticMemory); the card of the
+method says where paper and code part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from memrl_core.policies.a_mem_notes import Notes, content_of, embedded_text, linked_pairs, note_of, with_note
+from memrl_core.policies.a_mem_questions import Neighbour, analysed, analysis_question, evolution_question, evolved
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, Written, added
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
+from memrl_core.retrieval import exact_similarity
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+NO_ANSWER = "The model gave no usable answer about {}."
+
+
+class AMemSettings(PolicySettings):
+    """What A-MEM can be told; its k is k2."""
+
+    variant: Literal["paper", "code"] = Field(
+        "paper",
+        title="Variant",
+        description="paper: notes linked with the nearest may take the last places of the prompt. code: linked notes "
+        "come after the k nearest and the list is cut back to k, so that none appears where k are found.",
+    )
+    k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many notes are recalled.")
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Notes less similar than this are not recalled. The method has no gate: −1.",
+    )
+    k2: int = Field(
+        5, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many notes are read."
+    )
+    linked: int = Field(
+        2,
+        ge=0,
+        le=100,
+        title="Places for linked notes",
+        description="How many of the k2 places notes may take that are linked with the nearest (paper only).",
+    )
+    neighbours: int = Field(
+        5,
+        ge=0,
+        le=50,
+        title="Neighbours of a new note",
+        description="How many of the nearest notes are looked at for links and evolution.",
+    )
+
+
+SPEC = PolicySpec(
+    name="a_mem",
+    title="A-MEM",
+    citation="arXiv 2502.12110",
+    variant="paper",
+    deviations=(
+        "A note is made of an episode of the agent; the source makes one of a turn of a conversation, with its time.",
+        "The query is the intent; a note's vector is made of content, keywords, tags and context, as in the source.",
+        "The neighbours of the newcomer evolve. One released repository takes the ranks of the neighbours for their "
+        "positions in its store and edits the five oldest notes instead; that is not copied.",
+        "An evolved note is a new memory in the place of the old one, found by its new vector at once; in the released "
+        "code it is found by its old vector until the next re-indexing.",
+        "A link is followed from both of its ends; in the released code from the newer note only.",
+        "How many linked notes are read is limited here, so that k2 stays the size of the prompt.",
+        "In the prompt the memories stand under headings that say how their episodes ended, as for every method here.",
+        "With the simulated model, words that are counted and compared stand in for what the model says of a note.",
+    ),
+    idea="The memory organises itself: the model gives each new note keywords, tags and a context, links it with the "
+    "notes near it, and rewrites the context and tags of those.",
+    record="One note an episode: content, keywords, tags, context, links; its vector is made of the first four.",
+    when="At the beginning of the task.",
+    recall="The k1 notes most similar to the intent, and the notes linked with the k2 nearest (code: those only where "
+    "fewer than k2 are near).",
+    select="The k2 nearest, of which the last give way to linked notes (code: the k2 nearest).",
+    update="No reward changes anything: that is the lesson.",
+    write="Two questions to the model: what the new note is about; which neighbours it is linked with, and which of "
+    "them now read differently. An evolved neighbour takes the place of the old one.",
+    forget="Nothing.",
+    cannot="It cannot tell a note that helps from one that harms: nobody's reward reaches it.",
+    carries_over="Every memory, as a note without keywords, tags, context and links until a newcomer evolves it; its q "
+    "is not read.",
+    feedback=(),
+    needs=("model on write",),
+    learns="text",
+    variants=("paper", "code"),
+)
+
+
+class AMem(Policy[AMemSettings]):
+    """Notes that are linked and evolve."""
+
+    spec = SPEC
+    Settings = AMemSettings
+    wants_summary = False
+    ignored = ("duplicates", "duplicate_threshold")
+
+    def __init__(self, settings: AMemSettings) -> None:
+        super().__init__(settings)
+        self.spec = replace(SPEC, variant=settings.variant)
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The k1 nearest, and what is linked with the k2 nearest of them; ranks go by similarity."""
+        near = super().recall(query, view, coarse)
+        hits = [member.memory_id for member in near.pool[: self.settings.k2]]
+        if self.settings.variant == "code" and len(hits) == self.settings.k2:
+            return near
+        linked = [i for i in self._linked_with(hits, view) if i not in {member.memory_id for member in near.pool}]
+        return _with(linked, near, query, view) if linked else near
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 nearest; in the paper's variant notes that are linked with them take up to `linked` of the places."""
+        k2, ids = self.settings.k2, [member.memory_id for member in recalled.pool]
+        similarity = similarities(recalled)
+        nearest = [ids[position] for position in np.lexsort((np.arange(len(ids)), -similarity))]
+        given_up = self.settings.linked if self.settings.variant == "paper" else 0
+        kept = nearest[: max(k2 - given_up, min(k2, 1))]
+        linked = [memory_id for memory_id in self._linked_with(kept, view) if memory_id in ids]
+        chosen = list(dict.fromkeys((*kept, *linked, *nearest)))[:k2]
+        by_link = [memory_id for memory_id in chosen if memory_id not in nearest[:k2]]
+        terms = [
+            TermColumn("similarity", similarity),
+            TermColumn("linked", np.array([float(i in linked) for i in ids], dtype=np.float64), weight=0.0),
+        ]
+        decision = ranked(
+            recalled,
+            view,
+            terms,
+            k2=k2,
+            seed=seed,
+            chosen=Chosen([ids.index(memory_id) for memory_id in chosen], "greedy" if ids else "fallback"),
+            note=f"Chosen for a link with a nearer note: {', '.join(by_link)}." if by_link else "",
+        )
+        return replace(decision, greedy=decision.selected)
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """The new note with its links, and each neighbour that it changes, in the place of the old one."""
+        analysis = ask(analysis_question(new.experience, new.intent))
+        note = analysed(analysis)
+        (vector,) = new.embed([embedded_text(new.experience, note)])
+        near = self._neighbours(vector, view)
+        evolution = ask(evolution_question(new.experience, note, near)) if near else None
+        note, changed = evolved(note, evolution, near)
+        failed = [("the new note", analysis), *([("its neighbours", evolution)] if near else [])]
+        why = " ".join(NO_ANSWER.format(what) for what, answer in failed if answer is None)
+        texts = [embedded_text(new.experience, note)]
+        texts += [embedded_text(one.content, changed[one.memory_id]) for one in near if one.memory_id in changed]
+        vectors = iter(new.embed(texts))
+        text = with_note(new.experience, note)
+        written = [added(new, new.memory_id, text, next(vectors), data=note.data(), why=why)]
+        for one in near:
+            if one.memory_id in changed:
+                after, old = changed[one.memory_id], view.memories[one.memory_id]
+                text = with_note(one.content, after)
+                why = f"A new note, {new.memory_id}, changed how it reads."
+                written.append(
+                    added(
+                        new,
+                        new.fresh_id(),
+                        text,
+                        next(vectors),
+                        op="UPDATE",
+                        replaces=(old.id,),
+                        intent=old.intent,
+                        intent_key=old.intent_key,
+                        outcome=old.outcome,
+                        parents=(old.id,),
+                        data=after.data(),
+                        why=why,
+                    )
+                )
+        return tuple(written)
+
+    def start(self, memories: Sequence[Memory]) -> Notes:
+        """Memories that the run begins with are notes of which nothing is known but their text."""
+        return Notes({memory.id: note_of({}) for memory in memories})
+
+    def remember(self, state: Any, lesson: Lesson) -> None:
+        """The notes that were written, and which took the place of which."""
+        assert isinstance(state, Notes) and lesson.trace.write is not None
+        for op in lesson.trace.write.operations:
+            if op.op == "DELETE":
+                for memory_id in op.replaces:
+                    state.notes.pop(memory_id, None)
+            elif op.op != "NOOP":
+                state.notes[op.memory_id] = note_of(op.data)
+                state.replaced.update(dict.fromkeys(op.replaces, op.memory_id))
+
+    def _neighbours(self, vector: Vector, view: MemoryView) -> list[Neighbour]:
+        """The notes nearest to a new one with this vector (d,)."""
+        positions = view.positions()
+        similarity = exact_similarity(view.embeddings[positions], vector)
+        order = np.lexsort((positions, -similarity))[: self.settings.neighbours]
+        state = _notes(view)
+        places = state.places(view)
+        found = []
+        for place in order.tolist():
+            memory = view.memories[view.ids[positions[place]]]
+            note = state.note(memory.id, places)
+            found.append(Neighbour(memory.id, float(similarity[place]), content_of(memory.experience), note))
+        return found
+
+    def _linked_with(self, hits: Sequence[str], view: MemoryView) -> list[str]:
+        """What the run may read of the notes linked with `hits`: those of the first hit first, the newest first."""
+        state = _notes(view)
+        pairs = linked_pairs(state, state.places(view), view)
+        excluded = self.excluded_task(view)
+        found: list[str] = []
+        for hit in hits:
+            linked = (other for one, other in pairs if one == hit)
+            found += sorted(linked, key=view.position, reverse=True)
+        return [i for i in dict.fromkeys(found) if not (excluded and view.memories[i].task == excluded)]
+
+
+def _notes(view: MemoryView) -> Notes:
+    return view.learned if isinstance(view.learned, Notes) else Notes()
+
+
+def _with(linked: Sequence[str], near: RecallRecord, query: Vector, view: MemoryView) -> RecallRecord:
+    """`near` with the linked notes in its pool, all in the order of their similarity."""
+    rows = [view.position(memory_id) for memory_id in linked]
+    come = {
+        memory_id: Recalled(memory_id, value, 0, None)
+        for memory_id, value in zip(linked, exact_similarity(view.embeddings[rows], query).tolist(), strict=True)
+    }
+    same_task = [seen for seen in near.left_out if seen.reason is Reason.SAME_TASK]
+    missed = [seen for seen in near.left_out if seen not in same_task and seen.memory_id not in come]
+    order = sorted(
+        (*near.pool, *come.values(), *missed), key=lambda seen: (-seen.similarity, view.position(seen.memory_id))
+    )
+    ranks = [replace(seen, rank_recall=rank) for rank, seen in enumerate((*order, *same_task), start=1)]
+    return replace(
+        near,
+        pool=tuple(seen for seen in ranks if seen.reason is None),
+        left_out=tuple(seen for seen in ranks if seen.reason is not None),
+        why=f"{len(come)} of them are linked with the nearest",
+    )

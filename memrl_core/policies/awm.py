@@ -1,0 +1,165 @@
+"""Agent Workflow Memory: abstract workflows, induced from successes and written anew as a whole after each.
+
+Source: arXiv 2409.07429 (online setting) and its released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from memrl_core.policies.awm_workflows import (
+    Success,
+    Workflows,
+    family_of,
+    induced_by,
+    induction_question,
+    laid_out,
+    steps_of,
+)
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, Written, added
+from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.rewordings import followed, reworded
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Memory, Recalled, RecallRecord
+from memrl_core.retrieval import exact_similarity
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+ONLY_SUCCESSES = "workflows are induced from successes only"
+NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it was"
+
+
+class AwmSettings(PolicySettings):
+    """What AWM can be told; its k is k2."""
+
+    recall: Literal["nearest", "everything"] = Field(
+        "nearest",
+        title="Recall",
+        description="nearest: the workflows whose name and docstring are most like the intent. everything: all "
+        "workflows of the run are put before the model, whatever k1, k2 and δ say.",
+    )
+    k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many workflows are recalled.")
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Workflows less similar than this are not recalled. The method has no gate: −1.",
+    )
+    k2: int = Field(
+        10, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many workflows."
+    )
+    successes: int = Field(
+        3,
+        ge=1,
+        le=20,
+        title="Successes read",
+        description="How many of the newest successes of a kind the model reads when it writes the workflow anew.",
+    )
+
+
+SPEC = PolicySpec(
+    name="awm",
+    title="AWM",
+    citation="arXiv 2409.07429",
+    variant="adapted",
+    deviations=(
+        "The environment's reward, or a person's, says what a success is; in the source a language model judges it.",
+        "One workflow for each family of tasks; the source induces any number of them for each web site.",
+        "The source induces from all successes so far, this from the workflow so far and the newest ones.",
+        "With recall “nearest”, the key of a workflow is its name and docstring, and the intent is compared with it.",
+        "Below the abstract steps stand those that worked in the newest success, because the simulated model can only "
+        "carry such lines over.",
+        "With the simulated model a rule abstracts the newest success: a placeholder for each word of the intent that "
+        "its actions are about.",
+    ),
+    idea="What several successes have in common is kept as one abstract workflow, instead of the episodes.",
+    record="One workflow for each family of tasks: name, docstring, abstract steps, and the newest success as example.",
+    when="At the beginning of the task.",
+    recall="The k1 workflows whose name and docstring are most like the intent; or every workflow of the run.",
+    select="The k2 nearest; or all of them.",
+    update="Nothing: rewards change no value. They decide what is a success.",
+    write="After a success the workflow of its family is written anew as a whole, in the place of the old one. A "
+    "failure, and what nobody has judged, writes nothing.",
+    forget="Nothing, except that a workflow gives way to its new version.",
+    cannot="It keeps no warning: what failed is not remembered. A success by luck is made a rule like any other.",
+    carries_over="With recall “nearest” every memory, by the embedding that it has; its q is not read. Workflows are "
+    "induced from this run's successes only.",
+    feedback=("episode reward", "human"),
+    needs=("episode reward", "model on write"),
+    learns="text",
+)
+
+
+class Awm(Policy[AwmSettings]):
+    """Workflows instead of episodes."""
+
+    spec = SPEC
+    Settings = AwmSettings
+    wants_summary = False
+    ignored = ("duplicates", "duplicate_threshold")
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The nearest workflows, or all of the run."""
+        if self.settings.recall == "nearest":
+            return super().recall(query, view, coarse)
+        excluded = self.excluded_task(view)
+        places = reworded(view)
+        found = (followed(one.memory_id, places, view) for one in _workflows(view).by_family.values())
+        ids = [i for i in found if i is not None and not (excluded and view.memories[i].task == excluded)]
+        rows = [view.position(memory_id) for memory_id in ids]
+        similarity = exact_similarity(view.embeddings[rows], query)
+        nearest = np.lexsort((np.array(rows), -similarity)).tolist()
+        pool = (Recalled(ids[i], float(similarity[i]), rank, None) for rank, i in enumerate(nearest, start=1))
+        why = "every workflow of the run is put before the model"
+        return RecallRecord(len(ids), "record", -1.0, False, view.size, tuple(pool), (), rule="everything", why=why)
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 nearest, or the whole pool."""
+        k2 = self.settings.k2 if self.settings.recall == "nearest" else len(recalled.pool)
+        return ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], k2=k2, seed=seed)
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """The family's workflow in its new version; nothing but after a success."""
+        if new.outcome != "success":
+            return (_nothing(new, ONLY_SUCCESSES),)
+        family = family_of(new.trace)
+        before = _workflows(view).by_family.get(family)
+        stands = followed(before.memory_id, reworded(view), view) if before else None
+        earlier = before if stands else None  # What people have forgotten does not come back in a new version.
+        success = Success(new.intent, steps_of(new.experience))
+        successes = (*(earlier.successes if earlier else ()), success)[-self.settings.successes :]
+        workflow = ask(induction_question(family, earlier.workflow if earlier else None, successes))
+        if workflow is None:
+            return (_nothing(new, NO_ANSWER),)
+        (vector,) = new.embed([f"{workflow.name}\n{workflow.docstring}"])
+        changes: dict[str, Any] = {"op": "UPDATE", "replaces": (stands,)} if stands else {}
+        data = {"family": family, **workflow.model_dump(), "successes": [asdict(one) for one in successes]}
+        why = "The workflow was written anew after a success." if stands else ""
+        text = laid_out(workflow, success)
+        return (added(new, new.memory_id, text, vector, data=data, why=why, **changes),)
+
+    def start(self, memories: Sequence[Memory]) -> Workflows:
+        """No workflow yet, whatever memories there are."""
+        return Workflows()
+
+    def remember(self, state: Any, lesson: Lesson) -> None:
+        """The workflow that a step has written."""
+        assert isinstance(state, Workflows) and lesson.trace.write is not None
+        for op in lesson.trace.write.operations:
+            induced = induced_by(op)
+            if induced is not None:
+                state.by_family[str(op.data["family"])] = induced
+
+
+def _nothing(new: NewExperience, why: str) -> Written:
+    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why))
+
+
+def _workflows(view: MemoryView) -> Workflows:
+    return view.learned if isinstance(view.learned, Workflows) else Workflows()

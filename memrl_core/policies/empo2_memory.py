@@ -1,0 +1,223 @@
+"""EMPO² memory (no GRPO): tips from earlier episodes, read before every turn, and a meter of how new a state is.
+
+Source: arXiv 2602.23008 and its released code, the memory half alone: no language model is trained here. The paper
+takes the tips that are most similar, the released code those with the best stored score: the setting `variant` offers
+both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Question, Vector, When, Written, added, deleted
+from memrl_core.policies.empo2_card import SPEC, Empo2Settings
+from memrl_core.policies.episodes import exchanges, memories_told, verdict_of
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.wide_recall import wide_recall
+from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, Task
+from memrl_core.retrieval import score_order
+from memrl_core.view import Asked, MemoryView
+
+TIP = "tip"
+REQUEST = (
+    "You have just finished a task. Read what was done and how it ended. Write one tip, in one to three sentences, for "
+    "whoever meets this task or one like it again: what to do, or what to stay away from."
+)
+TIP_LINE = "Tip: "
+ACTION_TAKEN = "Action taken:"
+FINAL_SCORE = "Final score: "
+NOT_RATED = "not rated"
+SCORE_OF_UNRATED = 0.5
+
+
+class Tip(BaseModel):
+    """What the model leaves for the next time."""
+
+    tip: str = Field(description="One to three sentences.")
+
+
+@dataclass(slots=True)
+class Kept:
+    """A tip as it is ordered: the list it belongs to, its score in [0, 1], and the text by which it is told apart."""
+
+    listed: str
+    score: float
+    text: str
+
+
+@dataclass(slots=True)
+class Tips:
+    """What is known of tips by memory, oldest first, and of the list to which each task met so far belongs."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    lists: dict[str, str] = field(default_factory=dict)
+
+
+class Empo2Memory(Policy[Empo2Settings]):
+    """Tips by state, and how new a state is."""
+
+    spec = SPEC
+    Settings = Empo2Settings
+
+    def when(self, asked: Asked) -> When:
+        """Before every turn."""
+        return When(True, "before every turn")
+
+    def key(self, asked: Asked) -> str:
+        """The intent and the observation."""
+        return _key(asked.intent, asked.observation)
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The k1 best tips of the list beyond the gate."""
+        tips = _tips(view)
+        listed = tips.lists.get(view.asked.task, "") if view.asked is not None else ""
+        inside = np.array(
+            [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
+        )
+        found = wide_recall(
+            query,
+            view,
+            inside,
+            lambda members: self._best_first(members, view),
+            k1=self.settings.k1,
+            delta=self.settings.delta,
+            strict=True,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+        )
+        why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
+        return replace(found, why=why)
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 best tips, unless a new state is explored without any."""
+        settings, n = self.settings, len(recalled.pool)
+        scores, similar = _scores(recalled.pool, view), similarities(recalled)
+        by_score = 1.0 if settings.variant == "code" else 0.0
+        found = min(n, settings.k2)
+        novelty = 1 / (found + 1)
+        terms = [
+            TermColumn("score", scores, by_score),
+            TermColumn("similarity", similar, 1 - by_score),
+            TermColumn("novelty", np.full(n, novelty), 0.0),
+        ]
+        best = self._best_first(recalled.pool, view)[: settings.k2]
+        epsilon = settings.epsilon * novelty if settings.novelty_explores else 0.0
+        chosen = _explored(best, n, epsilon, np.random.default_rng(seed)) if n and epsilon else None
+        note = f"Novelty 1/({found} + 1) = {novelty:.2f}: {found} {'tip' if found == 1 else 'tips'} beyond δ."
+        return ranked(recalled, view, terms, k2=settings.k2, seed=seed, chosen=chosen, epsilon=epsilon, note=note)
+
+    def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
+        """The tips, as at the beginning of the task."""
+        return memory_blocks(selected)[0].strip()
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """One record for each turn with the model's tip; nothing where its tip could not be read."""
+        met = exchanges(new.trace)
+        given = ask(_question(new)) if met else None
+        if given is None or not given.tip.strip():
+            return ()
+        tips, listed, score = _tips(view), _list_of(new.trace.task), _final_score(new)
+        same_list = [i for i, kept in tips.kept.items() if kept.listed == listed and view.sees(i)]
+        known = {tips.kept[i].text: i for i in same_list}
+        key = new.embed([_key(new.intent, met[-1].observation)])[0]
+        ids = iter([new.memory_id])
+        written: list[Written] = []
+        for action in (" ".join(exchange.turn.reply.text.split()) for exchange in met):
+            text = f"{given.tip.strip()}; {action}; {score}"
+            told = _laid_out(new.intent, given.tip.strip(), action, score)
+            data = {"list": listed, "text": text}
+            one = added(new, "", told, key, parents=memories_told(new.trace), data=data)
+            if text in known:
+                twin = replace(one.operation, op="NOOP", duplicate_of=known[text], why="the very same record is kept")
+                written.append(Written(twin))
+                continue
+            known[text] = next(ids, "") or new.fresh_id()
+            same_list.append(known[text])
+            written.append(replace(one, operation=replace(one.operation, memory_id=known[text])))
+        beyond = same_list[: max(0, len(same_list) - self.settings.capacity)]
+        why = f"more than {self.settings.capacity} tips in the list of “{listed[:80]}”: the oldest go"
+        return (*written, Written(deleted(beyond, why))) if beyond else tuple(written)
+
+    def start(self, memories: Sequence[Memory]) -> Tips:
+        """Nothing is known of lists and scores."""
+        return Tips()
+
+    def remember(self, state: Tips, lesson: Lesson) -> None:
+        """Keep the list and the score of what was written, as the reward stands now."""
+        trace = lesson.trace
+        listed = _list_of(trace.task)
+        state.lists[trace.task.id] = listed
+        score = SCORE_OF_UNRATED if lesson.reward is None else verdict_of(lesson.reward, trace.settings)
+        for one in trace.write.operations if trace.write is not None else ():
+            for gone in one.replaces:
+                state.kept.pop(gone, None)
+            if one.op in ("ADD", "UPDATE", "MERGE"):
+                text = str(one.data.get("text", one.experience))
+                state.kept[one.memory_id] = Kept(str(one.data.get("list", listed)), score, text)
+
+    def _best_first(self, members: Sequence[Recalled], view: MemoryView) -> list[int]:
+        similar = np.array([member.similarity for member in members], dtype=np.float64)
+        rank = np.array([member.rank_recall for member in members], dtype=np.int64)
+        score = _scores(members, view) if self.settings.variant == "code" else similar
+        order: list[int] = score_order(score, similar, rank).tolist()
+        return order
+
+
+def _explored(best: Sequence[int], n: int, epsilon: float, rng: np.random.Generator) -> Chosen:
+    """Without tips with the chance `epsilon`, else the best."""
+    draw = float(rng.random())
+    if draw >= epsilon:
+        return Chosen(best, "greedy", 1 - epsilon, draw=draw)
+    return Chosen((), "explore", epsilon, draw=draw, reasons=dict.fromkeys(range(n), Reason.KEPT_SILENT))
+
+
+def _tips(view: MemoryView) -> Tips:
+    return view.learned if isinstance(view.learned, Tips) else Tips()
+
+
+def _listed(tips: Tips, memory_id: str) -> str:
+    """The list of a memory; empty for one whose step was never seen."""
+    kept = tips.kept.get(memory_id)
+    return kept.listed if kept is not None else ""
+
+
+def _scores(members: Sequence[Recalled], view: MemoryView) -> Floats:
+    """The stored score of each memory (n,); by its outcome where its step was never seen."""
+    tips, scores = _tips(view), []
+    for member in members:
+        kept = tips.kept.get(member.memory_id)
+        by_outcome = {"success": 1.0, "failure": 0.0}.get(view.memories[member.memory_id].outcome, SCORE_OF_UNRATED)
+        scores.append(by_outcome if kept is None else kept.score)
+    return np.array(scores, dtype=np.float64)
+
+
+def _list_of(task: Task) -> str:
+    return task.family or task.id
+
+
+def _key(intent: str, observation: str) -> str:
+    return f"{intent}\n{observation}".strip()
+
+
+def _final_score(new: NewExperience) -> str:
+    reward = new.trace.reward.reward if new.trace.reward is not None else None
+    return NOT_RATED if reward is None else f"{verdict_of(reward, new.trace.settings):.2f}"
+
+
+def _laid_out(intent: str, tip: str, action: str, score: str) -> str:
+    """A record as the text of a memory."""
+    lines = [TASK_LINE + intent, TIP_LINE + tip, ACTION_TAKEN, ANSWER_MARK + action, FINAL_SCORE + score]
+    return "\n".join(lines)
+
+
+def _question(new: NewExperience) -> Question[Tip]:
+    """Asks for the tip; without a language model it is what the environment lays out, without the task."""
+    verdict = new.trace.reward.verdict if new.trace.reward is not None else ""
+    told = f"{new.experience.strip()}\n\nHow it ended: {new.outcome}. {verdict}".strip()
+    lines = [line for line in new.experience.strip().splitlines() if not line.startswith(TASK_LINE)]
+    return Question(TIP, Tip, REQUEST, told, Tip(tip="\n".join(lines)))

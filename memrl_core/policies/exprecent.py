@@ -1,0 +1,125 @@
+"""ExpRecent: ExpRAG with recency in the place of similarity. Source: Evo-Memory (arXiv 2511.20857)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from memrl_core.policies.base import Vector
+from memrl_core.policies.exprag import LAID_OUT, ExpRag, ExpRagSettings
+from memrl_core.policies.ranking import Floats, TermColumn, ranked
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Reason, Recalled, RecallRecord
+from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
+from memrl_core.view import MemoryView
+
+Positions = npt.NDArray[np.int64]
+
+
+class ExpRecentSettings(ExpRagSettings):
+    """What ExpRecent can be told; its k is k2."""
+
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Not used: this method goes by age, whatever the similarity.",
+    )
+
+
+class ExpRecent(ExpRag):
+    """The k newest experiences, each with its label."""
+
+    ignored = ("k1_counts", "delta")
+
+    spec = PolicySpec(
+        name="exprecent",
+        title="ExpRecent",
+        citation="arXiv 2511.20857, baseline ExpRecent",
+        variant="adapted",
+        deviations=(
+            LAID_OUT,
+            "Its k is taken from ExpRAG: 4.",
+        ),
+        idea="The newest experiences are put before the model, whatever they are about. What similarity is worth shows "
+        "in the difference to ExpRAG.",
+        record="One memory an episode: intent with its embedding, and the templated experience with its label.",
+        when="At the beginning of the task.",
+        recall="The k1 newest memories. Similarity is measured and shown, and decides nothing; δ is not used.",
+        select="The k = k2 newest, the newest first.",
+        update="Nothing: the label is in the text, and no value moves.",
+        write="One new memory an episode, correct or not.",
+        forget="Nothing; what has left the window is not read again.",
+        cannot="It has nothing to say about a task unless the last few were like it.",
+        carries_over="Every memory by its age; one of another policy gets its label in the prompt. Its q is not read.",
+        needs=("episode reward",),
+    )
+    Settings = ExpRecentSettings
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The k1 newest memories; of the others the nearest are shown, with their place by age."""
+        own = of_task(view, self.excluded_task(view))
+        every = view.positions()
+        eligible = np.delete(every, np.searchsorted(every, own))
+        pool = eligible[::-1][: self.settings.k1]
+        left_out = []
+        for position, similarity in nearest_others(query, view, pool, coarse):
+            is_own = position in own
+            rank = len(eligible) - int(np.searchsorted(eligible, position))
+            if is_own:
+                rank = len(eligible) + len(own) - int(np.searchsorted(own, position))
+            reason = Reason.SAME_TASK if is_own else Reason.NOT_RECENT
+            left_out.append(Recalled(view.ids[position], similarity, rank, reason))
+        return RecallRecord(
+            self.settings.k1,
+            "record",
+            -1.0,
+            False,
+            view.size,
+            measured(query, view, pool),
+            tuple(left_out),
+            rule="recency",
+            why="the newest memories are recalled, whatever they are about",
+        )
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 newest of the pool."""
+        return ranked(recalled, view, [TermColumn("age", ages(recalled, view), -1.0)], k2=self.settings.k2, seed=seed)
+
+
+def of_task(view: MemoryView, task: str) -> Positions:
+    """Where the run's memories of a task stand, oldest first (n,); none for the task ""."""
+    found = [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task] if task else []
+    return np.array(found, dtype=np.int64)
+
+
+def ages(recalled: RecallRecord, view: MemoryView) -> Floats:
+    """How many of the pool are newer, for each of its n members (n,)."""
+    positions = np.array([view.position(member.memory_id) for member in recalled.pool], dtype=np.int64)
+    newer: Floats = (positions[None, :] > positions[:, None]).sum(axis=1).astype(np.float64)
+    return newer
+
+
+def measured(query: Vector, view: MemoryView, pool: Positions) -> tuple[Recalled, ...]:
+    """The memories at these positions (n,) as a pool of that order, with their similarities to `query` (d,)."""
+    similarity = exact_similarity(view.embeddings[pool], query).tolist()
+    return tuple(
+        Recalled(view.ids[position], value, rank, None)
+        for rank, (position, value) in enumerate(zip(pool.tolist(), similarity, strict=True), start=1)
+    )
+
+
+def nearest_others(
+    query: Vector, view: MemoryView, pool: Positions, coarse: Vector | None
+) -> Sequence[tuple[int, float]]:
+    """The `NEAR_MISSES` memories most similar to `query` (d,) that are not in the pool (n positions): where, and how
+    similar. Raises `InputError` as `retrieval.recall` does.
+    """
+    near = recall(query, view, k1=len(pool), k1_counts="record", delta=-1.0, strict=False, coarse=coarse)
+    taken = set(pool.tolist())
+    found = [(view.position(seen.memory_id), seen.similarity) for seen in (*near.pool, *near.left_out)]
+    return [(position, similarity) for position, similarity in found if position not in taken][:NEAR_MISSES]

@@ -1,0 +1,180 @@
+"""Memento (AgentFly): past cases before the model, read by similarity or by a learned value of (task, case).
+
+Source: arXiv 2508.16153, non-parametric and parametric memory, and its episodic control with a kernel; follows the card
+“Memento / AgentFly”.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from memrl_core.policies.base import Lesson, Policy, Vector
+from memrl_core.policies.memento_cases import LABELS, Cases, Floats, Loss, episodic_values
+from memrl_core.policies.memento_network import chances, new_network, trained
+from memrl_core.policies.memento_spec import SPECS, MementoSettings
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.records import Decision, Memory, Reason, RecallRecord, ValueChange
+from memrl_core.retrieval import recall, score_order
+from memrl_core.view import MemoryView
+
+
+class Memento(Policy[MementoSettings]):
+    """Memento with one of its three reads."""
+
+    spec = SPECS["similar"]
+    Settings = MementoSettings
+
+    def __init__(self, settings: MementoSettings) -> None:
+        super().__init__(settings)
+        self.spec = SPECS[settings.read]
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The k1 most similar; the whole bank for the network."""
+        if self.settings.read != "network":
+            return super().recall(query, view, coarse)
+        everything = recall(
+            query,
+            view,
+            k1=max(1, view.size),
+            k1_counts="record",
+            delta=-1.0,
+            strict=False,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+        )
+        return replace(everything, rule="everything", why="The network scores every case.")
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The K best by similarity, Q_EC or p."""
+        terms, cold, note = self._judged(recalled, view)
+        chosen = None
+        if cold:
+            ranks = np.array([member.rank_recall for member in recalled.pool])
+            order = score_order(terms.contribution, similarities(recalled), ranks)
+            taken = [int(position) for position in order[: self.settings.k2]]
+            chosen = Chosen(taken, "cold", reasons=dict.fromkeys(taken, Reason.COLD_START))
+        return ranked(recalled, view, [terms], k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+
+    def start(self, memories: Sequence[Memory]) -> Cases:
+        """No use of any case yet."""
+        return Cases()
+
+    def learn(self, state: Cases, lesson: Lesson) -> tuple[ValueChange, ...]:
+        """Every case of the prompt gets the whole task's outcome as its label (r = 1 success, 0 failure)."""
+        trace = lesson.trace
+        if lesson.outcome == "unrated" or trace.embed is None or trace.decision is None or not trace.decision.selected:
+            return ()
+        asked = np.asarray(trace.embed.embedding, dtype=np.float32)
+        used, outcome = trace.decision.selected, LABELS[lesson.outcome]
+        predicted, weights = self._predicted(state, asked, used, lesson)
+        number = state.add_state(asked)
+        for memory_id, prediction in zip(used, predicted, strict=True):
+            case_outcome = lesson.memory_of(memory_id).outcome
+            state.add_use(number, memory_id, lesson.embedding_of(memory_id), case_outcome, outcome, prediction)
+        if self.settings.read == "kernel":
+            return self._valued(state, asked, used, outcome, predicted, weights)
+        return self._trained(state, trace.step, len(used), outcome) if self.settings.read == "network" else ()
+
+    def values(self, state: Cases) -> Mapping[str, float]:
+        """kernel: Q_EC of each case where it was used last. network: the loss of the last batch, and the rows."""
+        if self.settings.read == "kernel":
+            return dict(state.worth)
+        if self.settings.read == "network" and state.losses:
+            return {"loss": state.losses[-1].after, "rows": float(state.losses[-1].rows)}
+        return {}
+
+    def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[TermColumn, bool, str]:
+        """What the pool is ranked by, whether that is for want of anything learned, and a note about it."""
+        settings, similar = self.settings, TermColumn("similarity", similarities(recalled))
+        cases = view.learned if isinstance(view.learned, Cases) else Cases()
+        if settings.read == "similar" or not recalled.pool:
+            return similar, False, ""
+        if view.asked is None:
+            return similar, True, "Taken by similarity: the embedding of what is asked is not known."
+        ids = [member.memory_id for member in recalled.pool]
+        if settings.read == "kernel":
+            values, weights = self._episodic(cases, view.asked.embedding, ids)
+            known = int((weights > 0).sum())
+            note = f"{known} of {len(ids)} cases have past uses; the others count as Q = {settings.unused_q:g}."
+            return TermColumn("Q_EC(s, c)", values), known == 0, note
+        if cases.network is None or not cases.enough(settings.cold_rows):
+            return similar, True, self._why_cold(cases)
+        rows = [view.position(memory_id) for memory_id in ids]
+        outcomes = np.array([LABELS[view.memories[memory_id].outcome] for memory_id in ids], dtype=np.float64)
+        p = chances(cases.network, view.asked.embedding, view.embeddings[rows], outcomes)
+        return TermColumn("p(r = 1 | s, c)", p), False, f"θ after {cases.network.steps} steps of learning."
+
+    def _why_cold(self, cases: Cases) -> str:
+        rows, wanted = len(cases.uses), self.settings.cold_rows
+        if rows < wanted:
+            return f"Taken by similarity: {rows} of the {wanted} labelled rows that the network needs."
+        if not cases.enough(wanted):
+            return f"Taken by similarity: all {rows} labelled rows have the same outcome."
+        return "Taken by similarity: no network was trained in this run."
+
+    def _episodic(self, cases: Cases, asked: Vector, ids: Sequence[str]) -> tuple[Floats, Floats]:
+        settings = self.settings
+        return episodic_values(cases, asked, ids, settings.kernel, settings.bandwidth, settings.unused_q)
+
+    def _predicted(
+        self, cases: Cases, asked: Vector, used: Sequence[str], lesson: Lesson
+    ) -> tuple[list[float], list[float]]:
+        """What was predicted of each use before its outcome was known (NaN: nothing), and the kernel's Σ k."""
+        nothing = [float("nan")] * len(used)
+        if self.settings.read == "kernel":
+            values, weights = self._episodic(cases, asked, used)
+            return np.where(weights > 0, values, np.nan).tolist(), weights.tolist()
+        if self.settings.read == "network" and cases.network is not None and cases.enough(self.settings.cold_rows):
+            vectors = np.stack([lesson.embedding_of(memory_id) for memory_id in used])
+            outcomes = np.array([LABELS[lesson.memory_of(memory_id).outcome] for memory_id in used])
+            return chances(cases.network, asked, vectors, outcomes).tolist(), nothing
+        return nothing, nothing
+
+    def _valued(
+        self,
+        cases: Cases,
+        asked: Vector,
+        used: Sequence[str],
+        outcome: float,
+        predicted: Sequence[float],
+        weights: Sequence[float],
+    ) -> tuple[ValueChange, ...]:
+        """Q_EC of each case in this state before and after its new use."""
+        after, _ = self._episodic(cases, asked, used)
+        changes = []
+        for place, memory_id in enumerate(used):
+            now, weight = float(after[place]), weights[place]
+            before = predicted[place] if weight > 0 else self.settings.unused_q
+            uses = len(cases.of([memory_id])[1])
+            cases.worth[memory_id] = now
+            formula = (
+                f"Σ k Q′ / Σ k = ({weight:.3f} × {before:.3f} + 1 × {outcome:g}) / ({weight:.3f} + 1) = {now:.3f}; the "
+                f"whole task's outcome, r = {outcome:g}, is the label of every case of the prompt"
+            )
+            changes.append(
+                ValueChange(memory_id, before, now, uses, outcome, 1 / (weight + 1), name="Q_EC", formula=formula)
+            )
+        return tuple(changes)
+
+    def _trained(self, cases: Cases, step: int, new: int, outcome: float) -> tuple[ValueChange, ...]:
+        """One step of the network on a replay batch, and what it did to the loss."""
+        settings, rows = self.settings, len(cases.uses)
+        if cases.network is None:
+            cases.network = new_network(cases.states.rows.shape[1], settings.network_seed)
+        batch = cases.batch(settings.batch, np.random.default_rng([settings.network_seed, rows]))
+        cases.network, before, after = trained(cases.network, batch, settings.learning_rate)
+        cases.losses.append(Loss(step, rows, before, after))
+        formula = (
+            f"−mean[r ln p + (1 − r) ln(1 − p)] of {len(batch.outcomes)} rows: {before:.4f} → {after:.4f}, by one Adam "
+            f"step with η = {settings.learning_rate:g}"
+        )
+        labelled = f"{rows - new} + {new} = {rows}: every case of the prompt with the task's outcome, r = {outcome:g}"
+        return (
+            ValueChange(
+                "", before, after, cases.network.steps, outcome, settings.learning_rate, "parameters", "loss", formula
+            ),
+            ValueChange("", rows - new, rows, cases.network.steps, outcome, 1.0, "parameters", "rows", labelled),
+        )

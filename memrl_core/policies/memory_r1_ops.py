@@ -1,0 +1,218 @@
+"""The memory operations of Memory-R1, asked of an untrained model.
+
+Source: arXiv 2508.19828, whose point is that a manager and an answer agent are trained by rewards. Neither is here:
+what is left are the four operations and the list of near memories that they are chosen for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from memrl_core.policies.base import (
+    Ask,
+    Lesson,
+    NewExperience,
+    Policy,
+    Question,
+    Written,
+    added,
+    deleted,
+    intent_key,
+)
+from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
+from memrl_core.records import Decision, Memory, RecallRecord
+from memrl_core.retrieval import exact_similarity
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+CHOOSE = "choose operation"
+REQUEST = (
+    "You keep the memory of an agent. Read what it has just been through and the memories nearest to it, and choose "
+    "one operation. ADD: the memory says nothing like it yet. UPDATE: one of the memories is better said anew with it; "
+    "name that memory and write its whole new text. DELETE: it shows that one of the memories is wrong or of no more "
+    "use; name that memory. NOOP: the memory says it already. For ADD and UPDATE give the text to store, and keep its "
+    "layout, with the task in its first line and every answer or action in a line that begins with “> ”."
+)
+UNUSABLE = "no usable answer"
+LONGEST_SHOWN = 600
+
+
+class MemoryR1OpsSettings(PolicySettings):
+    """What the look-alike can be told; its k is k2."""
+
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Memories less similar than this are not recalled. The method has no gate: −1.",
+    )
+    shown: int = Field(
+        30,
+        ge=1,
+        le=200,
+        title="Memories shown on write",
+        description="How many of the nearest memories the model reads when it chooses an operation.",
+    )
+
+
+SPEC = PolicySpec(
+    name="memory_r1_ops",
+    title="Memory-R1 operations (prompted look-alike)",
+    citation="arXiv 2508.19828, its operations only",
+    variant="adapted",
+    deviations=(
+        "The trained manager of the source is not here: a prompted model chooses the operation, and nothing learns "
+        "from how that turned out. The source's results say nothing about this.",
+        "The trained answer agent of the source, which picks from its memories those that it answers by, is not here: "
+        "the k2 most similar stand in the prompt.",
+        "An operation is about a whole episode; in the source about a fact of a conversation.",
+        "UPDATE writes a new memory in the place of the old one, under the intent and outcome of the newcomer.",
+        "With the simulated model a rule chooses: NOOP when the same text is there; UPDATE when this is a success and "
+        "the nearest memory of the same intent is not; DELETE of a failure of the same intent when this is a success; "
+        "else ADD.",
+    ),
+    idea="The model itself keeps the memory in order: for every episode it chooses whether to add, to say anew, to "
+    "delete or to leave things as they are.",
+    record="Intent with its embedding, and the text that the model wants stored.",
+    when="At the beginning of the task.",
+    recall="The k1 memories most similar to the intent.",
+    select="The k2 most similar.",
+    update="Nothing: rewards change no value. In the source they train the model that chooses; here it only reads how "
+    "the episode ended.",
+    write="One question to the model, and the one operation that it chooses; an answer that cannot be used leaves the "
+    "memory as it is, and is counted.",
+    forget="DELETE, when the model chooses it.",
+    cannot="A memory that the model deletes wrongly is gone: nothing teaches it which operations helped later.",
+    carries_over="Every memory; its q is not read.",
+    feedback=("episode reward", "human"),
+    needs=("model on write",),
+    learns="text",
+)
+
+
+class Chosen(BaseModel):
+    """The operation that the model chooses."""
+
+    operation: Literal["ADD", "UPDATE", "DELETE", "NOOP"]
+    memory: str = Field("", description="id of the memory that UPDATE or DELETE is about")
+    text: str = Field("", description="the text to store with ADD or UPDATE")
+
+
+@dataclass(slots=True)
+class Operations:
+    """How often each operation was done in a run, and how often there was `UNUSABLE`."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
+    """Add, say anew, delete or leave: one operation an episode."""
+
+    spec = SPEC
+    Settings = MemoryR1OpsSettings
+    ignored = ("duplicates", "duplicate_threshold")
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 most similar of the pool."""
+        return ranked(
+            recalled, view, [TermColumn("similarity", similarities(recalled))], k2=self.settings.k2, seed=seed
+        )
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """The operation that the model chooses; NOOP where its answer cannot be used."""
+        near = nearest(new, view, self.settings.shown)
+        chosen = ask(operation_question(new, near))
+        if chosen is None:
+            return (_nothing(new, UNUSABLE),)
+        if chosen.operation == "NOOP":
+            same = next((memory.id for memory in near if _same_text(memory, new)), None)
+            return (_nothing(new, "the memory says it already", same),)
+        if chosen.operation == "ADD":
+            return (added(new, new.memory_id, _laid_out(chosen.text, new)),)
+        about = next((memory for memory in near if memory.id == _bare(chosen.memory)), None)
+        if about is None:
+            return (_nothing(new, f"{UNUSABLE}: {chosen.operation} of a memory that was not shown"),)
+        if chosen.operation == "DELETE":
+            return (Written(deleted([about.id], "The model found that the new episode makes it useless.")),)
+        why = "The model said it anew with the new episode."
+        text = _laid_out(chosen.text, new)
+        return (added(new, new.memory_id, text, op="UPDATE", replaces=(about.id,), why=why),)
+
+    def start(self, memories: Sequence[Memory]) -> Operations:
+        """No operation yet."""
+        return Operations()
+
+    def remember(self, state: Any, lesson: Lesson) -> None:
+        """Count what was done."""
+        assert isinstance(state, Operations) and lesson.trace.write is not None
+        for op in lesson.trace.write.operations:
+            state.counts[UNUSABLE if op.op == "NOOP" and op.why.startswith(UNUSABLE) else op.op] += 1
+
+
+def counted(state: Operations) -> Mapping[str, int]:
+    """How often each operation was done, in a fixed order; `UNUSABLE` are answers that could not be used."""
+    return {name: state.counts[name] for name in ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)}
+
+
+def nearest(new: NewExperience, view: MemoryView, most: int) -> list[Memory]:
+    """The memories whose intents are most like the new one, nearest first, the older first in ties."""
+    positions = view.positions()
+    similarity = exact_similarity(view.embeddings[positions], new.embedding)
+    order = np.lexsort((positions, -similarity))[:most]
+    return [view.memories[view.ids[position]] for position in positions[order].tolist()]
+
+
+def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[Chosen]:
+    """Which operation is to be done, given the nearest memories."""
+    shown = "\n\n".join(
+        f"{MEMORY_HEADER.format(id=memory.id)}\nOutcome: {memory.outcome}.\n{memory.experience.strip()[:LONGEST_SHOWN]}"
+        for memory in near
+    )
+    told = f"What it has been through:\nOutcome: {new.outcome}.\n{new.experience.strip()}\n\n"
+    told += f"The memories nearest to it:\n\n{shown}" if near else "There are no memories yet."
+    return Question(CHOOSE, Chosen, REQUEST, told, _by_rule(new, near))
+
+
+def _by_rule(new: NewExperience, near: Sequence[Memory]) -> Chosen:
+    """What stands in for the model's choice: see the spec's deviations."""
+    if any(_same_text(memory, new) for memory in near):
+        return Chosen(operation="NOOP")
+    alike = [memory for memory in near if intent_key(memory.intent) == intent_key(new.intent)]
+    if new.outcome == "success" and alike:
+        if alike[0].outcome != "success":
+            return Chosen(operation="UPDATE", memory=alike[0].id, text=new.experience)
+        failure = next((memory.id for memory in alike if memory.outcome == "failure"), None)
+        if failure is not None:
+            return Chosen(operation="DELETE", memory=failure)
+    return Chosen(operation="ADD", text=new.experience)
+
+
+def _laid_out(text: str, new: NewExperience) -> str:
+    """The text to store: the model's, under the line that names the task; the episode's own where it gave none."""
+    words = text.strip()
+    if not words:
+        return new.experience
+    return words if words.startswith(TASK_LINE) else f"{TASK_LINE}{new.intent}\n{words}"
+
+
+def _bare(told: str) -> str:
+    """An id without the brackets and the word that it was shown with."""
+    return told.strip().removeprefix("[").removesuffix("]").removeprefix("memory ").strip()
+
+
+def _same_text(memory: Memory, new: NewExperience) -> bool:
+    return memory.experience.split() == new.experience.split()
+
+
+def _nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
+    noop = replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as)
+    return Written(noop)

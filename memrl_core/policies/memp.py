@@ -1,0 +1,251 @@
+"""MemP: scripts of past episodes, reworded where they fail and, in the released code, deleted where they keep failing.
+
+Source: arXiv 2508.06433, and its released code (ProcedureMem) where the paper is silent and for what the code adds;
+settings and card are in `memp_spec`, the texts in `memp_scripts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, Written, added, deleted, one_memory
+from memrl_core.policies.memp_scripts import (
+    FACTS,
+    adjust_question,
+    content_words,
+    events_question,
+    facts_question,
+    reworded_experience,
+    script_of,
+    shared_facts_similarity,
+    usable_facts,
+)
+from memrl_core.policies.memp_spec import SPEC, MempSettings, adaptations
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.policies.spec import Variant
+from memrl_core.records import Decision, Memory, MemoryOperation, Reason, RecallRecord, StepTrace, Utility, ValueChange
+from memrl_core.retrieval import recall
+from memrl_core.view import Asked, MemoryView
+
+NO_KEY_SHARED = -1.0
+EXACT = 1e-9
+ONLY_SUCCESSES = "only successes are stored"
+NOTHING_USED = "the failure followed no memory that could be reworded"
+USED_IS_DELETED = "the memory that was followed is deleted, not reworded"
+UNUSABLE = "the model's rewording could not be used, so that the memory stays as it was"
+KNOWN_TASK = "the released code stores a task once"
+
+
+@dataclass(slots=True)
+class MempState:
+    """The facts of the memories that were stored with some, by id."""
+
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class Memp(Policy[MempSettings]):
+    """The policy of MemP under given settings."""
+
+    spec = SPEC
+    Settings = MempSettings
+
+    def __init__(self, settings: MempSettings) -> None:
+        super().__init__(settings)
+        own = tuple(adaptations(settings))
+        variant: Variant = "adapted" if own else settings.variant
+        needs = (*SPEC.needs, "model on read") if settings.recall_by == "ave_fact" else SPEC.needs
+        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *own), needs=needs)
+
+    # --- before the answer --------------------------------------------------------------------------------------------
+
+    def key(self, asked: Asked) -> str:
+        """The intent, or its content words in place of the facts that no model has been asked for yet."""
+        words = " ".join(content_words(asked.intent).values())
+        return words if self.settings.recall_by == "facts" and words else asked.intent
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """Phase A: the k1 most similar, or every memory where similarity of the intent has no say."""
+        if self.settings.recall_by in ("query", "facts"):
+            return super().recall(query, view, coarse)
+        everything = recall(
+            query, view, k1=max(1, view.size), k1_counts="record", delta=-1.0, strict=False, coarse=coarse,
+            exclude_task=self.excluded_task(view),
+        )  # fmt: skip
+        if self.settings.recall_by == "random":
+            return replace(everything, rule="random", why="Phase B draws from all memories.")
+        return replace(everything, rule="everything", why="Phase B compares the facts of all memories.")
+
+    def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
+        """The facts of the task, where they are compared."""
+        if self.settings.recall_by != "ave_fact" or view.asked is None or not recalled.pool:
+            return {}
+        found = ask(facts_question(view.asked.intent))
+        return {FACTS: None if found is None else found.model_dump(mode="json")}
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """Phase B: the k2 nearest by what the settings compare, or k2 drawn at random."""
+        k2, n = self.settings.k2, len(recalled.pool)
+        if self.settings.recall_by == "random" and n:
+            size = min(k2, n)
+            drawn = np.random.default_rng(seed).choice(n, size=size, replace=False).tolist()
+            reasons = {i: Reason.RANDOM_EXPLORE if i in drawn else Reason.NOT_DRAWN for i in range(n)}
+            chosen = Chosen(drawn, "sampled", 1 / comb(n, size), reasons=reasons)
+            return ranked(recalled, view, (), k2=k2, seed=seed, chosen=chosen, epsilon=1.0, note="Drawn at random.")
+        if self.settings.recall_by != "ave_fact" or view.asked is None:
+            return ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], k2=k2, seed=seed)
+        said = usable_facts(view.asked.said.get(FACTS))
+        asked = said or content_words(view.asked.intent)
+        found = [shared_facts_similarity(asked, _facts_of(member.memory_id, view)) for member in recalled.pool]
+        means = np.array([NO_KEY_SHARED if mean is None else mean for mean in found], dtype=np.float64)
+        note = "" if said or not n else "The content words of the intent stand in for its facts."
+        return ranked(recalled, view, [TermColumn("facts", means)], k2=k2, seed=seed, note=note)
+
+    # --- after the answer ---------------------------------------------------------------------------------------------
+
+    def credited(self, decision: Decision) -> tuple[str, ...]:
+        """The first memory of the prompt alone."""
+        return decision.selected[:1]
+
+    @staticmethod
+    def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
+        """successes / hits with one hit more; a reward above the middle of r− and r+ is a success."""
+        middle = (float(settings["reward_success"]) + float(settings["reward_failure"])) / 2
+        return (believed.q * believed.visits + (reward > middle)) / (believed.visits + 1)
+
+    def step_size(self, believed: Utility) -> float:
+        """1 / N."""
+        return 1 / (believed.visits + 1)
+
+    def update(self, credited: Sequence[str], reward: float, values: Mapping[str, Utility]) -> tuple[ValueChange, ...]:
+        """How the reward moves the success rate of the first memory."""
+        won = int(reward > self.settings.q_midpoint)
+        return tuple(
+            replace(c, formula=f"({c.visits - 1} × {c.before:.3f} + {won}) / {c.visits} = {c.after:.3f}")
+            for c in super().update(credited, reward, values)
+        )
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """What becomes of the episode, and the deletion of a memory that this very step has condemned.
+
+        In the released code's order: counted, then deleted, then written; what is deleted is not reworded.
+        """
+        gone = self._condemned_by(new.trace, view)
+        written = self._written(new, view, {*gone, *self._failing(view)}, ask)
+        return (written, Written(deleted(gone, self._why_deleted()))) if gone else (written,)
+
+    def forget(self, view: MemoryView) -> tuple[MemoryOperation, ...]:
+        """Released code: the memories whose success rate in the view is too low, in every mode of update.
+
+        At WRITE the view is as the step began, because its reward is appended when it ends. So what the step itself
+        condemns is deleted by `write`, which sees the trace; this finds what late rewards or settings have condemned.
+        """
+        gone = self._failing(view)
+        return (deleted(gone, self._why_deleted()),) if gone else ()
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def start(self, memories: Sequence[Memory]) -> MempState:
+        """No facts are known of memories that the run begins with."""
+        return MempState()
+
+    def remember(self, state: MempState, lesson: Lesson) -> None:
+        """The facts that a step has stored with its memories."""
+        for operation in lesson.trace.write.operations if lesson.trace.write is not None else ():
+            if operation.memory_id and (facts := usable_facts(operation.data)):
+                state.facts[operation.memory_id] = facts
+
+    def _written(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
+        update = self.settings.update
+        if update == "adjustment" and new.outcome == "failure":
+            return self._reworded(new, view, gone, ask)
+        if update != "vanilla" and new.outcome != "success":
+            return _nothing(new, ONLY_SUCCESSES)
+        if self.settings.variant == "code" and (known := _of_intent(new.intent, view, gone)):
+            return _nothing(new, KNOWN_TASK, known)
+        return self._stored(new, view, ask)
+
+    def _stored(self, new: NewExperience, view: MemoryView, ask: Ask) -> Written:
+        question = events_question(new) if self.settings.build == "round" else None
+        if question is not None:
+            new = replace(new, experience=script_of(new, ask(question)))
+        if self.settings.recall_by == "facts":
+            new = replace(new, embedding=new.embed([new.intent])[0])
+        written = one_memory(new, view, self.settings)
+        if self.settings.recall_by != "ave_fact" or written.embedding is None:
+            return written
+        facts = usable_facts(view.asked.said.get(FACTS)) if view.asked is not None else {}
+        if not facts:
+            found = ask(facts_question(new.intent))
+            facts = usable_facts(None if found is None else found.model_dump())
+        return replace(written, operation=replace(written.operation, data={FACTS: facts}))
+
+    def _reworded(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
+        followed = self.credited(new.trace.decision) if new.trace.decision is not None else ()
+        if not followed or not view.sees(followed[0]):
+            return _nothing(new, NOTHING_USED)
+        old = view.memories[followed[0]]
+        if old.id in gone:
+            return _nothing(new, USED_IS_DELETED)
+        form = ask(adjust_question(old, new))
+        if form is None:
+            return _nothing(new, UNUSABLE)
+        return added(
+            new,
+            new.memory_id,
+            reworded_experience(old, new.intent, form),
+            view.embeddings[view.position(old.id)].copy(),
+            op="UPDATE",
+            replaces=(old.id,),
+            intent=old.intent,
+            intent_key=old.intent_key,
+            outcome=old.outcome,
+            data={FACTS: facts} if (facts := _stored_facts(old.id, view)) else {},
+            why="a task in which it was followed has failed",
+        )
+
+    # --- deletion -----------------------------------------------------------------------------------------------------
+
+    def _fails(self, q: float, visits: int) -> bool:
+        settings = self.settings
+        enough = settings.variant == "code" and visits >= settings.delete_from
+        return enough and q < settings.delete_below - EXACT
+
+    def _failing(self, view: MemoryView) -> list[str]:
+        return [view.ids[i] for i in view.positions().tolist() if self._fails(view.q[i], view.visits[i])]
+
+    def _condemned_by(self, trace: StepTrace, view: MemoryView) -> list[str]:
+        """The memories that the step's own reward has brought to where they are deleted."""
+        changes = trace.update.changes if trace.update is not None else ()
+        after = {c.memory_id: (c.after, c.visits) for c in changes if c.target == "memory" and c.name == "q"}
+        before = set(self._failing(view))
+        return [i for i, known in after.items() if view.sees(i) and i not in before and self._fails(*known)]
+
+    def _why_deleted(self) -> str:
+        return f"a success rate below {self.settings.delete_below:g} after {self.settings.delete_from} or more uses"
+
+
+def _nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
+    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as))
+
+
+def _of_intent(intent: str, view: MemoryView, gone: set[str]) -> str | None:
+    """The oldest memory of an intent that the run sees and will keep."""
+    ids = (view.ids[position] for position in view.positions().tolist())
+    return next((i for i in ids if i not in gone and view.memories[i].intent.strip() == intent.strip()), None)
+
+
+def _stored_facts(memory_id: str, view: MemoryView) -> dict[str, str]:
+    return view.learned.facts.get(memory_id, {}) if isinstance(view.learned, MempState) else {}
+
+
+def _facts_of(memory_id: str, view: MemoryView) -> dict[str, str]:
+    """The facts stored with a memory; the content words of its intent where there are none."""
+    stored = _stored_facts(memory_id, view)
+    if stored or memory_id not in view.memories:
+        return stored
+    return content_words(view.memories[memory_id].intent)

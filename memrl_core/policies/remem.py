@@ -1,0 +1,137 @@
+"""ReMem as a prompted loop: ExpRAG, and before the answer the model says which of the retrieved set to drop.
+
+Source: Evo-Memory (arXiv 2511.20857), ReMem: Think, Act and Refine, where Refine uses, prunes and reorganises memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from memrl_core.policies.base import Ask, Question
+from memrl_core.policies.exprag import LAID_OUT, ExpRag, ExpRagSettings
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.policies.shown import as_sentence, members_of, memories_shown, task_shown
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Reason, Recalled, RecallRecord
+from memrl_core.view import MemoryView
+
+PRUNE = "memories to drop"
+REQUEST = (
+    "You refine what was retrieved from an agent's memory before it answers. You are given its task and the retrieved "
+    "experiences. Fill in the form. drop: the ids of the experiences that would not help with this task or would "
+    "mislead, exactly as they stand in brackets after the word memory; empty when all of them help. reason: one "
+    "sentence."
+)
+UNREADABLE = "The reply on what to drop does not fit its form, which counts as no answer: nothing was pruned."
+
+
+class Pruning(BaseModel):
+    """Which of the retrieved set to drop."""
+
+    drop: list[str]
+    reason: str
+
+
+class ReMemSettings(ExpRagSettings):
+    """What ReMem can be told; its k is k2."""
+
+
+class ReMem(ExpRag):
+    """ExpRAG with a retrieved set that the model has pruned."""
+
+    spec = PolicySpec(
+        name="remem",
+        title="ReMem (prompted loop)",
+        citation="arXiv 2511.20857",
+        variant="adapted",
+        deviations=(
+            "The loop of Think, Act and Refine is reduced to one Refine before the answer; the model does not choose "
+            "between them.",
+            "Prune affects the retrieved set of this task only: a memory that was dropped stays in the bank and can be "
+            "retrieved again. The paper's wording covers the whole memory. Nothing is reorganised.",
+            LAID_OUT,
+            "With the simulated model a rule stands in for Refine: it drops what is less than half as similar as the "
+            "best, and failures where a success is at least as similar.",
+        ),
+        idea="What similarity retrieved is read once more before it is used: the model says what would not help, and "
+        "only the rest is put before it.",
+        record="One memory an episode: intent with its embedding, and the templated experience with its label.",
+        when="At the beginning of the task.",
+        recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
+        select="The k = k2 most similar, without those that the model drops. Nothing takes their place.",
+        update="Nothing: no value moves.",
+        write="One new memory an episode, correct or not.",
+        forget="Nothing.",
+        cannot="It does not remember what it dropped, and a weak model drops the wrong ones.",
+        carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
+        needs=("episode reward", "model on read"),
+        variants=("adapted",),
+    )
+    Settings = ReMemSettings
+
+    def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
+        """Which of the retrieved set to drop; not asked about none."""
+        retrieved = self._retrieved(recalled, view)
+        if not retrieved:
+            return {}
+        told = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
+        said = ask(Question(PRUNE, Pruning, REQUEST, told, rule_in_its_place(retrieved, view)))
+        return {PRUNE: None if said is None else said.model_dump(mode="json")}
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The retrieved set without what is dropped."""
+        retrieved = [member.memory_id for member in self._retrieved(recalled, view)]
+        if not retrieved:
+            return self._by_similarity(recalled, view, seed)
+        dropped, note = self._dropped(recalled, retrieved, view)
+        stands = {member.memory_id: position for position, member in enumerate(recalled.pool)}
+        kept = [stands[memory_id] for memory_id in retrieved if memory_id not in dropped]
+        reasons = {stands[memory_id]: Reason.PRUNED_BY_MODEL for memory_id in dropped}
+        return self._by_similarity(recalled, view, seed, Chosen(kept, "greedy", reasons=reasons), note)
+
+    def _by_similarity(
+        self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
+    ) -> Decision:
+        terms = [TermColumn("similarity", similarities(recalled))]
+        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+
+    def _retrieved(self, recalled: RecallRecord, view: MemoryView) -> list[Recalled]:
+        return members_of(recalled, self._by_similarity(recalled, view, seed=0).selected)
+
+    def _dropped(self, recalled: RecallRecord, retrieved: Sequence[str], view: MemoryView) -> tuple[set[str], str]:
+        """Which of the retrieved ids are dropped, and why in words."""
+        said = {} if view.asked is None else view.asked.said
+        if PRUNE not in said:
+            rule = rule_in_its_place(members_of(recalled, retrieved), view)
+            return set(rule.drop), f"No model was asked about this pool: {rule.reason}"
+        if said[PRUNE] is None:
+            return set(), UNREADABLE
+        pruning = Pruning.model_validate(said[PRUNE])
+        named = {memory_id.strip() for memory_id in pruning.drop}
+        dropped = named & set(retrieved)
+        note = f"{len(dropped)} of {len(retrieved)} retrieved memories were pruned: {as_sentence(pruning.reason)}"
+        strangers = sorted(named - dropped)
+        if strangers:
+            note += f" “{strangers[0][:80]}” was named too and is not in the retrieved set: nothing came of that."
+        return dropped, note
+
+
+def rule_in_its_place(retrieved: Sequence[Recalled], view: MemoryView) -> Pruning:
+    """The form as filled in without a language model: by similarity and outcome."""
+    best = max(member.similarity for member in retrieved)
+    successes = [m.similarity for m in retrieved if view.memories[m.memory_id].outcome == "success"]
+    drop = []
+    for member in retrieved:
+        outdone = view.memories[member.memory_id].outcome == "failure" and member.similarity <= max(
+            successes, default=-2
+        )
+        if outdone or member.similarity < min(best, best / 2):
+            drop.append(member.memory_id)
+    return Pruning(
+        drop=drop,
+        reason="by the rule in the model's place, what is less than half as similar as the best is dropped, and "
+        "failures where a success is at least as similar.",
+    )

@@ -1,0 +1,240 @@
+"""RMM's reranker: adapters on both embeddings, a drawn order, and REINFORCE by which memories were used.
+
+Source: arXiv 2503.08026, retrospective reflection; follows the card “RMM”. Its other half, which writes and merges
+topics of a dialogue, is not for experiences and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from memrl_core.policies.base import Ask, Lesson, Policy
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.rmm_adapters import Adapters, first_adapters, reinforced
+from memrl_core.policies.rmm_citations import CITATIONS, question
+from memrl_core.policies.sampling import gumbel_top, ordered_log_probability
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
+from memrl_core.retrieval import score_order
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+ADAPTED = "similarity after adapters / τ"
+NOISE = "noise"
+NORMS = ("‖W_q‖", "‖W_m‖")
+
+SPEC = PolicySpec(
+    name="rmm_reranker",
+    title="RMM reranker",
+    citation="arXiv 2503.08026",
+    variant="adapted",
+    deviations=(
+        "Only the reranker: the paper's other half writes and merges topics of dialogues, not experiences.",
+        "W_q and W_m have a low rank (setting) instead of being whole matrices, for want of data. The entries of W "
+        "begin with the paper's N(0, .01), read as a standard deviation.",
+        "Gumbel noise is added to s / τ. Added to s, τ would not change the order.",
+        "The gradient is that of the exact probability of the ordered sample (Plackett–Luce), each draw with the "
+        "advantage of the memory drawn; one task is a batch (paper: 4).",
+        "The citations are asked for after the answer, not in the same call. A reply that cannot be read is no "
+        "feedback.",
+        "The reward can stand in the place of citations (setting): then every memory of the prompt gets the same R.",
+    ),
+    idea="Two small matrices learn to bend the similarity of task and memory towards what the model really uses. The "
+    "order is drawn, not taken from the top, so that others get their chance.",
+    record="One memory an episode: intent with its embedding, experience.",
+    when="At the beginning of the task.",
+    recall="The k1 memories most similar to the intent; no gate, unless δ is above −1.",
+    select="s = (q + W_q q) · (m + W_m m); the k2 largest of s / τ + g, with Gumbel noise g: an ordered sample without "
+    "replacement.",
+    update="φ ← φ + η Σ (R − b) ∇ ln P(sample) for W_q and W_m, R = +1 for a cited memory and −1 for another. b = .5 "
+    "makes that lopsided: +0.5 for what was cited, −1.5 for what was not.",
+    write="One new memory an episode.",
+    forget="Nothing.",
+    cannot="It keeps no value of a memory: what is learned is a direction in the space of embeddings, for all alike.",
+    carries_over="Every memory. The steps of other policies teach it nothing: it learns only from orders that it drew "
+    "itself.",
+    feedback=("citation",),
+    needs=("citations",),
+    learns="matrices",
+    variants=("adapted",),
+)
+
+
+class RMMSettings(PolicySettings):
+    """The parameters of RMM's reranker."""
+
+    k1: int = Field(20, ge=1, le=1000, title="k1 · pool size", description="How many memories phase A recalls at most.")
+    delta: float = Field(
+        -1.0, ge=-1, le=1, title="δ · similarity gate", description="Memories less similar than this are not recalled."
+    )
+    k2: int = Field(5, ge=0, le=100, title="k2 · memories in the prompt", description="How many are drawn.")
+    feedback: Literal["citation", "reward"] = Field(
+        "citation",
+        title="Feedback",
+        description="citation: the model is asked which memories it used. reward: the task's reward, from −1 at r− to "
+        "+1 at r+, for every memory of the prompt.",
+    )
+    temperature: float = Field(
+        0.5, ge=0.01, le=10, title="τ · temperature", description="Small: nearly the best k2. Large: nearly at random."
+    )
+    learning_rate: float = Field(0.001, gt=0, le=1, title="η · learning rate", description="Step size of REINFORCE.")
+    baseline: float = Field(
+        0.5, ge=-1, le=1, title="b · baseline", description="0 weighs +1 and −1 alike; above it, −1 teaches more."
+    )
+    rank: int = Field(
+        16, ge=1, le=128, title="Rank of the adapters", description="Of W_q and W_m as the run begins to learn."
+    )
+    adapter_seed: int = Field(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        title="Seed of the adapters",
+        description="Decides W_q and W_m before anything is learned.",
+    )
+
+
+@dataclass(slots=True)
+class Learned:
+    """The adapters (None before the first lesson) and how many lessons they have had."""
+
+    adapters: Adapters | None = None
+    lessons: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The place of a memory in the pool, from 1: by similarity, by the adapters, and with the noise."""
+
+    memory_id: str
+    recalled: int
+    adapted: int
+    drawn: int
+
+
+class RMMReranker(Policy[RMMSettings]):
+    """RMM's reranker over a pool recalled by similarity."""
+
+    spec = SPEC
+    Settings = RMMSettings
+
+    def __init__(self, settings: RMMSettings) -> None:
+        super().__init__(settings)
+        if settings.feedback == "reward":
+            self.spec = replace(SPEC, feedback=("episode reward", "human"), needs=("episode reward",))
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """An ordered sample of k2 by s / τ; the seed decides the noise."""
+        settings, n = self.settings, len(recalled.pool)
+        scores, note = self._scores(recalled, view)
+        by_adapters = scores / settings.temperature
+        order, noise = gumbel_top(by_adapters, settings.k2, np.random.default_rng(seed))
+        ranks = np.array([member.rank_recall for member in recalled.pool])
+        greedy = score_order(by_adapters, similarities(recalled), ranks)[: settings.k2].tolist()
+        terms = [TermColumn(ADAPTED, scores, normalised=by_adapters), TermColumn(NOISE, noise)]
+        chosen = None
+        if n:
+            changed = set(order) ^ set(greedy)
+            log_probability = ordered_log_probability(by_adapters, order)
+            chosen = Chosen(
+                order, "sampled", log_propensity=log_probability, reasons=dict.fromkeys(changed, Reason.NOISE)
+            )
+        decision = ranked(recalled, view, terms, k2=settings.k2, seed=seed, chosen=chosen, note=note)
+        return replace(decision, greedy=tuple(recalled.pool[position].memory_id for position in greedy))
+
+    def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
+        """Ask which memories of the prompt the answer used."""
+        turns = trace.generate.turns if trace.generate is not None else ()
+        if self.settings.feedback == "reward" or not memories or not turns or turns[-1].reply.stopped:
+            return
+        ask(question(trace.task.intent, memories, [turn.reply.text.strip() for turn in turns]))
+
+    def start(self, memories: Sequence[Memory]) -> Learned:
+        """Nothing learned yet."""
+        return Learned()
+
+    def learn(self, state: Learned, lesson: Lesson) -> tuple[ValueChange, ...]:
+        """One step of REINFORCE from a sample that this policy drew itself."""
+        settings, trace, decision = self.settings, lesson.trace, lesson.trace.decision
+        if trace.policy != SPEC.name or trace.embed is None or decision is None or decision.mode != "sampled":
+            return ()
+        rewards = self._rewards(lesson, decision.selected)
+        if not rewards:
+            return ()
+        pool = [candidate.memory_id for candidate in decision.candidates if candidate.rank_select is not None]
+        query = np.asarray(trace.embed.embedding, dtype=np.float64)
+        memories = np.stack([lesson.embedding_of(memory_id) for memory_id in pool]).astype(np.float64)
+        order = [pool.index(memory_id) for memory_id in decision.selected]
+        before = self._adapters(state, len(query))
+        after = reinforced(
+            before,
+            query,
+            memories,
+            order,
+            [reward - settings.baseline for reward in rewards],
+            temperature=settings.temperature,
+            rate=settings.learning_rate,
+        )
+        state.adapters, state.lessons = after, state.lessons + 1
+        log_p = [
+            ordered_log_probability(a.scores(query, memories) / settings.temperature, order) for a in (before, after)
+        ]
+        given = ", ".join(
+            f"{memory_id}: {reward:+g}" for memory_id, reward in zip(decision.selected, rewards, strict=True)
+        )
+        formula = (
+            f"φ + η Σ (R − b) ∇ ln P with η = {settings.learning_rate:g}, b = {settings.baseline:g}; R of {given}; "
+            f"ln P of the sample {log_p[0]:.4f} → {log_p[1]:.4f}"
+        )
+        mean = float(np.mean(rewards))
+        return tuple(
+            ValueChange("", old, new, state.lessons, mean, settings.learning_rate, "parameters", name, formula)
+            for name, old, new in zip(NORMS, before.norms(), after.norms(), strict=True)
+        )
+
+    def values(self, state: Learned) -> Mapping[str, float]:
+        """‖W_q‖ and ‖W_m‖, once something was learned."""
+        return {} if state.adapters is None else dict(zip(NORMS, state.adapters.norms(), strict=True))
+
+    def _adapters(self, state: Any, dimension: int) -> Adapters:
+        if isinstance(state, Learned) and state.adapters is not None:
+            return state.adapters
+        return first_adapters(dimension, self.settings.rank, self.settings.adapter_seed)
+
+    def _scores(self, recalled: RecallRecord, view: MemoryView) -> tuple[Floats, str]:
+        """s (n,) of the pool, and what is to be said of it."""
+        if view.asked is None:
+            return similarities(recalled), "s is the similarity: the embedding of what is asked is not known."
+        rows = [view.position(member.memory_id) for member in recalled.pool]
+        memories = view.embeddings[rows].astype(np.float64)
+        query = view.asked.embedding.astype(np.float64)
+        lessons = view.learned.lessons if isinstance(view.learned, Learned) else 0
+        return self._adapters(view.learned, len(query)).scores(query, memories), f"W_q and W_m after {lessons} lessons."
+
+    def _rewards(self, lesson: Lesson, selected: Sequence[str]) -> list[float]:
+        """R of each memory of the prompt; none without usable feedback."""
+        if self.settings.feedback == "reward":
+            low, high = self.settings.reward_failure, self.settings.reward_success
+            return [] if lesson.reward is None else [2 * (lesson.reward - low) / (high - low) - 1] * len(selected)
+        said = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
+        if said is None or not set(said["cited"]) <= set(selected):
+            return []
+        return [1.0 if memory_id in said["cited"] else -1.0 for memory_id in selected]
+
+
+def ranks(decision: Decision) -> tuple[Ranks, ...]:
+    """Where each memory of the pool stood before the adapters, after them, and after the noise, in the last's order."""
+    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
+    by_adapters = score_order(
+        np.array([candidate.terms[0].contribution for candidate in pool]),
+        np.array([candidate.similarity for candidate in pool]),
+        np.array([candidate.rank_recall for candidate in pool]),
+    )
+    adapted = {pool[place].memory_id: rank for rank, place in enumerate(by_adapters.tolist(), start=1)}
+    return tuple(
+        Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
+    )

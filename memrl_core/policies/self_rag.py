@@ -1,0 +1,191 @@
+"""Self-RAG-style, prompted: the model says whether it needs memory at all, then grades what was recalled.
+
+In the manner of Self-RAG (arXiv 2310.11511), whose model was trained to write reflection tokens; here an untrained
+model fills in two forms. Its threshold (.2) and the weight of relevance (1) are the released code's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from memrl_core.policies.base import Ask, Policy, Question
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.shown import as_sentence, memories_shown, task_shown
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.records import Decision, Outcome, Reason, RecallRecord
+from memrl_core.retrieval import score_order
+from memrl_core.settings import PolicySettings
+from memrl_core.view import MemoryView
+
+NEED = "need of memory"
+RELEVANCE = "relevance of memories"
+NEED_REQUEST = (
+    "You decide whether an agent should look into its memory of earlier tasks before it answers. You are given its "
+    "task and what it sees. Fill in the form. needed: whether experience with similar tasks would help. reason: one "
+    "sentence."
+)
+RELEVANCE_REQUEST = (
+    "You grade what was found in an agent's memory. You are given its task and experiences with earlier tasks. Fill "
+    "in the form: for each experience its id, exactly as it stands in brackets after the word memory, and its "
+    "relevance to this task from 0 (of no use) to 1 (says what to do)."
+)
+SHARE: Mapping[Outcome, float] = {"success": 1.0, "failure": 0.5, "unrated": 0.5}
+"""How much of its similarity a memory keeps as relevance by the rule in the model's place."""
+
+
+class Need(BaseModel):
+    """Whether the task needs memory."""
+
+    needed: bool
+    reason: str
+
+
+class Grade(BaseModel):
+    """How relevant one memory is."""
+
+    memory_id: str
+    relevance: float = Field(ge=0, le=1)
+
+
+class Grades(BaseModel):
+    """How relevant the recalled memories are."""
+
+    grades: list[Grade]
+
+
+class SelfRagSettings(PolicySettings):
+    """How many memories the model grades, and from which grade on one is used."""
+
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Memories less similar than this are not recalled. The model's own grades decide: −1 is no gate.",
+    )
+    threshold: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        title="Threshold of relevance",
+        description="A memory that the model grades below or at this is not used.",
+    )
+
+
+class SelfRag(Policy[SelfRagSettings]):
+    """What the model itself finds relevant, if it wants memory at all."""
+
+    spec = PolicySpec(
+        name="self_rag",
+        title="Self-RAG-style (prompted)",
+        citation="in the manner of arXiv 2310.11511",
+        variant="adapted",
+        deviations=(
+            "A look-alike: Self-RAG trains its model to write reflection tokens. Here an untrained model fills in "
+            "forms, so nothing that was measured for Self-RAG holds.",
+            "Whether memory is needed is a yes or no. The threshold, which the source sets against the probability of "
+            "retrieving, is set against each memory's grade.",
+            "The source answers once with every passage and keeps the best by relevance, support and usefulness; here "
+            "relevance alone decides, before one answer.",
+            "The memories are experiences with tasks, not passages of documents.",
+            "With the simulated model a rule stands in for both forms: relevance is the similarity, half of it without "
+            "a success, and memory is needed when the best relevance is above the threshold.",
+        ),
+        idea="The model is asked whether memory would help it, and then grades each memory that was found. It reads "
+        "only what it graded above the threshold.",
+        record="One memory an episode: intent with its embedding, experience.",
+        when="At the beginning of the task.",
+        recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
+        select="Nothing when the model needs no memory; else the k2 that it graded best, above the threshold.",
+        update="Nothing: rewards change no value.",
+        write="One new memory an episode.",
+        forget="Nothing.",
+        cannot="Nobody checks the grades: a model that likes what misleads it is not corrected by rewards.",
+        carries_over="Every memory; its q is not read.",
+        feedback=(),
+        needs=("model on read",),
+        variants=("adapted",),
+    )
+    Settings = SelfRagSettings
+
+    def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
+        """Whether memory is needed; if so, or if that cannot be read, the grades of the pool."""
+        if not recalled.pool:
+            return {}
+        task, rule = task_shown(view), relevance_by_rule(recalled, view)
+        need = ask(Question(NEED, Need, NEED_REQUEST, task, self._need_by_rule(rule)))
+        said: dict[str, Any] = {NEED: None if need is None else need.model_dump(mode="json")}
+        if need is not None and not need.needed:
+            return said
+        members = list(recalled.pool)
+        told = f"{task}\n\nFound, most similar first:\n\n{memories_shown(members, view)}"
+        template = Grades(
+            grades=[
+                Grade(memory_id=member.memory_id, relevance=float(grade))
+                for member, grade in zip(members, rule, strict=True)
+            ]
+        )
+        grades = ask(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, told, template))
+        return {**said, RELEVANCE: None if grades is None else grades.model_dump(mode="json")}
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 graded best, above the threshold; by similarity where there are no grades to read."""
+        k2, similarity = self.settings.k2, similarities(recalled)
+        if not recalled.pool:
+            return ranked(recalled, view, [TermColumn("similarity", similarity)], k2=k2, seed=seed)
+        needed, grades, note = self._judged(recalled, view)
+        if grades is None:
+            terms = [TermColumn("similarity", similarity)]
+        else:
+            terms = [TermColumn("relevance", grades), TermColumn("similarity", similarity, weight=0.0)]
+        everything = range(len(recalled.pool))
+        if not needed:
+            chosen = Chosen((), "silent", reasons=dict.fromkeys(everything, Reason.KEPT_SILENT))
+            return ranked(recalled, view, terms, k2=k2, seed=seed, chosen=chosen, note=note)
+        if grades is None:
+            return ranked(recalled, view, terms, k2=k2, seed=seed, note=note)
+        poor = {position for position in everything if grades[position] <= self.settings.threshold}
+        ranks = np.array([member.rank_recall for member in recalled.pool], dtype=np.int64)
+        order = score_order(grades, similarity, ranks)
+        best = [position for position in order.tolist() if position not in poor][:k2]
+        chosen = Chosen(best, "greedy", reasons=dict.fromkeys(poor, Reason.PRUNED_BY_MODEL))
+        return ranked(recalled, view, terms, k2=k2, seed=seed, chosen=chosen, note=note)
+
+    def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[bool, Floats | None, str]:
+        """Whether memory is needed, the pool's relevances (n,) where they are known, and how that came about."""
+        said = {} if view.asked is None else view.asked.said
+        if NEED not in said:
+            rule = relevance_by_rule(recalled, view)
+            need = self._need_by_rule(rule)
+            return need.needed, rule, f"No model was asked about this pool: {need.reason}"
+        note = "Whether memory is needed could not be read from the reply: it counts as needed."
+        if said[NEED] is not None:
+            need = Need.model_validate(said[NEED])
+            note = f"Memory was {'needed' if need.needed else 'not needed'}: {as_sentence(need.reason)}"
+            if not need.needed:
+                return False, None, note
+        if said.get(RELEVANCE) is None:
+            return True, None, f"{note} The grades could not be read, which counts as no answer: similarity decided."
+        given = {g.memory_id.strip(): g.relevance for g in Grades.model_validate(said[RELEVANCE]).grades}
+        ungraded = sum(member.memory_id not in given for member in recalled.pool)
+        if ungraded:
+            note += f" {ungraded} of {len(recalled.pool)} memories got no grade and count as 0."
+        return True, np.array([given.get(member.memory_id, 0.0) for member in recalled.pool]), note
+
+    def _need_by_rule(self, relevance: Floats) -> Need:
+        best, threshold = float(relevance.max()), self.settings.threshold
+        return Need(
+            needed=best > threshold,
+            reason=f"by the rule in the model's place, the best relevance {best:.2f} is "
+            f"{'above' if best > threshold else 'not above'} {threshold:g}.",
+        )
+
+
+def relevance_by_rule(recalled: RecallRecord, view: MemoryView) -> Floats:
+    """The pool's relevances (n,) as graded without a language model: similarity, half of it without a success."""
+    share = np.array([SHARE[view.memories[member.memory_id].outcome] for member in recalled.pool])
+    return np.asarray(np.maximum(similarities(recalled), 0.0) * share, dtype=np.float64)

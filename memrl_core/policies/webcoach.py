@@ -1,0 +1,242 @@
+"""WebCoach: episodes are condensed as they are kept, and a coach reads the nearest ones and speaks or keeps silent.
+
+Source: arXiv 2511.12997 (WebCondenser, External Memory Store, Coach). Its released code recalls three episodes instead
+of five and does not leave out the task's own; the setting `variant` begins with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from memrl_core.policies.base import Ask, NewExperience, Policy, When, Written, one_memory
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.shown import as_sentence, members_of
+from memrl_core.policies.spec import PolicySpec, Variant
+from memrl_core.policies.webcoach_coach import COACH, coach_message, coach_question, rule_in_its_place, said_by_coach
+from memrl_core.policies.webcoach_condenser import condenser_question, laid_out
+from memrl_core.prompting import first_messages, memory_blocks
+from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, RecallRecord
+from memrl_core.settings import PolicySettings
+from memrl_core.view import Asked, MemoryView
+
+NO_COACH = "No coach was asked about this pool: "
+
+
+class WebCoachSettings(PolicySettings):
+    """How many episodes the coach reads, when it is asked, and what the nearest episodes are."""
+
+    variant: Literal["paper", "code"] = Field(
+        "paper",
+        title="Variant",
+        description="paper: five episodes, none of the task that is asked. code: three, of any task. It decides what "
+        "k1, k2 and the same task begin with; each can be set otherwise.",
+    )
+    k1: int = Field(5, ge=1, le=1000, title="k1 · pool size", description="How many episodes are recalled.")
+    k2: int = Field(
+        5,
+        ge=0,
+        le=100,
+        title="k2 · memories in the prompt",
+        description="How many of them the coach reads, and the model gets when the coach speaks.",
+    )
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Memories less similar than this are not recalled. The method has no gate: −1.",
+    )
+    exclude_same_task: bool = Field(
+        True,
+        title="Leave out the same task",
+        description="Memories of the very task that is asked are not recalled: what is left is transfer, not recall of "
+        "the answer.",
+    )
+    every: int = Field(
+        0,
+        ge=0,
+        le=100,
+        title="Coach every n turns",
+        description="The coach is asked again before every n-th turn of an episode; 0: at its beginning only.",
+    )
+    speak_above: float = Field(
+        0.3,
+        ge=-1,
+        le=1,
+        title="Gate of the simulated coach",
+        description="With the simulated model a rule stands in for the coach: it speaks when the nearest episode is "
+        "more similar than this. A language model decides for itself.",
+    )
+    recency_weight: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="w · weight of recency",
+        description="Above 0 the pool is ranked by (1 − w) · similarity + w · exp(−Δt / h). Ours, not the method's.",
+    )
+    recency_scale: float = Field(
+        20.0,
+        gt=0,
+        le=10_000,
+        title="h · scale of recency",
+        description="After how many newer memories the recency of one has fallen to 1/e; used with w above 0 only.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_released(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("variant") == "code":
+            return {"k1": 3, "k2": 3, "exclude_same_task": False, **values}
+        return values
+
+
+SPEC = PolicySpec(
+    name="webcoach",
+    title="WebCoach",
+    citation="arXiv 2511.12997",
+    variant="paper",
+    deviations=(
+        "Text only: the source's agents also see screenshots of web pages.",
+        "Episodes are kept and found by the embedding of the intent; the source embeds the condensed summary, of the "
+        "episode so far when the coach is asked.",
+        "The coach is asked at the beginning of the task; within the episode only where “Coach every n turns” is set.",
+        "Below the coach's message stand the condensed episodes that it has read; in the source the agent sees its "
+        "message alone.",
+        "With the simulated model a rule stands in for the coach and the condenser; it is named in every note.",
+    ),
+    idea="A coach reads condensed episodes of similar tasks and either gives advice or keeps silent, so that memory "
+    "is kept away from a task that it does not fit.",
+    record="One memory a completed episode: summary, workflows that worked, patterns that failed; the first two of "
+    "each stand in a prompt.",
+    when="At the beginning of the task; also before every n-th turn where that is set.",
+    recall="The k1 most similar episodes, none of the task that is asked (code: of any task).",
+    select="The coach decides: the k2 nearest with its advice above them, or nothing.",
+    update="Nothing: rewards change no value.",
+    write="One condensed episode, if it has an outcome; an unrated one is not kept.",
+    forget="Nothing.",
+    cannot="It does not learn which advice helped. In the source's own tables memory made the smallest model worse: "
+    "the coach is only as good as the model that plays it.",
+    carries_over="Every memory, as it stands; its q is not read.",
+    needs=("episode reward", "model on write", "model on read"),
+    variants=("paper", "code"),
+)
+
+
+class WebCoach(Policy[WebCoachSettings]):
+    """A coach between the memory and the model."""
+
+    spec = SPEC
+    Settings = WebCoachSettings
+    wants_summary = False
+
+    def __init__(self, settings: WebCoachSettings) -> None:
+        super().__init__(settings)
+        variant: Variant = "adapted" if settings.recency_weight > 0 else settings.variant
+        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *_differences(settings)))
+
+    def when(self, asked: Asked) -> When:
+        """At the beginning, and before every n-th turn where the settings say so."""
+        if asked.turn == 0:
+            return When(True, "at the beginning of the task")
+        every = self.settings.every
+        now = every > 0 and asked.turn % every == 0
+        return When(now, f"the coach is asked every {every} turns" if now else "")
+
+    def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
+        """What the coach says of the episodes that it reads; it is not asked about none."""
+        read = self._by_score(recalled, view, seed=0).selected
+        if not read:
+            return {}
+        said = ask(coach_question(members_of(recalled, read), view, self.settings.speak_above))
+        return {COACH: None if said is None else said.model_dump(mode="json")}
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """All that the coach has read when it speaks, nothing when it keeps silent."""
+        decision = self._by_score(recalled, view, seed)
+        if not decision.selected:
+            return decision
+        speaks, note = self._heard(recalled, decision.selected, view)
+        if speaks:
+            return replace(decision, note=note)
+        kept_back = dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT)
+        return self._by_score(recalled, view, seed, Chosen((), "silent", reasons=kept_back), note)
+
+    def render(
+        self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
+    ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+        """The coach's message with the memories that it comes from, then those memories and the task."""
+        messages, spans = first_messages(instructions, selected, intent, observation)
+        above = coach_message(selected, view)
+        told = tuple(replace(m, content=above + m.content) if m.role == "user" else m for m in messages)
+        moved = (replace(span, start=span.start + len(above), end=span.end + len(above)) for span in spans)
+        return told, tuple(moved)
+
+    def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
+        """The coach's message and the memories that it comes from; nothing when it keeps silent."""
+        if not selected:
+            return ""
+        return (coach_message(selected, view) + memory_blocks(selected)[0]).strip()
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """The condensed episode; nothing while nobody has judged it."""
+        if new.outcome == "unrated":
+            return ()
+        condensed = ask(condenser_question(new))
+        if condensed is None:
+            written = one_memory(new, view, self.settings)
+            why = "The condenser's reply does not fit its form: the episode is kept as it was laid out."
+            return (replace(written, operation=replace(written.operation, why=why)),)
+        written = one_memory(replace(new, experience=laid_out(new.intent, condensed)), view, self.settings)
+        return (replace(written, operation=replace(written.operation, data=condensed.model_dump(mode="json"))),)
+
+    def _by_score(
+        self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
+    ) -> Decision:
+        weight = self.settings.recency_weight
+        terms = [TermColumn("similarity", similarities(recalled), 1 - weight)]
+        if weight > 0:
+            terms.append(TermColumn("recency", recency(recalled, view, self.settings.recency_scale), weight))
+        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+
+    def _heard(self, recalled: RecallRecord, read: Sequence[str], view: MemoryView) -> tuple[bool, str]:
+        """Whether the coach speaks, and why."""
+        said = said_by_coach(view)
+        if said is None:
+            rule = rule_in_its_place(members_of(recalled, read), view, self.settings.speak_above)
+            return rule.intervene, NO_COACH + rule.reason
+        if isinstance(said, str):
+            return False, said
+        return said.intervene, f"The coach {'spoke' if said.intervene else 'kept silent'}: {as_sentence(said.reason)}"
+
+
+def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
+    """exp(−Δt / scale) of the pool (n,), where Δt counts the newer memories that the run sees."""
+    seen = view.positions()
+    stands = np.searchsorted(seen, [view.position(member.memory_id) for member in recalled.pool])
+    newer = len(seen) - 1 - stands
+    return np.asarray(np.exp(-newer / scale), dtype=np.float64)
+
+
+def _differences(settings: WebCoachSettings) -> list[str]:
+    """Where the settings leave their variant."""
+    k, excluded = (5, True) if settings.variant == "paper" else (3, False)
+    source = "paper" if settings.variant == "paper" else "released code"
+    found = []
+    if (settings.k1, settings.k2) != (k, k):
+        found.append(f"The coach reads {settings.k2} of {settings.k1} recalled episodes; the {source} has {k}.")
+    if settings.exclude_same_task != excluded:
+        done, has = ("left out", "recalls them") if settings.exclude_same_task else ("recalled", "leaves them out")
+        found.append(f"Episodes of the task that is asked are {done}; the {source} {has}.")
+    if settings.delta > -1:
+        found.append("Recall has a similarity gate δ; the source has none.")
+    if settings.recency_weight > 0:
+        found.append(
+            "Recency has a weight in the ranking. The source's abstract speaks of recency, its method ranks by "
+            "similarity alone; the formula is ours."
+        )
+    return found

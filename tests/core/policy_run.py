@@ -1,0 +1,72 @@
+"""Runs of one policy, and views of made-up memories, for tests of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import settings_of
+from memrl_core.records import Memory, Outcome, StepTrace
+from memrl_core.view import Asked, MemoryView
+from tests.builders import DIMENSION, a_run, a_vector
+
+
+def an_agent_of(
+    path: Path, policy: str, model: Any = None, environment: Any = None, seed: int = 1, **settings: Any
+) -> Agent:
+    """An agent with one run "r" of the policy in a new bank; the household and the simulated model unless told."""
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    chosen = settings_of(policy, settings).model_dump()
+    bank.start_run(replace(a_run(), policy=policy, settings=chosen, seed=seed, embedder=embedder.name))
+    return Agent(bank, "r", model or SimulatedModel(), embedder, environment or make_environment("household"))
+
+
+def a_view(tasks: Sequence[str], asked: str = "", outcome: Outcome = "failure", learned: Any = None) -> MemoryView:
+    """Memories m-00, m-01, … of these tasks, oldest first, seen by a task that asks with the vector of seed 999."""
+    ids = [f"m-{number:02d}" for number in range(len(tasks))]
+    memories = {
+        memory_id: Memory(memory_id, f"do {task}", f"Task: do {task}", outcome, task, (), "r", number, task, "")
+        for number, (memory_id, task) in enumerate(zip(ids, tasks, strict=True), start=1)
+    }
+    return MemoryView(
+        ids=ids,
+        embeddings=np.stack([a_vector(n) for n in range(len(ids))]) if ids else np.zeros((0, DIMENSION), np.float32),
+        q=np.zeros(len(ids)),
+        visits=np.zeros(len(ids), dtype=np.int64),
+        intent_groups=np.arange(len(ids)),
+        rows={memory_id: row for row, memory_id in enumerate(ids)},
+        memories=memories,
+        asked=Asked(a_vector(999), task=asked, intent=f"do {asked}"),
+        learned=learned,
+    )
+
+
+def cosines(view: MemoryView) -> dict[str, float]:
+    """Oracle: how similar each memory is to what is asked, in plain Python."""
+    assert view.asked is not None
+    asked = view.asked.embedding.tolist()
+    return {
+        memory_id: sum(a * b for a, b in zip(vector.tolist(), asked, strict=True))
+        for memory_id, vector in zip(view.ids, view.embeddings, strict=True)
+    }
+
+
+def outcomes(traces: Sequence[StepTrace]) -> list[Outcome]:
+    """How the steps ended."""
+    return [trace.reward.outcome for trace in traces if trace.reward is not None]
+
+
+def prompt_of(trace: StepTrace) -> str:
+    """The first user message of a step."""
+    assert trace.generate is not None
+    return trace.generate.messages[1].content

@@ -1,0 +1,549 @@
+"""Methods on the same tasks: every number of the table by hand or in plain Python, and what runs them."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import isnan, nan
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrl_core import workspace
+from memrl_core.analysis.cost import cost_of
+from memrl_core.analysis.methods import (
+    Estimate,
+    MethodRow,
+    arm_without_memory,
+    luck_curve,
+    method_curves,
+    method_rows,
+    paired_by_task,
+)
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError, PolicyFailed, SettingsError
+from memrl_core.experiments.cells import cells_of, run_cell
+from memrl_core.experiments.files import COSTS, PICTURES
+from memrl_core.experiments.fitting import fits
+from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods, compare_on_run
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.report_table import ReportTable
+from memrl_core.experiments.reports import reports
+from memrl_core.experiments.reports_of_methods import picture_page
+from memrl_core.experiments.results import by_epoch
+from memrl_core.experiments.runner import Experiment, run_experiment
+from memrl_core.policies import POLICIES, make_policy
+from memrl_core.policies.rag import Rag
+from memrl_core.records import Consulted, Message, Phase, Reply, Turn
+from memrl_core.settings import MemRLSettings
+from tests.builders import a_bank, a_run
+
+ARMS = (Arm("MemRL", "memrl"), Arm("RAG", "rag"), Arm("nothing", "none"))
+Outcome = bool | None
+Grids = Sequence[Sequence[Sequence[Outcome]]]
+
+
+# --- frames of steps --------------------------------------------------------------------------------------------------
+
+
+def frame(arm: str, grids: Grids, policy: str = "memrl", stage: int = 1, **changes: Any) -> list[dict[str, Any]]:
+    """A grid (epochs, tasks) a seed, as steps of one arm."""
+    rows = []
+    for seed, grid in enumerate(grids):
+        for epoch, line in enumerate(grid, start=1):
+            for task, success in enumerate(line):
+                step = (epoch - 1) * len(line) + task + 1
+                rows.append(
+                    {"arm": arm, "policy": policy, "badge": "paper", "seed": seed, "stage": stage, "epoch": epoch,
+                     "step": step, "task": f"t{task}", "success": success, "memories_after": step,
+                     "prompt_tokens": 10, "answer_tokens": 2, "calls": 3, "consulted": 1, "unparsed": 0, **changes}
+                )  # fmt: skip
+    return rows
+
+
+def letters(*seeds: str) -> list[list[list[Outcome]]]:
+    """A text a seed, a word an epoch, a letter a task: + solved, - failed, ? not rated."""
+    told: dict[str, Outcome] = {"+": True, "-": False, "?": None}
+    return [[[told[letter] for letter in word] for word in text.split()] for text in seeds]
+
+
+def rows_of(*parts: Iterable[dict[str, Any]], without: str = "", reference: str = "") -> dict[str, MethodRow]:
+    steps = pd.DataFrame([row for part in parts for row in part])
+    return {row.arm: row for row in method_rows(steps, without, reference)}
+
+
+def same(found: float, expected: float) -> bool:
+    return found == pytest.approx(expected, nan_ok=True)
+
+
+# --- the measures, in plain Python ------------------------------------------------------------------------------------
+
+OUTCOMES = st.sampled_from([True, False, None])
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
+GRIDS = SHAPES.flatmap(
+    lambda shape: st.lists(
+        st.lists(
+            st.lists(OUTCOMES, min_size=shape[2], max_size=shape[2]), min_size=shape[1], max_size=shape[1]
+        ),
+        min_size=shape[0],
+        max_size=shape[0],
+    )
+)  # fmt: skip
+
+
+def mean_of(values: Iterable[float]) -> float:
+    known = [value for value in values if not isnan(value)]
+    return fmean(known) if known else nan
+
+
+def share(solved: int, of: int) -> float:
+    return solved / of if of else nan
+
+
+def tries_of(grid: Sequence[Sequence[Outcome]]) -> list[list[bool]]:
+    """The rated tries of each task that has any."""
+    columns = [[line[task] for line in grid if line[task] is not None] for task in range(len(grid[0]))]
+    return [[bool(won) for won in column] for column in columns if column]
+
+
+def by_luck(grid: Sequence[Sequence[Outcome]], epoch: int) -> float:
+    """Pass@k over all ways to take a task's first so many tries from all its tries."""
+    chances = []
+    for task in range(len(grid[0])):
+        tries = [line[task] for line in grid if line[task] is not None]
+        k = sum(line[task] is not None for line in grid[:epoch])
+        if tries:
+            chances.append(fmean(any(chosen) for chosen in combinations(tries, k)))
+    return fmean(chances) if chances else nan
+
+
+def forgotten(grid: Sequence[Sequence[Outcome]]) -> tuple[float, float]:
+    of_failures, of_solved = [], []
+    for epoch in range(1, len(grid)):
+        before = {}
+        for line in grid[:epoch]:
+            before.update({task: won for task, won in enumerate(line) if won is not None})
+        now = {task: won for task, won in enumerate(grid[epoch]) if won is not None}
+        lost = [task for task, won in now.items() if not won and before.get(task)]
+        of_failures.append(share(len(lost), sum(not won for won in now.values())))
+        of_solved.append(share(len(lost), sum(bool(before.get(task)) for task in now)))
+    return mean_of(of_failures), mean_of(of_solved)
+
+
+@settings(max_examples=15)
+@given(GRIDS)
+def test_every_measure_of_an_arm_is_what_its_steps_come_to(grids: Grids) -> None:
+    row = rows_of(frame("a", grids), without="a")["a"]
+    last = [grid[-1] for grid in grids]
+    assert same(row.success.value, mean_of(share(line.count(True), len(line) - line.count(None)) for line in last))
+    solved = [share(sum(any(tries) for tries in tries_of(grid)), len(tries_of(grid))) for grid in grids]
+    assert same(row.csr.value, mean_of(solved))
+    rates = [forgotten(grid) for grid in grids]
+    assert same(row.lost_of_failures.value, mean_of(a for a, _ in rates))
+    assert same(row.lost_of_solved.value, mean_of(b for _, b in rates))
+    assert same(row.memories, len(grids[0]) * len(grids[0][0]))
+    assert (row.tokens, row.calls, row.consulted, row.unparsed) == (12, 3, 1, 0)
+
+
+@settings(max_examples=15)
+@given(GRIDS)
+def test_luck_is_pass_at_as_many_tries_and_ends_where_csr_ends(grids: Grids) -> None:
+    steps = pd.DataFrame(frame("none", grids, policy="none"))
+    luck, (csr,) = luck_curve(steps, "none"), method_curves(steps)
+    assert luck is not None
+    rated = all(tries_of(grid) for grid in grids)
+    for epoch in range(1, len(grids[0]) + 1) if rated else ():
+        assert same(luck.value[epoch - 1], mean_of(by_luck(grid, epoch) for grid in grids))
+    assert same(luck.value[-1], csr.value[-1])
+
+
+def test_without_an_arm_without_memory_there_is_no_luck_and_no_gain() -> None:
+    steps = pd.DataFrame(frame("a", letters("+- ++")))
+    assert luck_curve(steps, "") is None
+    (row,) = method_rows(steps)
+    assert not row.pass_at.known and not row.gain.known and not row.against.known and row.csr.value == 1.0
+
+
+def test_the_gain_is_the_mean_of_the_last_epochs_differences_task_by_task() -> None:
+    mine, nothing = letters("---- ++-?", "---- +++-"), letters("++++ +---", "++++ --+-")
+    found = rows_of(frame("a", mine), frame("b", nothing, "none"), without="b", reference="a")
+    # Seed 0: 0, +1, 0, unrated; seed 1: +1, +1, 0, 0.
+    assert found["a"].gain.value == pytest.approx(3 / 7)
+    assert found["b"].against.value == pytest.approx(-3 / 7)
+    assert not found["b"].gain.known and not found["a"].against.known
+
+
+def test_a_seed_that_only_one_arm_has_finished_is_not_compared() -> None:
+    found = rows_of(frame("a", letters("+-", "++")), frame("b", letters("--"), "none"), without="b")
+    assert found["a"].gain.value == 0.5
+    assert found["a"].success.value == 0.75
+
+
+def test_forgetting_is_counted_within_a_stage() -> None:
+    first = frame("a", letters("++ -+"))
+    second = [{**row, "stage": 2, "epoch": row["epoch"] + 2} for row in frame("a", letters("-- --"))]
+    assert rows_of(first, second)["a"].lost_of_failures.value == fmean([1.0, 0.0])
+
+
+def test_the_share_of_unparsed_answers_is_of_those_that_were_asked_for() -> None:
+    told = frame("a", letters("+-+-"))
+    for row, (asked, unread) in zip(told, [(0, 0), (2, 1), (1, 1), (1, 0)], strict=True):
+        row |= {"consulted": asked, "unparsed": unread}
+    assert rows_of(told)["a"].unparsed == 0.5
+    assert isnan(rows_of(frame("a", letters("+"), consulted=0))["a"].unparsed)
+
+
+def test_the_arm_without_memory_is_the_policy_none_or_one_that_takes_no_memory() -> None:
+    steps = pd.DataFrame([*frame("a", letters("+")), *frame("b", letters("+")), *frame("c", letters("+"), "none")])
+    assert arm_without_memory(steps, {"a": 0, "b": 3}) == "c"
+    assert arm_without_memory(steps[steps["arm"] != "c"], {"a": 3, "b": 0}) == "b"
+    assert arm_without_memory(steps[steps["arm"] != "c"], {"a": 3}) == ""
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def drawn_anew(seeds: Sequence[Sequence[float]], draws: int = 2000) -> tuple[float, float]:
+    """Seeds drawn anew, and the tasks of each drawn one, one at a time."""
+    rng = random.Random(7)
+    means = []
+    for _ in range(draws):
+        every = [value for seed in rng.choices(seeds, k=len(seeds)) for value in rng.choices(seed, k=len(seed))]
+        means.append(fmean(every))
+    means.sort()
+    return means[int(0.025 * draws)], means[int(0.975 * draws)]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        [[1.0, 0.0, 0.0, 1.0, -1.0, 0.0]],
+        [[1.0] * 9 + [0.0] * 6, [0.0] * 12 + [-1.0] * 3, [1.0] * 5 + [0.0] * 10],
+        [[1.0, 0.0] * 10, [1.0, 1.0, 0.0, -1.0] * 4],
+    ],
+)
+def test_the_interval_is_that_of_seeds_and_their_tasks_drawn_anew(seeds: list[list[float]]) -> None:
+    found = paired_by_task([np.array(seed) for seed in seeds])
+    assert found.value == pytest.approx(fmean(value for seed in seeds for value in seed))
+    low, high = drawn_anew(seeds)
+    assert found.low == pytest.approx(low, abs=0.06) and found.high == pytest.approx(high, abs=0.06)
+
+
+def test_equal_differences_leave_no_doubt_and_none_at_all_no_value() -> None:
+    assert paired_by_task([np.array([0.25, 0.25]), np.array([0.25])]) == Estimate(0.25, 0.25, 0.25)
+    assert not paired_by_task([np.array([nan])]).known
+    assert not paired_by_task([]).known
+
+
+# --- what a step costs ------------------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_an_answer_counts_turns_questions_and_what_could_not_be_read() -> None:
+    turns = [Turn(Reply("a", prompt_tokens=n, answer_tokens=1, seconds=0.5), "", 0, False, False) for n in (5, 7)]
+    asked = [
+        Consulted("p", Phase.SELECT, (), "", {"a": 1}, simulated=False, prompt_tokens=3, answer_tokens=2, seconds=1.0),
+        Consulted("p", Phase.SELECT, (), "?", None, simulated=False, prompt_tokens=4, answer_tokens=1, seconds=1.0),
+    ]
+    found = cost_of(turns, asked)
+    assert (found.prompt_tokens, found.answer_tokens) == (5 + 7 + 3 + 4, 1 + 1 + 2 + 1)
+    assert (found.calls, found.consulted, found.unparsed, found.seconds) == (4, 2, 1, 3.0)
+
+
+def test_a_template_costs_its_words_and_an_unreported_count_leaves_no_sum() -> None:
+    message = Message("user", "three small words")
+    template = Consulted("p", Phase.WRITE, (message,), "", {"so": "it is"}, simulated=True)
+    assert cost_of([], [template]).prompt_tokens == 3
+    assert cost_of([], [template]).answer_tokens == len(['{"so":', '"it', 'is"}'])
+    untold = Turn(Reply("a"), "", 0, False, False)
+    assert cost_of([untold], [template]).prompt_tokens is None
+
+
+# --- experiments ------------------------------------------------------------------------------------------------------
+
+
+def a_plan(policies: Sequence[str], seeds: int = 2, **changes: Any) -> Plan:
+    said = {"title": "Tiny", "question": "Which?", "seeds": seeds, "epochs": 2, "report": ["methods"]}
+    streams = [{"stages": [{"count": 4}]}]
+    return Plan.model_validate({**said, "grid": {"policy": list(policies)}, "streams": streams, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    """Two seeds, two epochs and four tasks of arms of which one asks the model questions of its own."""
+    folder = tmp_path_factory.mktemp("methods")
+    plan = a_plan(["memrl", "rag", "none", "self_rag"], compare_with="rag")
+    return run_experiment(plan, folder / "out", jobs=1, banks=str(folder / "banks"))
+
+
+def test_each_step_has_the_cost_of_its_trace_and_the_badge_of_its_policy(finished: Experiment) -> None:
+    asked = 0
+    for cell in cells_of(finished.plan):
+        with MemoryBank.open(str(finished.out.parent / "banks" / cell.name)) as bank:
+            traces, memories = bank.traces("learn"), bank.memory_count("learn")
+        steps = finished.steps
+        mine = steps[(steps["arm"] == cell.arm.name) & (steps["seed"] == cell.seed)]
+        badge = make_policy(cell.arm.policy, cell.settings).spec.variant
+        for (_, row), trace in zip(mine.iterrows(), traces, strict=True):
+            assert trace.generate is not None
+            asked += len(trace.consulted)
+            assert row["calls"] == len(trace.generate.turns) + len(trace.consulted)
+            assert (row["consulted"], row["unparsed"]) == (len(trace.consulted), 0)
+            words = sum(len(m.content.split()) for one in trace.consulted for m in one.messages)
+            assert row["prompt_tokens"] == sum(t.reply.prompt_tokens or 0 for t in trace.generate.turns) + words
+            assert (row["policy"], row["badge"]) == (cell.arm.policy, badge)
+        assert mine["memories_after"].iloc[-1] == memories
+    assert asked, "an arm of this experiment asks questions"
+
+
+def test_a_cell_is_the_same_again_but_for_how_long_it_took(tmp_path: Path, finished: Experiment) -> None:
+    plan = finished.plan
+    cell = next(cell for cell in cells_of(plan) if cell.arm.policy == "self_rag")
+    again = run_cell(cell, str(tmp_path / "bank"))
+    steps = finished.steps
+    mine = steps[(steps["arm"] == cell.arm.name) & (steps["seed"] == cell.seed)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(again.to_pandas(), mine)
+    took = pd.read_parquet(finished.out / COSTS)
+    assert list(took["step"]) == list(steps["step"]) and (took["seconds"] > took["model_seconds"]).all()
+    assert (took["model_seconds"] > 0).all()
+
+
+def test_every_epoch_of_every_arm_is_in_the_results_with_the_settings_that_its_policy_has(finished: Experiment) -> None:
+    found = pd.read_parquet(finished.out / "results.parquet")
+    assert len(found) == finished.done * 2
+    by_policy = found.groupby("policy")["weight"]
+    assert by_policy.first()["memrl"] == 0.5 and by_policy.count()["rag"] == 0
+    assert set(found["badge"]) <= {"paper", "code", "adapted"}
+
+
+def test_the_report_has_a_row_an_arm_and_the_page_its_pictures(finished: Experiment) -> None:
+    (table,) = reports(finished)
+    assert [row[0] for row in table.rows] == ["memrl", "rag", "none", "self_rag"]
+    told = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert told["rag"]["against rag"] == told["none"]["over no memory"] == "–"
+    assert told["memrl"]["unparsed"] == "–" and told["self_rag"]["unparsed"] == "0.0 %".replace(" ", "")
+    assert len({row["no memory, as many tries"] for row in told.values()}) == 1
+    page = picture_page(finished)
+    assert page.count("<figure>") == 4 and "no ranking of the papers" in page
+
+
+def table_of(plan: Plan, rows: Iterable[dict[str, Any]]) -> ReportTable:
+    filler = {"stream": "household", "phase": "learn", "set": "s", "memories": 0, "tainted": False,
+              "best_chance": nan, "chance": nan, "set_similarity": nan}  # fmt: skip
+    steps = pd.DataFrame([{**row, **filler} for row in rows])
+    (table,) = reports(Experiment(plan, Path("out"), steps, by_epoch(plan, steps), 1, 1, False, ""))
+    return table
+
+
+def test_a_row_of_the_report_worked_by_hand() -> None:
+    plan = a_plan([], grid={}, arms=[{"name": "new"}, {"name": "luck", "settings": {"k2": 0}}], compare_with="luck")
+    table = table_of(plan, [*frame("new", letters("++-- +-++")), *frame("luck", letters("+--- -+--"))])
+    new, luck = table.rows
+    # One seed: no interval over seeds; the last epoch differs by +1, -1, +1, +1 on its four tasks.
+    assert new[:3] == ("new", "paper", "75.0 %")
+    assert new[3].startswith("+50.0 pp (") and new[4] == new[3]
+    assert new[5:] == ("100.0 %", "50.0 %", "100.0 %", "50.0 %", "8", "12", "3.0", "0.0%")
+    assert luck[3:5] == ("–", "–") and luck[7:9] == ("33.3 %", "100.0 %")
+
+
+def test_without_an_arm_without_memory_the_report_says_nothing_of_gain_and_luck() -> None:
+    plan = a_plan([], grid={}, arms=[{"name": "new"}])
+    (row,) = table_of(plan, frame("new", letters("+-"))).rows
+    assert row[3] == row[6] == "–"
+
+
+def test_no_page_is_made_of_an_experiment_that_does_not_compare_methods(finished: Experiment) -> None:
+    other = finished.plan.model_copy(update={"report": ["accuracy"]})
+    assert picture_page(Experiment(other, finished.out, finished.steps, finished.epochs, 1, 1, False, "")) == ""
+    assert not (finished.out / PICTURES).exists()
+
+
+# --- what a world lacks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_household_gives_what_every_method_needs(policy: str) -> None:
+    assert fits(policy, "household") == ""
+
+
+def test_a_conversation_gives_no_reward_by_itself() -> None:
+    said = fits("memrl", "conversation")
+    assert said == "MemRL needs a reward at the end of a task, which conversation does not give by itself."
+    assert fits("rag", "conversation") == fits("none", "conversation") == ""
+    with pytest.raises(SettingsError, match="no policy"):
+        fits("nothing", "household")
+    with pytest.raises(InputError, match="no environment"):
+        fits("rag", "nowhere")
+
+
+def test_what_a_conversation_lacks_is_said_of_every_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = ("next state", "step reward", "citations", "model on write")
+    monkeypatch.setattr(Rag, "spec", replace(Rag.spec, needs=needs))
+    said = fits("rag", "conversation")
+    assert "a reward after each action and what the world looks like after an action" in said
+    assert fits("rag", "household") == ""
+
+
+# --- compared from a screen -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary banks, in which nothing may be left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+def compared(mode: Any = "own bank", arms: Sequence[Arm] = ARMS, **changes: Any) -> MethodsCompared:
+    return compare_methods(arms, mode, **{"count": 2, "seeds": [0, 1], "epochs": 1, **changes})
+
+
+def test_arms_in_banks_of_their_own_are_the_cells_of_an_experiment(finished: Experiment) -> None:
+    names = ["memrl", "rag", "none", "self_rag"]
+    found = compared(arms=[Arm(name, name) for name in names], count=4, epochs=2)
+    pd.testing.assert_frame_equal(found.steps, finished.steps)
+    assert repr(list(found.rows)) == repr(method_rows(found.steps, "none", "memrl"))
+    assert (found.without, found.reference, found.recorded, found.seeds) == ("none", "memrl", "", (0, 1))
+    assert [curve.arm for curve in found.curves] == names and found.luck is not None
+
+
+@pytest.mark.parametrize("mode", ["own bank", "same bank"])
+def test_progress_rises_to_its_total_and_says_who_is_at_work(mode: str) -> None:
+    told: list[tuple[int, int, str]] = []
+    compared(mode, on_progress=lambda *at: told.append(at))
+    runs = 3 if mode == "own bank" else 4
+    assert {total for _, total, _ in told} == {runs * 4}
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[-1] == (runs * 4, runs * 4, "nothing · seed 1")
+
+
+@pytest.mark.parametrize("mode", ["own bank", "same bank"])
+def test_an_arm_without_memory_runs_beside_those_that_have_some(mode: str) -> None:
+    found = compared(mode, ARMS[:1], seeds=[0])
+    assert [row.arm for row in found.rows] == ["MemRL", "no memory"] and found.without == "no memory"
+    bare = Arm("bare", "memrl", MemRLSettings(k2=0))
+    assert [row.arm for row in compared(mode, [ARMS[0], bare], seeds=[0]).rows] == ["MemRL", "bare"]
+
+
+@pytest.mark.parametrize("mode", ["own bank", "same bank"])
+def test_an_arm_that_fails_is_refused_with_its_sentence_and_the_others_go_on(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise PolicyFailed("It broke.")
+
+    monkeypatch.setattr(Rag, "select", failing)
+    found = compared(mode)
+    assert found.refused == {"RAG": "It broke."}
+    assert [row.arm for row in found.rows] == ["MemRL", "nothing"]
+    assert set(found.steps["arm"]) == {"MemRL", "nothing"} and found.seeds == (0, 1)
+
+
+@pytest.mark.parametrize("mode", ["own bank", "same bank"])
+@pytest.mark.parametrize("after", [0, 30])
+def test_it_ends_within_a_step_with_the_seeds_that_were_over(mode: str, after: int) -> None:
+    asked = 0
+
+    def cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > after
+
+    found = compared(mode, cancelled=cancelled)
+    assert found.stopped and asked <= after + 3
+    assert found.seeds == () and found.rows == () and found.steps.empty
+
+
+def test_the_seeds_that_were_over_before_a_stop_count() -> None:
+    seen: list[str] = []
+    found = compared(on_progress=lambda done, total, text: seen.append(text), cancelled=lambda: "RAG · seed 1" in seen)
+    assert found.stopped and found.seeds == (0,)
+    assert set(found.steps["seed"]) == {0} and len(found.rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("arms", "changes", "told"),
+    [
+        ([], {}, "needs arms"),
+        ([ARMS[0], Arm("MemRL", "rag")], {}, "a name of its own"),
+        ([Arm("", "rag")], {}, "a name of its own"),
+        ([Arm("a", "unknown")], {}, "no policy"),
+        ([Arm("a", "rag", MemRLSettings())], {}, "weight"),
+        (ARMS, {"seeds": []}, "needs seeds"),
+        (ARMS, {"epochs": 0}, "at least one epoch"),
+        (ARMS, {"tasks": "nowhere"}, "no set of tasks"),
+        (ARMS, {"tasks": "conversation"}, "only a person gives rewards"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    arms: Sequence[Arm], changes: dict[str, Any], told: str
+) -> None:
+    heard: list[int] = []
+    with pytest.raises((InputError, SettingsError), match=told):
+        compared("own bank", arms, on_progress=lambda done, total, text: heard.append(done), **changes)
+    assert heard == []
+
+
+def test_in_one_bank_the_arm_that_made_the_run_chooses_what_it_chose() -> None:
+    found = compared("same bank", recorded=ARMS[1], count=4, epochs=2, seeds=[0])
+    assert found.recorded == "RAG"
+    own = found.steps[found.steps["arm"] == "RAG"]
+    assert (own["overlap"] == 1).all() and (own["success"] == own["recorded"]).all()
+    rows = {row.arm: row for row in found.rows}
+    assert rows["RAG"].overlap == 1.0 and rows["nothing"].overlap < 1
+    assert rows["RAG"].gain.value == pytest.approx(rows["RAG"].success.value - rows["nothing"].success.value)
+    assert not rows["RAG"].csr.known and not rows["RAG"].lost_of_failures.known and found.curves == ()
+
+
+# --- a recorded run ---------------------------------------------------------------------------------------------------
+
+
+def a_recorded_run(path: Path, environment: str = "household", steps: int = 8) -> MemoryBank:
+    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    tasks = workspace.TASK_SETS[environment][0]
+    workspace.start_run(bank, environment=environment, tasks=tasks, run="r", policy="rag", seed=4)
+    live = workspace.live_run(bank, "r", workspace.Preferences())
+    list(live.agent.run(live.tasks[:steps]))
+    return bank
+
+
+def test_a_recorded_run_is_chosen_from_at_the_steps_that_are_asked_for_and_stays_as_it_is(tmp_path: Path) -> None:
+    with a_recorded_run(tmp_path / "bank") as bank:
+        facts = bank.facts
+        found = compare_on_run(bank, "r", ARMS, steps=[7, 8, 99])
+        assert bank.facts == facts
+    assert set(found.steps["step"]) == {7, 8} and len(found.steps) == 6
+    assert (found.mode, found.model, found.recorded, found.seeds) == ("same bank", "simulated", "r", (4,))
+
+
+def test_where_nobody_judges_only_methods_that_need_no_reward_choose(tmp_path: Path) -> None:
+    with a_recorded_run(tmp_path / "bank", "conversation", 4) as bank:
+        found = compare_on_run(bank, "r", ARMS)
+    assert list(found.refused) == ["MemRL"] and "a reward at the end of a task" in found.refused["MemRL"]
+    assert [row.arm for row in found.rows] == ["RAG", "nothing"]
+    assert not found.rows[0].success.known and not found.rows[0].gain.known and found.rows[0].overlap == 1.0
+
+
+@pytest.mark.parametrize("steps", [[99], []])
+def test_a_run_without_the_steps_that_are_asked_for_is_a_sentence(tmp_path: Path, steps: list[int]) -> None:
+    with a_recorded_run(tmp_path / "bank", steps=1) as bank, pytest.raises(InputError, match="no such step"):
+        compare_on_run(bank, "r", ARMS, steps=steps)
+
+
+def test_a_run_of_another_program_is_a_sentence(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        bank.start_run(replace(a_run("other"), environment="alfworld"))
+        with pytest.raises(InputError, match="was not made here"):
+            compare_on_run(bank, "other", ARMS)

@@ -1,0 +1,369 @@
+"""A-MEM: notes with keywords and links that change each other, and that no reward reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.asking import templates
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.learned import learned_before, learned_now
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import policy_class
+from memrl_core.policies.a_mem import AMem, AMemSettings
+from memrl_core.policies.a_mem_notes import Note, Notes, content_of, evolution_diff, link_graph, with_note
+from memrl_core.policies.a_mem_questions import (
+    ANALYSE,
+    EVOLVE,
+    LINK_SIMILARITY,
+    Evolution,
+    Neighbour,
+    NeighbourNow,
+    analysis_question,
+    evolution_question,
+)
+from memrl_core.policies.base import NewExperience, Question
+from memrl_core.records import Memory, StepTrace, Task
+from memrl_core.view import Asked, MemoryView
+from tests.builders import a_run
+
+EMBEDDER = HashingEmbedder()
+EGG = "Task: put a hot egg on the table\nSteps that worked:\n> take egg from fridge\n> heat egg with stove"
+
+
+def a_memory(memory_id: str, task: str = "", parents: tuple[str, ...] = (), text: str = "") -> Memory:
+    told = text or f"Task: {memory_id}"
+    return Memory(memory_id, f"intent of {memory_id}", told, "success", memory_id, parents, "r", 1, task, "")
+
+
+def a_view(
+    similar: Mapping[str, float], state: Notes | None = None, hidden: Sequence[str] = (), **memories: Memory
+) -> MemoryView:
+    """Memories by id with their cosine to the query (1, 0)."""
+    ids = list(similar)
+    vectors = np.array([(x, (1 - x * x) ** 0.5) for x in similar.values()], dtype=np.float32).reshape(-1, 2)
+    zeros = np.zeros(len(ids), dtype=np.int64)
+    return MemoryView(
+        ids, vectors, zeros.astype(float), zeros, np.arange(len(ids)), {i: n for n, i in enumerate(ids)},
+        visible=np.array([i not in hidden for i in ids]), memories={i: a_memory(i) for i in ids} | memories,
+        asked=Asked(np.array([1, 0], dtype=np.float32), task="t1"), learned=state,
+    )  # fmt: skip
+
+
+def chosen(view: MemoryView, **values: Any) -> tuple[str, ...]:
+    policy = AMem(AMemSettings.of({"k1": 3, "k2": 2, "linked": 1, **values}))
+    assert view.asked is not None
+    return policy.select(policy.recall(view.asked.embedding, view), view, 0).selected
+
+
+def linked(**links: str) -> Notes:
+    """A note each for all that is named; `a="b c"` links a with b and c."""
+    ids = dict.fromkeys([*links, *" ".join(links.values()).split()])
+    return Notes({i: Note(links=tuple(links.get(i, "").split())) for i in ids})
+
+
+def newcomer(text: str, number: int = 100) -> NewExperience:
+    trace = StepTrace("s", "r", number, 1, Task("t", "warm an egg", "household"), "a_mem", {}, "")
+    fresh = count(2)
+    vector = EMBEDDER.embed(["warm an egg"])[0]
+    return NewExperience(
+        f"r-{number:04d}", "warm an egg", vector, text, "failure", ("p",), trace,
+        lambda: f"r-{number:04d}-{next(fresh)}", EMBEDDER.embed,
+    )  # fmt: skip
+
+
+def a_noted_view(texts: Mapping[str, str], state: Notes | None = None) -> MemoryView:
+    """Memories of these texts under the vectors of the texts; without `state` no note is known of them."""
+    ids = list(texts)
+    vectors = EMBEDDER.embed(list(texts.values())) if ids else np.zeros((0, EMBEDDER.dimension), dtype=np.float32)
+    zeros = np.zeros(len(ids), dtype=np.int64)
+    rows = {i: n for n, i in enumerate(ids)}
+    memories = {i: a_memory(i, text=text) for i, text in texts.items()}
+    return MemoryView(ids, vectors, zeros.astype(float), zeros, zeros, rows, memories=memories, learned=state)
+
+
+class Answers:
+    """Fills in a form as it is told to, by purpose; otherwise as the template does."""
+
+    def __init__(self, **told: Any) -> None:
+        self.told = told
+        self.asked: list[Question[Any]] = []
+
+    def __call__(self, question: Question[Any]) -> Any:
+        self.asked.append(question)
+        return self.told[question.purpose] if question.purpose in self.told else templates(question)
+
+
+# --- the note ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_template_counts_words_and_takes_the_actions_for_tags() -> None:
+    note = analysis_question(EGG, "put a hot egg on the table").template
+    assert note.keywords == ["egg", "hot", "table", "take", "fridge", "heat"]
+    assert note.tags == ["take", "heat"]
+    assert note.context == "put a hot egg on the table"
+
+
+def test_a_note_stands_below_its_content_and_comes_off_again() -> None:
+    note = Note(("egg",), ("take", "heat"), "an egg")
+    text = with_note(EGG, note)
+    assert text == f"{EGG}\nNote:\nContext: an egg\nKeywords: egg\nTags: take, heat"
+    assert (content_of(text), content_of(EGG)) == (EGG, EGG)
+
+
+def test_a_near_note_is_linked_when_it_shares_a_keyword() -> None:
+    near = [
+        Neighbour("alike", LINK_SIMILARITY, "", Note(("egg", "table"), ("take",))),
+        Neighbour("other words", 0.9, "", Note(("mug",))),
+        Neighbour("too far", LINK_SIMILARITY - 0.01, "", Note(("egg",))),
+    ]
+    evolution = evolution_question(EGG, Note(("egg",), ("heat", "take")), near).template
+    assert evolution.links == ["alike"]
+    assert evolution.neighbours == [NeighbourNow(memory="alike", context="", tags=["take", "heat"])]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_newcomer_is_linked_and_its_neighbour_takes_its_tags() -> None:
+    old = Note(("egg", "hot"), ("take",), "an egg", ("r-0000",))
+    view = a_noted_view({"r-0001": with_note(EGG, old)}, Notes({"r-0001": old}))
+    new = newcomer(EGG.replace("take egg from fridge", "search pantry"))
+    added, evolved = AMem(AMemSettings()).write(new, view, templates)
+    assert (added.operation.op, added.operation.memory_id, added.operation.outcome) == ("ADD", "r-0100", "failure")
+    assert added.operation.data["links"] == ["r-0001"]
+    op = evolved.operation
+    assert (op.op, op.memory_id, op.replaces, op.parents) == ("UPDATE", "r-0100-2", ("r-0001",), ("r-0001",))
+    assert (op.intent, op.outcome) == ("intent of r-0001", "success")
+    assert op.data == {**old.data(), "tags": ["take", "search", "heat"]}
+    assert op.experience == with_note(EGG, replace(old, tags=("take", "search", "heat")))
+    text = "\n".join((EGG, "egg hot", "take search heat", "an egg"))
+    assert np.array_equal(evolved.embedding, EMBEDDER.embed([text])[0])  # type: ignore[arg-type]
+
+
+def test_a_note_is_stored_under_content_keywords_tags_and_context() -> None:
+    (added,) = AMem(AMemSettings()).write(newcomer(EGG), a_noted_view({}), templates)
+    data = added.operation.data
+    text = "\n".join((EGG, " ".join(data["keywords"]), " ".join(data["tags"]), data["context"]))
+    assert np.array_equal(added.embedding, EMBEDDER.embed([text])[0])  # type: ignore[arg-type]
+
+
+def test_the_nearest_notes_are_shown_to_the_model_and_not_the_oldest() -> None:
+    texts = {f"r-{n:04d}": f"Task: wash the mug number {n} in the sink" for n in range(1, 8)}
+    texts |= {f"r-{n:04d}": EGG.replace("table", f"table {n}") for n in range(8, 13)}
+    asked = Answers()
+    AMem(AMemSettings()).write(newcomer(EGG), a_noted_view(texts), asked)
+    analyse, evolve = asked.asked
+    assert (analyse.purpose, evolve.purpose) == (ANALYSE, EVOLVE)
+    assert [i for i in texts if f"[{i}]" in evolve.told] == [f"r-{n:04d}" for n in range(8, 13)]
+
+
+def test_the_model_may_link_rename_and_retell() -> None:
+    told = Evolution(
+        links=["r-0002", "nobody", "r-0002"],
+        tags=["kitchen"],
+        neighbours=[
+            NeighbourNow(memory="r-0001", context="needs\nheat", tags=["kitchen", "kitchen"]),
+            NeighbourNow(memory="nobody", context="", tags=[]),
+            NeighbourNow(memory="r-0002", context="", tags=[]),
+        ],
+    )
+    view = a_noted_view({"r-0001": EGG, "r-0002": EGG + "!"})
+    added, evolved = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{EVOLVE: told}))
+    assert (added.operation.data["links"], added.operation.data["tags"]) == (["r-0002"], ["kitchen"])
+    assert (evolved.operation.replaces, evolved.operation.data["context"]) == (("r-0001",), "needs heat")
+    assert evolved.operation.data["tags"] == ["kitchen"]
+
+
+def test_an_answer_that_cannot_be_used_leaves_a_plain_note_and_says_so() -> None:
+    view = a_noted_view({"r-0001": EGG})
+    (added,) = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{ANALYSE: None, EVOLVE: None}))
+    assert added.operation.data == Note().data()
+    assert added.operation.why.count("no usable answer") == 2
+    assert content_of(added.operation.experience) == EGG
+
+
+# --- recall -----------------------------------------------------------------------------------------------------------
+
+FAR = {"near": 0.9, "second": 0.8, "third": 0.7, "far": 0.1}
+
+
+def test_a_linked_note_takes_the_last_place_in_the_papers_way() -> None:
+    view = a_view(FAR, linked(near="far"))
+    assert chosen(view) == ("near", "far")
+    assert chosen(view, linked=0) == ("near", "second")
+    assert chosen(a_view(FAR, linked(far="near"))) == ("near", "far")
+
+
+def test_the_codes_way_never_shows_a_link_where_k_are_found() -> None:
+    view = a_view(FAR, linked(near="far"))
+    assert chosen(view, variant="code") == ("near", "second")
+    assert chosen(view, variant="code", k1=1, k2=1, linked=0) == ("near",)
+    assert chosen(view, variant="code", delta=0.85) == ("near", "far")
+
+
+def test_a_decision_says_which_note_came_by_its_link() -> None:
+    view = a_view(FAR, linked(near="far"))
+    policy = AMem(AMemSettings(k1=3, k2=2, linked=1))
+    assert view.asked is not None
+    recalled = policy.recall(view.asked.embedding, view)
+    decision = policy.select(recalled, view, 0)
+    assert [(seen.memory_id, seen.rank_recall) for seen in recalled.pool] == [
+        ("near", 1), ("second", 2), ("third", 3), ("far", 4),
+    ]  # fmt: skip
+    assert decision.note == "Chosen for a link with a nearer note: far."
+    assert decision.greedy == decision.selected == ("near", "far")
+
+
+def test_a_linked_note_of_the_same_task_stays_outside_where_that_is_asked_for() -> None:
+    view = a_view(FAR, linked(near="far"), far=a_memory("far", task="t1"))
+    assert chosen(view) == ("near", "far")
+    assert chosen(view, exclude_same_task=True) == ("near", "second")
+
+
+def test_links_follow_what_was_replaced_and_leave_what_was_forgotten() -> None:
+    state = linked(near="gone")
+    state.replaced = {"gone": "far"}
+    assert chosen(a_view(FAR | {"gone": 0.0}, state, hidden=["gone"])) == ("near", "far")
+    assert chosen(a_view(FAR | {"gone": 0.0}, state, hidden=["gone", "far"])) == ("near", "second")
+
+
+def test_links_follow_what_people_have_reworded() -> None:
+    similar = {"near": 0.9, "second": 0.8, "third": 0.7, "old": 0.0, "old.2": 0.1, "new": 0.05}
+    worded = a_memory("old.2", parents=("old",))
+    view = a_view(similar, linked(near="old"), ["old", "new"], **{"old.2": worded})
+    assert chosen(view) == ("near", "old.2")
+    state = linked(near="old")
+    state.replaced = {"old.2": "new"}
+    assert chosen(a_view(similar, state, ["old", "old.2"], **{"old.2": worded})) == ("near", "new")
+
+
+# --- for the screen ---------------------------------------------------------------------------------------------------
+
+
+def test_the_graph_has_a_node_for_what_stands_and_an_edge_for_each_link() -> None:
+    state = linked(a="", b="a", c="a b", d="c")
+    state.notes["e"] = Note(("new",), links=("a",))
+    state.replaced = {"b": "e"}
+    nodes, edges = link_graph(state)
+    assert [node.memory_id for node in nodes] == ["a", "e", "c", "d"]
+    assert next(node.note.keywords for node in nodes if node.memory_id == "e") == ("new",)
+    assert edges == (("e", "a"), ("c", "a"), ("c", "e"), ("d", "c"))
+
+
+def test_the_graph_of_a_view_leaves_out_what_people_forgot() -> None:
+    nodes, edges = link_graph(linked(b="a", c="a b"), a_view(dict.fromkeys("abc", 0.5), hidden=["a"]))
+    assert ([node.memory_id for node in nodes], edges) == (["b", "c"], (("c", "b"),))
+
+
+def test_a_diff_names_what_came_and_what_went() -> None:
+    before, after = Note(("egg",), ("heat", "take"), "an egg"), Note(("egg",), ("take", "cool"), "eggs")
+    context, tags = evolution_diff(before.data(), after.data())
+    assert (context.part, context.added, context.gone) == ("context", ("eggs",), ("an egg",))
+    assert (tags.part, tags.before, tags.after) == ("tags", ("heat", "take"), ("take", "cool"))
+    assert (tags.added, tags.gone) == (("cool",), ("heat",))
+    assert evolution_diff({}, {"keywords": "not a list"}) == ()
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+def an_agent(path: Path, policy: str = "a_mem", **values: Any) -> Agent:
+    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
+    settings = policy_class(policy).Settings.of(values).model_dump()
+    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=EMBEDDER.name))
+    return Agent(bank, "r", SimulatedModel(), EMBEDDER, make_environment("household"))
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """Twelve household steps."""
+    agent = an_agent(tmp_path_factory.mktemp("b") / "bank")
+    assert len(list(agent.run(sample_tasks("household-train")[:12]))) == 12
+    return agent.bank
+
+
+def test_a_run_links_its_notes_and_lets_them_evolve(lived: MemoryBank) -> None:
+    operations = [op for trace in lived.traces("r") for op in trace.write.operations]  # type: ignore[union-attr]
+    evolved = [op for op in operations if op.op == "UPDATE"]
+    data = {op.memory_id: op.data for op in operations}
+    assert len(operations) - len(evolved) == 12 == len(lived.utilities("r"))
+    assert evolved
+    for op in evolved:
+        (change,) = evolution_diff(data[op.replaces[0]], op.data)
+        assert (change.part, change.gone) == ("tags", ()) and change.added
+    nodes, edges = link_graph(learned_now(lived, "r"))
+    assert {node.memory_id for node in nodes} == set(lived.utilities("r"))
+    assert edges and {end for edge in edges for end in edge} <= set(lived.utilities("r"))
+
+
+def test_what_is_read_says_what_the_note_says(lived: MemoryBank) -> None:
+    for node in link_graph(learned_now(lived, "r"))[0]:
+        text = lived.memory(node.memory_id).experience
+        assert text == with_note(content_of(text), node.note)
+
+
+def test_the_notes_are_the_same_when_they_are_folded_again(lived: MemoryBank) -> None:
+    again = MemoryBank.open(lived.uri)
+    assert learned_now(again, "r") == learned_now(lived, "r")
+    assert learned_before(again, "r", 7) == learned_before(lived, "r", 7) != learned_now(lived, "r")
+
+
+def test_no_reward_changes_anything(tmp_path: Path) -> None:
+    found = []
+    for name, value in (("good", 1.0), ("bad", -1.0)):
+        agent = an_agent(tmp_path / name)
+        for task in sample_tasks("household-train")[:3]:
+            trace = agent.begin(task).finish()
+            agent.bank.ratings.rate(Rating("r", trace.step, value, "ann"))
+        found.append((learned_now(agent.bank, "r"), dict(agent.bank.utilities("r"))))
+    assert found[0] == found[1]
+    assert all((utility.q, utility.visits) == (0.0, 0) for utility in found[0][1].values())
+    assert AMem.spec.update == "No reward changes anything: that is the lesson."
+    assert AMem.spec.feedback == ()
+
+
+def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", policy="rag")
+    list(agent.run(sample_tasks("household-train")[:1]))
+    fork = {"policy": "a_mem", "settings": AMemSettings().model_dump()}
+    info = replace(agent.bank.run("r"), id="fork", base="r", base_step=1, first_step=2, **fork)
+    agent.bank.start_run(info)
+    assert learned_now(agent.bank, "fork") == Notes({"r-0001": Note()})
+    trace = (
+        Agent(agent.bank, "fork", SimulatedModel(), EMBEDDER, agent.environment)
+        .begin(sample_tasks("household-train")[0])
+        .finish()
+    )
+    assert trace.decision is not None and trace.decision.selected == ("r-0001",)
+
+
+def test_steps_of_another_policy_teach_what_they_wrote(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", policy="rag")
+    list(agent.run(sample_tasks("household-train")[:2]))
+    assert learned_before(agent.bank, "r", 3, "a_mem") == Notes({"r-0001": Note(), "r-0002": Note()})
+
+
+@pytest.mark.parametrize(
+    "values", [{"variant": "mine"}, {"linked": -1}, {"neighbours": 51}, {"k2": 11}, {"alpha": 0.1}]
+)
+def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        AMemSettings.of(values)
+
+
+def test_the_variant_in_force_is_on_the_card() -> None:
+    assert [AMem(AMemSettings(variant=v)).spec.variant for v in ("paper", "code")] == ["paper", "code"]
+    assert any("edits the five oldest notes" in told for told in AMem.spec.deviations)

@@ -1,0 +1,278 @@
+"""AWM: one workflow for each family of tasks, written anew after each success and after nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.asking import templates
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.learned import learned_before, learned_now
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import policy_class
+from memrl_core.policies.awm import Awm, AwmSettings
+from memrl_core.policies.awm_workflows import (
+    INDUCE,
+    Induced,
+    Success,
+    Workflow,
+    Workflows,
+    abstracted,
+    induction_question,
+    laid_out,
+)
+from memrl_core.policies.base import NewExperience
+from memrl_core.prompting import ANSWER_MARK
+from memrl_core.records import Memory, Outcome, Reply, StepTrace, Task
+from memrl_core.view import Asked, MemoryView
+from tests.builders import a_run
+
+EMBEDDER = HashingEmbedder()
+EGG = Success(
+    "put a hot egg on the counter",
+    ("search fridge", "take egg from fridge", "heat egg with stove", "put egg on counter"),
+)
+TASKS = sample_tasks("household-train")
+
+
+def newcomer(outcome: Outcome = "success", family: str = "heat") -> NewExperience:
+    trace = StepTrace("s", "r", 9, 1, Task("t9", EGG.intent, "household", family), "awm", {}, "")
+    text = f"Task: {EGG.intent}\nSteps that worked:\n" + "\n".join(ANSWER_MARK + step for step in EGG.steps)
+    vector = EMBEDDER.embed([EGG.intent])[0]
+    return NewExperience("r-0009", EGG.intent, vector, text, outcome, (), trace, str, EMBEDDER.embed)
+
+
+def a_view(state: Workflows | None = None, hidden: Sequence[str] = (), **similar: float) -> MemoryView:
+    """Memories by id, "_" standing for ".", with their cosine to the query (1, 0)."""
+    ids = [name.replace("_", ".") for name in similar]
+    vectors = np.array([(x, (1 - x * x) ** 0.5) for x in similar.values()], dtype=np.float32).reshape(-1, 2)
+    zeros = np.zeros(len(ids), dtype=np.int64)
+    memories = {i: Memory(i, i, i, "success", i, (i[:-2],) if "." in i else (), "r", 1, "t1", "") for i in ids}
+    return MemoryView(
+        ids, vectors, zeros.astype(float), zeros, zeros, {i: n for n, i in enumerate(ids)},
+        visible=np.array([i not in hidden for i in ids], dtype=bool), memories=memories,
+        asked=Asked(np.array([1, 0], dtype=np.float32), task="t1"), learned=state,
+    )  # fmt: skip
+
+
+def induced(memory_id: str, family: str = "heat") -> Workflows:
+    workflow = Workflow(name="warm", docstring="warm a thing", steps=["fetch it"])
+    return Workflows({family: Induced(memory_id, workflow, (Success("warm a mug", ("heat mug with stove",)),))})
+
+
+# --- a workflow -------------------------------------------------------------------------------------------------------
+
+
+def test_the_template_puts_placeholders_for_what_the_actions_are_about() -> None:
+    assert abstracted(EGG) == (
+        "put a hot {object-1} on the {object-2}",
+        ("search fridge", "take {object-1} from fridge", "heat {object-1} with stove", "put {object-1} on {object-2}"),
+    )
+
+
+def test_a_plural_in_the_intent_is_the_same_thing() -> None:
+    mugs = Success("there should be two mugs on the shelf", ("take mug from desk", "put mug on shelf"))
+    intent, steps = abstracted(mugs)
+    assert intent == "there should be two {object-1} on the {object-2}"
+    assert steps == ("take {object-1} from desk", "put {object-1} on {object-2}")
+
+
+def test_a_success_without_actions_on_a_thing_stays_as_it_is() -> None:
+    assert abstracted(Success("say hello", ("hello",))) == ("say hello", ("hello",))
+    assert abstracted(Success("think", ())) == ("think", ())
+
+
+def test_a_workflow_reads_abstract_first_and_ends_with_what_worked() -> None:
+    text = laid_out(Workflow(name="heat", docstring="warm\nit", steps=["take {object-1}"]), EGG)
+    assert text.splitlines()[:5] == [
+        "Task: put a hot egg on the counter",
+        "Workflow: heat",
+        "warm it",
+        "1. take {object-1}",
+        "Steps that worked:",
+    ]
+    assert text.splitlines()[5:] == [f"> {step}" for step in EGG.steps]
+
+
+def test_the_model_reads_the_workflow_so_far_and_the_successes() -> None:
+    before = Workflow(name="warm", docstring="to warm a thing", steps=["fetch it"])
+    told = induction_question("heat", before, [Success("warm a mug", ("heat mug with stove",)), EGG]).told
+    for part in (
+        "Kind of task: heat",
+        "Workflow: warm",
+        "1. fetch it",
+        "> heat mug with stove",
+        "> put egg on counter",
+    ):
+        assert part in told
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_success_of_a_family_adds_and_the_next_takes_its_place() -> None:
+    (first,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
+    assert (first.operation.op, first.operation.replaces) == ("ADD", ())
+    (second,) = Awm(AwmSettings()).write(newcomer(), a_view(induced("w"), w=0.5), templates)
+    assert (second.operation.op, second.operation.replaces) == ("UPDATE", ("w",))
+    assert [one["intent"] for one in second.operation.data["successes"]] == ["warm a mug", EGG.intent]
+    (other,) = Awm(AwmSettings()).write(newcomer(family="cool"), a_view(induced("w"), w=0.5), templates)
+    assert other.operation.op == "ADD"
+
+
+def test_a_workflow_is_found_by_its_name_and_docstring() -> None:
+    (written,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
+    assert written.embedding is not None
+    assert np.array_equal(written.embedding, EMBEDDER.embed(["heat\nput a hot {object-1} on the {object-2}"])[0])
+
+
+@pytest.mark.parametrize("outcome", ["failure", "unrated"])
+def test_only_successes_are_induced_from(outcome: Outcome) -> None:
+    (written,) = Awm(AwmSettings()).write(newcomer(outcome), a_view(induced("w"), w=0.5), templates)
+    assert (written.operation.op, written.embedding) == ("NOOP", None)
+    assert "successes only" in written.operation.why
+
+
+def test_an_answer_that_cannot_be_used_leaves_the_workflow_as_it_was() -> None:
+    (written,) = Awm(AwmSettings()).write(newcomer(), a_view(induced("w"), w=0.5), lambda question: None)
+    assert written.operation.op == "NOOP" and "no usable answer" in written.operation.why
+
+
+def test_what_people_reworded_is_replaced_and_what_they_forgot_begins_anew() -> None:
+    policy = Awm(AwmSettings())
+    (worded,) = policy.write(newcomer(), a_view(induced("w"), ["w"], w=0.5, w_2=0.5), templates)
+    assert worded.operation.replaces == ("w.2",)
+    (anew,) = policy.write(newcomer(), a_view(induced("w"), ["w"], w=0.5), templates)
+    assert anew.operation.op == "ADD"
+    assert [one["intent"] for one in anew.operation.data["successes"]] == [EGG.intent]
+
+
+def test_so_many_successes_are_kept_as_the_settings_say() -> None:
+    (written,) = Awm(AwmSettings(successes=1)).write(newcomer(), a_view(induced("w"), w=0.5), templates)
+    assert [one["intent"] for one in written.operation.data["successes"]] == [EGG.intent]
+
+
+# --- recall -----------------------------------------------------------------------------------------------------------
+
+
+def pool(policy: Awm, view: MemoryView) -> list[str]:
+    assert view.asked is not None
+    return [seen.memory_id for seen in policy.recall(view.asked.embedding, view).pool]
+
+
+def test_the_nearest_are_recalled_or_every_workflow_of_the_run() -> None:
+    state = Workflows({**induced("far", "cool").by_family, **induced("near").by_family})
+    view = a_view(state, far=0.1, stranger=0.9, near=0.5)
+    assert pool(Awm(AwmSettings(k1=2, k2=2)), view) == ["stranger", "near"]
+    everything = Awm(AwmSettings(recall="everything", k1=1, k2=1))
+    assert pool(everything, view) == ["near", "far"]
+    recalled = everything.recall(view.asked.embedding, view)  # type: ignore[union-attr]
+    assert recalled.rule == "everything"
+    assert everything.select(recalled, view, 0).selected == ("near", "far")
+    assert pool(Awm(AwmSettings(recall="everything", exclude_same_task=True)), view) == []
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+class Solver:
+    """Knows its way about the household (a `LanguageModel`)."""
+
+    name, simulated = "simulated", True
+
+    def __init__(self, world: Household) -> None:
+        self.world = world
+
+    def chat(self, messages: Any, options: Any, *_: Any, schema: Mapping[str, Any] | None = None) -> Reply:
+        world = self.world
+        thing = world._object
+        if not world._holding:
+            place = next(p for t, p in world._where.items() if t.partition("#")[0] == thing and p != world._target)
+            hidden = place not in OPEN_PLACES and place not in world._searched
+            return Reply(f"search {place}" if hidden else f"take {thing} from {place}")
+        if not world._treated:
+            surest = max(TREATMENTS[world._treatment].items(), key=lambda pair: pair[1])[0]
+            return Reply(f"{VERBS[world._treatment]} {thing} with {surest}")
+        return Reply(f"put {thing} on {world._target}")
+
+
+def an_agent(path: Path, policy: str = "awm", **values: Any) -> Agent:
+    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
+    settings = policy_class(policy).Settings.of(values).model_dump()
+    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=EMBEDDER.name))
+    return Agent(bank, "r", SimulatedModel(), EMBEDDER, Household())
+
+
+def solved(agent: Agent, tasks: Sequence[Task]) -> list[StepTrace]:
+    """Steps of a model that can do it, which then leaves the agent to its own."""
+    agent.model, own = Solver(agent.environment), agent.model  # type: ignore[arg-type]
+    traces = list(agent.run(tasks))
+    agent.model = own
+    return traces
+
+
+def wins(traces: Sequence[StepTrace]) -> int:
+    return sum(trace.reward is not None and trace.reward.outcome == "success" for trace in traces)
+
+
+def test_a_run_keeps_one_workflow_for_each_family(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    traces = solved(agent, TASKS[:12])
+    won = [trace for trace in traces if trace.reward and trace.reward.outcome == "success"]
+    newest = {trace.task.family: trace for trace in won}
+    state = learned_now(agent.bank, "r")
+    assert len(won) > len(newest) > 2
+    assert state.by_family.keys() == newest.keys()
+    assert [one.memory_id for one in state.by_family.values()] and len(agent.bank.utilities("r")) == len(newest)
+    for family, trace in newest.items():
+        memory_id = state.by_family[family].memory_id
+        assert agent.bank.memory(memory_id).experience.startswith(f"Task: {trace.task.intent}\nWorkflow: {family}")
+    agent.bank.close()
+    again = MemoryBank.open(agent.bank.uri)
+    assert learned_now(again, "r") == state
+    assert learned_before(again, "r", 13) == state
+    assert all(finding.ok for finding in check(agent.bank.uri))
+
+
+def test_a_workflow_lets_the_simulated_model_do_the_task_again(tmp_path: Path) -> None:
+    families = {task.family: task for task in TASKS[:12]}
+    once, gained = list(families.values()), {}
+    for policy in ("awm", "none"):
+        agent = an_agent(tmp_path / policy, policy)
+        first = wins(solved(agent, once))
+        gained[policy] = (first, wins(list(agent.run(once))))
+    assert gained["awm"][0] == gained["none"][0] > 3
+    assert gained["awm"][1] > gained["none"][1] + 1
+
+
+def test_a_run_that_only_fails_writes_nothing(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    (trace,) = agent.run(TASKS[:1])
+    assert trace.reward is not None and trace.reward.outcome == "failure"
+    assert trace.write is not None and [op.op for op in trace.write.operations] == ["NOOP"]
+    assert not agent.bank.memories()
+    assert trace.consulted == ()
+
+
+def test_what_the_model_was_asked_is_recorded(tmp_path: Path) -> None:
+    (trace,) = solved(an_agent(tmp_path / "bank"), TASKS[:1])
+    assert [one.purpose for one in trace.consulted] == [INDUCE]
+    assert trace.write is not None and trace.consulted[0].filled is not None
+    assert trace.write.operations[0].data["steps"] == trace.consulted[0].filled["steps"]
+
+
+@pytest.mark.parametrize("values", [{"recall": "some"}, {"successes": 0}, {"k2": 11}, {"alpha": 0.1}])
+def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        AwmSettings.of(values)

@@ -1,0 +1,225 @@
+"""What a policy asks the model for its own ends, over the wire: the schema sent, and what becomes of replies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from memrl_core.agent import Agent, Episode
+from memrl_core.analysis.consultations import consultations
+from memrl_core.asking import Asking
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import ModelError, ModelInterrupted
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.ollama import OllamaModel
+from memrl_core.policies import settings_of
+from memrl_core.policies.base import Question
+from memrl_core.policies.webcoach_coach import COACH, Coaching
+from memrl_core.policies.webcoach_condenser import CONDENSE, Condensed
+from memrl_core.records import Phase
+from tests.builders import a_run
+from tests.ollama.server import OllamaServer
+
+TASKS = sample_tasks("household-train")
+SILENCE = Coaching(intervene=False, advice="", reason="it does not fit").model_dump_json()
+UNUSABLE = {
+    "not JSON": "I think the agent should look in the pantry.",
+    "JSON of another shape": '{"help": "yes"}',
+    "a list": "[1, 2]",
+    "stopped half-way": '{"intervene": true, "advice": "Look in the pan',
+    "a value of another kind": '{"intervene": "perhaps", "advice": "", "reason": ""}',
+}
+
+
+class Grade(BaseModel):
+    """A form with a range and a part."""
+
+    share: float = Field(ge=0, le=1)
+
+
+class Form(BaseModel):
+    """A form as a policy would have it."""
+
+    useful: bool
+    grades: list[Grade]
+
+
+QUESTION = Question("a try", Form, "Grade this.", "Task: boil an egg", Form(useful=False, grades=[]))
+
+
+def asking(server: OllamaServer) -> Asking:
+    return Asking(OllamaModel("llama3.2", server.address), ModelOptions(seed=3), Phase.SELECT)
+
+
+def coached(path: Path, server: OllamaServer, **settings: Any) -> Agent:
+    """An agent under WebCoach whose model is served."""
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    chosen = settings_of("webcoach", {"variant": "code", **settings}).model_dump()
+    bank.start_run(replace(a_run(), policy="webcoach", settings=chosen, embedder=embedder.name))
+    household = make_environment("household")
+    household.max_turns = 3
+    return Agent(bank, "r", OllamaModel("llama3.2", server.address), embedder, household)
+
+
+def second(agent: Agent, until: Phase) -> Episode:
+    """The second step, about to begin with a phase; one memory is there."""
+    agent.begin(TASKS[0]).finish()
+    episode = agent.begin(TASKS[0])
+    while episode.phase is not until:
+        episode.advance()
+    return episode
+
+
+def purposes(episode: Episode) -> list[str]:
+    return [one.purpose for one in episode.trace.consulted]
+
+
+def test_the_schema_that_arrives_is_the_forms(server: OllamaServer) -> None:
+    asking(server)(QUESTION)
+    (body,) = server.asked("/api/chat")
+    assert body["format"] == Form.model_json_schema()
+    assert [message["content"] for message in body["messages"]] == ["Grade this.", "Task: boil an egg"]
+    assert body["options"]["seed"] == 3
+
+
+def test_a_reply_that_fits_is_filled_in_and_recorded_with_its_cost(server: OllamaServer) -> None:
+    server.faults.form = '{"useful": true, "grades": [{"share": 0.25}]}'
+    ask = asking(server)
+    assert ask(QUESTION) == Form(useful=True, grades=[Grade(share=0.25)])
+    (told,) = ask.asked
+    assert told.filled == {"useful": True, "grades": [{"share": 0.25}]}
+    assert (told.purpose, told.phase, told.reply, told.simulated) == ("a try", Phase.SELECT, server.faults.form, False)
+    assert (told.prompt_tokens, told.answer_tokens, told.seconds) == (26, 5, 1.5)
+
+
+@pytest.mark.parametrize("reply", [*UNUSABLE.values(), '{"useful": true, "grades": [{"share": 7}]}'])
+def test_a_reply_that_does_not_fit_is_no_answer_and_is_kept_as_it_came(server: OllamaServer, reply: str) -> None:
+    server.faults.form = reply
+    ask = asking(server)
+    assert ask(QUESTION) is None
+    assert [(told.filled, told.reply) for told in ask.asked] == [(None, reply)]
+
+
+def test_a_reply_that_a_person_stops_is_no_answer(server: OllamaServer) -> None:
+    server.faults.form, server.faults.delay = '{"useful": true, "grades": [], "more": "' + "word " * 400 + '"}', 0.02
+    said: list[str] = []
+    model = OllamaModel("llama3.2", server.address)
+    ask = Asking(model, ModelOptions(), Phase.SELECT, said.append, lambda: len(said) >= 2)
+    assert ask(QUESTION) is None
+    assert [told.filled for told in ask.asked] == [None]
+
+
+def test_a_whole_step_asks_by_form_and_answers_in_words(tmp_path: Path, server: OllamaServer) -> None:
+    agent = coached(tmp_path / "bank", server)
+    agent.begin(TASKS[0]).finish()
+    server.requests.clear()
+    trace = agent.begin(TASKS[0]).finish()
+    sent = [body.get("format") for body in server.asked("/api/chat")]
+    assert sent[0] == Coaching.model_json_schema()
+    assert sent[-1] == Condensed.model_json_schema()
+    assert sent[1:-1] == [None] * (len(sent) - 2)
+    assert [(one.purpose, one.phase) for one in trace.consulted] == [(COACH, Phase.SELECT), (CONDENSE, Phase.WRITE)]
+    assert trace == agent.bank.trace("r", 2)
+    assert trace.generate is not None
+    assert "## Advice of the coach\n\n[memory r-0001]\nAdvice: " in trace.generate.messages[1].content
+    assert trace.write is not None
+    assert trace.write.operations[0].data == trace.consulted[1].filled
+
+
+@pytest.mark.parametrize("reply", UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
+    tmp_path: Path, server: OllamaServer, reply: str
+) -> None:
+    agent = coached(tmp_path / "bank", server)
+    server.faults.form = reply
+    for _ in range(2):
+        trace = agent.begin(TASKS[0]).finish()
+    assert trace.decision is not None
+    assert (trace.decision.mode, trace.decision.selected) == ("silent", ())
+    assert "counts as no answer" in trace.decision.note
+    assert [(one.filled, one.reply) for one in trace.consulted] == [(None, reply)] * 2
+    assert trace.update is not None
+    assert trace.update.changes == ()
+    assert trace.reward is not None
+    assert trace.reward.reward == trace.reward.environment
+    told = {one.purpose: (one.asked, one.filled, one.not_parsed) for one in consultations(agent.bank, "r")}
+    assert told == {CONDENSE: (2, 0, 2), COACH: (1, 0, 1)}
+
+
+def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path: Path, server: OllamaServer) -> None:
+    server.faults.form = "no idea"
+    trace = coached(tmp_path / "bank", server).begin(TASKS[0]).finish()
+    assert trace.write is not None
+    (operation,) = trace.write.operations
+    assert operation.experience.startswith(f"Task: {TASKS[0].intent}\n")
+    assert operation.data == {}
+    assert "does not fit its form" in operation.why
+
+
+@pytest.mark.parametrize("fault", ["drop", "error"])
+def test_a_broken_connection_in_a_question_before_selecting_can_be_tried_again(
+    tmp_path: Path, server: OllamaServer, fault: Any
+) -> None:
+    episode = second(coached(tmp_path / "bank", server), Phase.SELECT)
+    server.faults.stream = fault
+    for _ in range(2):
+        with pytest.raises(ModelInterrupted):
+            episode.advance()
+        assert episode.phase is Phase.SELECT
+        assert episode.trace.decision is None
+    server.faults.stream = ""
+    episode.finish()
+    assert purposes(episode) == [COACH, CONDENSE]
+
+
+def test_a_server_that_is_gone_is_an_error_and_not_an_unreadable_reply(tmp_path: Path, server: OllamaServer) -> None:
+    episode = second(coached(tmp_path / "bank", server), Phase.SELECT)
+    server.faults.instead["/api/chat"] = "drop"
+    with pytest.raises(ModelError):
+        episode.advance()
+    assert purposes(episode) == []
+
+
+def test_a_broken_connection_while_condensing_writes_one_memory_after_all(tmp_path: Path, server: OllamaServer) -> None:
+    agent = coached(tmp_path / "bank", server)
+    episode = second(agent, Phase.WRITE)
+    server.faults.stream = "drop"
+    with pytest.raises(ModelInterrupted):
+        episode.advance()
+    assert agent.bank.view("r").size == 1
+    assert purposes(episode) == [COACH]
+    server.faults.stream = ""
+    episode.finish()
+    assert agent.bank.view("r").size == 2
+    assert purposes(episode) == [COACH, CONDENSE]
+
+
+def test_an_answer_that_breaks_after_a_question_within_the_episode_asks_it_once(
+    tmp_path: Path, server: OllamaServer
+) -> None:
+    episode = second(coached(tmp_path / "bank", server, every=1), Phase.GENERATE)
+    episode.advance()
+    server.faults.form = SILENCE
+    server.faults.answer = "look around"
+
+    def breaks(piece: str) -> None:
+        raise ModelInterrupted("The connection was lost.")
+
+    for _ in range(3):
+        with pytest.raises(ModelInterrupted):
+            episode.advance(breaks)
+        assert purposes(episode) == [COACH, COACH]
+    episode.advance()
+    assert episode.trace.generate is not None
+    assert len(episode.trace.generate.turns) == 2
+    assert purposes(episode) == [COACH, COACH]
+    episode.advance()
+    assert purposes(episode) == [COACH, COACH, COACH]
