@@ -10,6 +10,7 @@ import numpy as np
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.learned import learned_before
+from memrl_core.prompting import first_observation
 from memrl_core.records import Phase, StepTrace
 from memrl_core.view import Asked, MemoryView
 
@@ -24,6 +25,8 @@ def asked_by(trace: StepTrace) -> Asked:
         np.asarray(trace.embed.embedding, dtype=np.float32),
         task=trace.task.id,
         intent=trace.task.intent,
+        family=trace.task.family,
+        observation=first_observation(trace.generate.messages, trace.task.intent) if trace.generate else "",
         step=trace.step,
         said=said_in(trace),
     )

@@ -79,6 +79,8 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
     if trace.generate:
         label = "simulated model" if trace.generate.simulated else trace.generate.model
         for number, turn in enumerate(trace.generate.turns, start=1):
+            if turn.recalled is not None and turn.recalled.decision.selected:
+                yield Text(f"   memory before turn {number}: {', '.join(turn.recalled.decision.selected)}", style="dim")
             yield Text(f"{number}. {label}: {turn.reply.text.strip()}{' (stopped)' if turn.reply.stopped else ''}")
     if trace.reward:
         reward = "no reward" if trace.reward.reward is None else f"reward {trace.reward.reward:+.3f}"

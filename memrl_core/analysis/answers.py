@@ -93,6 +93,9 @@ def draw(decision: Decision, run: str) -> str:
     greedy = names(decision.greedy, run)
     if decision.mode == "fallback":
         return "The pool was empty: the model was asked without any memory, so there was nothing to explore."
+    if decision.draw is None and (decision.mode == "sampled" or set(decision.selected) != set(decision.greedy)):
+        chance = f"a chance of {decision.propensity:.3g} for this set"
+        return f"Yes. {decision.note} Taken: {names(decision.selected, run)} ({chance}); greedy: {greedy}."
     if decision.draw is None:
         return f"No exploration: ε = {decision.epsilon:g}, so no number was drawn. Greedy selection took {greedy}."
     drawn = f"ε = {decision.epsilon:g} and the number drawn was {decision.draw:.3f}"

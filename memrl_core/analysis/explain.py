@@ -32,7 +32,7 @@ def update_formula(change: ValueChange, run: str) -> str:
 
 
 def _value(change: ValueChange, run: str) -> str:
-    if change.target == "parameters":
+    if not change.memory_id:
         return change.name
     return f"{change.name}({memory_label(change.memory_id, run)})"
 

@@ -32,6 +32,7 @@ FROM_A_FILE = "read from files of another program"
 NOT_RECORDED = "recorded without pool, q or selection"
 OTHER_RULES = "selected by rules that are not known here"
 NOT_BY_Q = "selected by rules that do not go by q"
+POOL_BY_Q = "recalled by q too, which a late reward may change"
 
 _step = attrgetter("step")
 
@@ -253,6 +254,8 @@ def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy[Any]]) ->
         return OTHER_RULES
     if not policy.spec.keeps_q:
         return NOT_BY_Q
+    if getattr(policy.settings, "least_q", None) is not None:
+        return POOL_BY_Q
     pool = [weighed[member.memory_id] for member in recall.pool]
     choice = Choice(
         step,

@@ -106,14 +106,17 @@ def _update(trace: StepTrace) -> str:
         return ""
     if not trace.update.changes:
         return "no value moved"
-    told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in trace.update.changes]
+    moved = [change for change in trace.update.changes if change.after != change.before]
+    if not moved:
+        return f"{len(trace.update.changes)} values looked at, none moved"
+    told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
     more = f" and {len(told) - MOVES_TOLD} more" if len(told) > MOVES_TOLD else ""
     return ", ".join(told[:MOVES_TOLD]) + more
 
 
 def value_label(change: ValueChange, run: str) -> str:
     """Which learned value moved: a memory's q, another value of it, or one of the policy's parameters."""
-    if change.target == "parameters":
+    if not change.memory_id:
         return change.name
     memory = memory_label(change.memory_id, run)
     return memory if change.target == "memory" and change.name == "q" else f"{memory} {shortened(change.name, 30)}"

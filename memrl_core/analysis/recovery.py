@@ -78,7 +78,9 @@ def recovery(situation: Situation, memory_id: str, reward: float, settings: MemR
 
     Raises `InputError` for a reward that is not finite, and for a memory that the run did not know at this step.
     """
-    chosen = (settings or MemRLSettings.of(situation.settings)).model_copy(update={"epsilon": 0.0})
+    chosen = (settings or MemRLSettings.of(situation.settings)).model_copy(
+        update={"epsilon": 0.0, "exploration": "epsilon"}
+    )
     if not math.isfinite(reward):
         raise InputError(f"{reward} is not a reward: give a finite number.")
     requirement = required_q(situation, memory_id, chosen)

@@ -87,7 +87,12 @@ def spectrum(decision: Decision) -> Spectrum:
     without their terms has no lines: the spectrum is then empty.
     """
     pool = sorted(
-        (c for c in decision.candidates if c.rank_select is not None and len(c.terms) == 2), key=lambda c: c.rank_recall
+        (
+            c
+            for c in decision.candidates
+            if c.rank_select is not None and [t.name for t in c.terms[:2]] == ["similarity", "q"]
+        ),
+        key=lambda c: c.rank_recall,
     )
     ids = tuple(c.memory_id for c in pool)
     z_similarity = np.array([c.terms[0].normalised for c in pool], dtype=np.float64)

@@ -101,6 +101,7 @@ def renamed_trace(trace: StepTrace, names: Names) -> StepTrace:
         reward=reward and replace(reward, credited=_all(known, reward.credited)),
         update=update and replace(update, changes=_each(known, update.changes)),
         write=write and replace(write, operations=tuple(_operation(one, known) for one in write.operations)),
+        consulted=tuple(replace(one, filled=one.filled and _in_data(known, one.filled)) for one in trace.consulted),
     )
 
 

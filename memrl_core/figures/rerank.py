@@ -162,6 +162,9 @@ def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     if decision.mode == "explore":
         greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
         return f"Drawn at random (ε): {chosen}; greedy would have taken {greedy}"
+    best = [c.memory_id for c in ranked[: len(decision.selected)]]
+    if set(best) != set(decision.selected):
+        return f"{chosen} go to the model; by score alone it would be {', '.join(memory_label(i, run) for i in best)}"
     return f"The best {min(decision.k2, len(ranked))} by score go to the model: {chosen}"
 
 

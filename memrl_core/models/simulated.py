@@ -42,8 +42,6 @@ RELEVANCE = 3.0
 NO_IDEA = "I am a simulated model and no memory shows me how to answer this: "
 _WORD = re.compile(r"\w+")
 _HEADER = re.compile(r"^\[memory [^\]\n]*\]$", re.MULTILINE)
-
-
 Lines = tuple[str, ...]
 
 

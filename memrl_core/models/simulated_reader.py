@@ -15,7 +15,7 @@ import numpy as np
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, ModelOptions, OnText
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.prompting import YOUR_TASK
+from memrl_core.prompting import CAUTION, CHOICES, FOLLOW, UNRATED, YOUR_TASK
 from memrl_core.records import Message, Reply
 
 NAME = re.compile(r"simulated-(\d{1,3})")
@@ -53,8 +53,16 @@ class SimulatedReader:
 
 def _unread(messages: Sequence[Message]) -> list[Message]:
     return [
-        replace(message, content=message.content[max(0, message.content.rfind(YOUR_TASK)) :])
-        if message.role == "user"
-        else message
-        for message in messages
+        replace(message, content=_bare(message.content)) if message.role == "user" else message for message in messages
     ]
+
+
+def _bare(content: str) -> str:
+    """A message without the memories in it: those before the task, or those put under a later observation."""
+    if YOUR_TASK in content:
+        return content[content.rfind(YOUR_TASK) :]
+    begins = [at for heading in (FOLLOW, CAUTION, UNRATED) if (at := content.find(heading)) >= 0]
+    if not begins:
+        return content
+    _, found, choices = content.rpartition(CHOICES)
+    return content[: min(begins)] + found + choices if found else content[: min(begins)]

@@ -19,7 +19,7 @@ from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector,
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
-from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval import exact_similarity, recall
 from memrl_core.settings import PolicySettings
 from memrl_core.view import MemoryView
 
@@ -201,17 +201,18 @@ class AMem(Policy[AMemSettings]):
 
     def _neighbours(self, vector: Vector, view: MemoryView) -> list[Neighbour]:
         """The notes nearest to a new one with this vector (d,)."""
-        positions = view.positions()
-        similarity = exact_similarity(view.embeddings[positions], vector)
-        order = np.lexsort((positions, -similarity))[: self.settings.neighbours]
+        near = recall(vector, view, k1=self.settings.neighbours, k1_counts="record", delta=-1.0, strict=False)
         state = _notes(view)
         places = state.places(view)
-        found = []
-        for place in order.tolist():
-            memory = view.memories[view.ids[positions[place]]]
-            note = state.note(memory.id, places)
-            found.append(Neighbour(memory.id, float(similarity[place]), content_of(memory.experience), note))
-        return found
+        return [
+            Neighbour(
+                seen.memory_id,
+                seen.similarity,
+                content_of(view.memories[seen.memory_id].experience),
+                state.note(seen.memory_id, places),
+            )
+            for seen in near.pool
+        ]
 
     def _linked_with(self, hits: Sequence[str], view: MemoryView) -> list[str]:
         """What the run may read of the notes linked with `hits`: those of the first hit first, the newest first."""
@@ -246,5 +247,5 @@ def _with(linked: Sequence[str], near: RecallRecord, query: Vector, view: Memory
         near,
         pool=tuple(seen for seen in ranks if seen.reason is None),
         left_out=tuple(seen for seen in ranks if seen.reason is not None),
-        why=f"{len(come)} of them are linked with the nearest",
+        why=f"recalled for a link with a nearer note: {', '.join(come)}",
     )

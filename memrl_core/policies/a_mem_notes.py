@@ -49,6 +49,10 @@ class Notes:
         """The same with what people have put in the place of memories."""
         return {**reworded(view, self.replaced), **self.replaced}
 
+    def was_rewritten(self, memory_id: str, at: str) -> bool:
+        """Whether another note, that of `at` or of one before it, tells more than the one of `memory_id`."""
+        return at != memory_id and memory_id in self.replaced
+
     def note(self, memory_id: str, places: Mapping[str, str]) -> Note:
         """The note of a memory, or of the one that a person reworded into it; an empty one where there is none."""
         older = {new: old for old, new in places.items()}
@@ -63,9 +67,11 @@ def linked_pairs(state: Notes, places: Mapping[str, str], view: MemoryView) -> s
     pairs = set()
     for memory_id, note in state.notes.items():
         one = followed(memory_id, places, view)
+        if one is None or state.was_rewritten(memory_id, one):
+            continue
         for link in note.links:
             other = followed(link, places, view)
-            if one is not None and other is not None and one != other:
+            if other is not None and other != one:
                 pairs |= {(one, other), (other, one)}
     return pairs
 
@@ -132,6 +138,7 @@ def link_graph(
     ends = {
         (standing[memory_id], at)
         for memory_id in standing
+        if not state.was_rewritten(memory_id, standing[memory_id])
         for link in state.notes[memory_id].links
         if (at := standing.get(link)) is not None and at != standing[memory_id]
     }

@@ -75,7 +75,8 @@ class Empo2Memory(Policy[Empo2Settings]):
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 best tips of the list beyond the gate."""
         tips = _tips(view)
-        listed = tips.lists.get(view.asked.task, "") if view.asked is not None else ""
+        asked = view.asked
+        listed = "" if asked is None else asked.family or tips.lists.get(asked.task, "")
         inside = np.array(
             [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
         )

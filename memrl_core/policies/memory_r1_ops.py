@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import (
@@ -29,7 +28,7 @@ from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
 from memrl_core.records import Decision, Memory, RecallRecord
-from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval import recall
 from memrl_core.settings import PolicySettings
 from memrl_core.view import MemoryView
 
@@ -165,10 +164,8 @@ def counted(state: Operations) -> Mapping[str, int]:
 
 def nearest(new: NewExperience, view: MemoryView, most: int) -> list[Memory]:
     """The memories whose intents are most like the new one, nearest first, the older first in ties."""
-    positions = view.positions()
-    similarity = exact_similarity(view.embeddings[positions], new.embedding)
-    order = np.lexsort((positions, -similarity))[:most]
-    return [view.memories[view.ids[position]] for position in positions[order].tolist()]
+    near = recall(new.embedding, view, k1=most, k1_counts="record", delta=-1.0, strict=False)
+    return [view.memories[seen.memory_id] for seen in near.pool]
 
 
 def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[Chosen]:

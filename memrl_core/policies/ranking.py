@@ -82,6 +82,7 @@ def ranked(
         chosen = Chosen(greedy, "greedy" if n else "fallback")
     taken = set(chosen.positions)
     reasons = chosen.reasons or {}
+    columns = [(t.name, _numbers(t.raw), _numbers(t.values), float(t.weight), _numbers(t.contribution)) for t in terms]
     candidates = []
     for rank, position in enumerate(order.tolist(), start=1):
         member = pool[position]
@@ -94,14 +95,8 @@ def ranked(
                 q,
                 visits,
                 tuple(
-                    Term(
-                        term.name,
-                        float(term.raw[position]),
-                        float(term.values[position]),
-                        term.weight,
-                        float(term.contribution[position]),
-                    )
-                    for term in terms
+                    Term(name, raw[position], values[position], weight, parts[position])
+                    for name, raw, values, weight, parts in columns
                 ),
                 float(score[position]),
                 member.rank_recall,
@@ -135,6 +130,10 @@ def ranked(
         log_propensity=log_propensity,
         note=note,
     )
+
+
+def _numbers(values: Floats) -> list[float]:
+    return values.astype(np.float64).tolist()
 
 
 def believed(view: MemoryView, memory_id: str) -> tuple[float, int]:

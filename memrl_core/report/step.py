@@ -95,6 +95,8 @@ def _tell_answer(document: Document, told: ToldStep) -> None:
     document.subsection("What came back")
     for number, turn in enumerate(record.turns, start=1):
         reply = turn.reply
+        if turn.recalled is not None and turn.recalled.text:
+            document.verbatim(turn.recalled.text, f"What memory added before answer {number}: {turn.recalled.why}")
         document.verbatim(reply.text or "(nothing had arrived)", f"Answer {number} of {who}{_about(reply)}")
         if turn.observation:
             document.verbatim(turn.observation, "What the environment said to it")

@@ -102,7 +102,15 @@ def _can_be_asked(case: Case, question: Question) -> bool:
 
 def _no_answer(case: Case, question: Question) -> str:
     """Why a question has no answer for the run's method; empty where it has one."""
-    if question.rules == "any" or case.policy == "memrl":
+    if question.rules == "any":
+        return ""
+    if isinstance(case.settings, MemRLSettings):
+        extras = case.settings.exploration != "epsilon" or case.settings.floor is not None
+        if question.rules == "score" and (extras or case.settings.least_q is not None):
+            return (
+                "With a bonus, noise, a q floor or a least q the score is no longer λ and two z alone, so this cannot "
+                "be computed. The table below shows the terms; ask why one was selected and another not."
+            )
         return ""
     title = case.spec.title if case.spec is not None else f"The policy {case.policy}, which is not installed here,"
     if question.rules == "score":

@@ -13,7 +13,8 @@ from pages.shared.view import View
 def memory_button(view: View, memory_id: str, key: str) -> None:
     """The memory's name and q; a click opens it."""
     known = view.moment.utilities.get(memory_id)
-    worth = f" · q {signed(known.q)}" if known else ""
+    keeps_q = view.spec is None or view.spec.keeps_q
+    worth = f" · q {signed(known.q)}" if known and keeps_q else ""
     st.button(
         f"memory {memory_label(memory_id, view.run.id)}{worth}",
         icon=":material/ink_highlighter:",

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
-SHOW = "show"
-CARDS, TABLE, POOL = "Cards", "Side by side", "On this pool"
-VIEWS = {"cards": CARDS, "table": TABLE, "pool": POOL}
+from pages.shared.text import literal
+
+SHOW, BY = "show", "by"
+OWN = "own"
+LEARNED_BY = "learned_by"
+CARDS, TABLE, POOL, LEARNED = "Cards", "Side by side", "On this pool", "What it has learned"
+VIEWS = {"cards": CARDS, "table": TABLE, "pool": POOL, "learned": LEARNED}
 
 
 def in_link() -> dict[str, str]:
     """What the page has in the URL beside the place."""
     if SHOW in st.query_params and "methods_view" not in st.session_state:
         st.session_state["methods_view"] = VIEWS.get(st.query_params[SHOW], CARDS)
-    return {SHOW: _short(st.session_state.get("methods_view", CARDS))}
+    if BY in st.query_params and LEARNED_BY not in st.session_state:
+        st.session_state[LEARNED_BY] = st.query_params[BY]
+    by = st.session_state.get(LEARNED_BY, OWN)
+    return {SHOW: _short(st.session_state.get("methods_view", CARDS)), **({BY: by} if by != OWN else {})}
 
 
 def chosen_view() -> str:
@@ -23,6 +32,29 @@ def chosen_view() -> str:
         "Show", list(VIEWS.values()), key="methods_view", required=True, label_visibility="collapsed"
     )
     st.query_params[SHOW] = _short(chosen)
+    return str(chosen)
+
+
+def chosen_method(own: str, titles: Mapping[str, str]) -> str:
+    """The method to look at what it has learned: the run's `own`, or another of those that have `titles`."""
+    options = [OWN, *(name for name in titles if name != own)]
+    if st.session_state.get(LEARNED_BY) not in options:
+        st.session_state[LEARNED_BY] = OWN
+    chosen = st.selectbox(
+        "What has been learned by",
+        options,
+        key=LEARNED_BY,
+        width=620,
+        format_func=lambda name: literal(
+            f"{titles.get(own, own)} — this run's own method"
+            if name == OWN
+            else f"{titles[name]} — as if it had watched this run"
+        ),
+    )
+    st.query_params.pop(BY, None)
+    if chosen == OWN:
+        return own
+    st.query_params[BY] = chosen
     return str(chosen)
 
 

@@ -44,7 +44,10 @@ def _operation(view: View, operation: MemoryOperation) -> None:
         _difference(view, operation)
     verbatim(operation.experience)
     used = ", ".join(memory_label(parent, run) for parent in operation.parents) or "none"
-    starts = f"{operation.outcome} · starts at q {signed(operation.q0)} · " if not operation.replaces else ""
+    keeps_q = view.spec is None or view.spec.keeps_q
+    starts = f"{operation.outcome} · " + (f"starts at q {signed(operation.q0)} · " if keeps_q else "")
+    if operation.replaces:
+        starts = ""
     st.caption(literal(f"{starts}memories in its prompt: {used}"))
     if operation.data:
         with st.expander("What the method keeps beside the text", key=f"data_{operation.memory_id}"):

@@ -190,6 +190,8 @@ def _rerank(view: View) -> None:
     with scores:
         show(score_picture(decision, view.memories, view.run.id), "scores")
     by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
+    if decision.normaliser_lines:
+        by_rule += "".join(f" + {term.name}" for term in ranked[0].terms[2:])
     worth = f", with λ = {decision.weight:g}" if decision.normaliser_lines else ""
     st.markdown(literal(f"score = {by_rule}{worth}"))
     at_cut = ranked[: decision.k2 + 1]

@@ -240,6 +240,14 @@ def test_links_follow_what_was_replaced_and_leave_what_was_forgotten() -> None:
     assert chosen(a_view(FAR | {"gone": 0.0}, state, hidden=["gone", "far"])) == ("near", "second")
 
 
+def test_the_links_of_an_evolved_note_are_its_newest_and_come_back_with_the_old_one() -> None:
+    state = linked(old="far", new="second", near="")
+    state.replaced = {"old": "new"}
+    similar = {"old": 0.9, "new": 0.89, "third": 0.8, "far": 0.1, "second": 0.0}
+    assert chosen(a_view(similar, state, hidden=["old"])) == ("new", "second")
+    assert chosen(a_view(similar, state, hidden=["new"])) == ("old", "far")
+
+
 def test_links_follow_what_people_have_reworded() -> None:
     similar = {"near": 0.9, "second": 0.8, "third": 0.7, "old": 0.0, "old.2": 0.1, "new": 0.05}
     worded = a_memory("old.2", parents=("old",))

@@ -276,6 +276,14 @@ def test_what_the_step_itself_condemns_is_deleted_and_not_reworded(update: str) 
     assert policy.forget(view) == ()
 
 
+def test_what_was_condemned_before_the_step_is_deleted_once_and_not_reworded() -> None:
+    policy = memp(variant="code", delta=-1.0)
+    view = utilities(a_view(["a"], asked="b"), m00=(1 / 3, 3))
+    moved = [ValueChange("m-00", 1 / 3, 1 / 4, 4, 0.0, 1 / 4)]
+    operations = written(policy, ended("failure", decision_of(policy, view), moved=moved), view)
+    assert [op.op for op in (*operations, *policy.forget(view))] == ["NOOP", "DELETE"]
+
+
 def test_the_released_code_stores_a_task_once() -> None:
     view = a_view(["a", "b"])
     (operation,) = written(memp(variant="code"), ended("success", None, intent="do b"), view)

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.learned.lines import step_axis
-from memrl_core.figures.palette import CUT, ENTERED, LEFT, LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.policies.rmm_reranker import NORMS, Ranks
@@ -132,11 +132,9 @@ def _bump_title(ranks: Sequence[Ranks], k2: int, run: str) -> str:
     moved = sum(one.recalled != one.adapted for one in ranks)
     by_noise = [memory_label(one.memory_id, run) for one in ranks if one.drawn <= k2 < one.adapted]
     said = f"The adapters moved {moved} of {len(ranks)} memories"
-    return (
-        f"{said}; the noise brought {', '.join(by_noise)} into the prompt"
-        if by_noise
-        else f"{said}; the noise let the first {min(k2, len(ranks))} stand"
-    )
+    if by_noise:
+        return f"{said}; the noise brought {', '.join(by_noise)} into the prompt"
+    return f"{said}; the noise changed nothing of what is in the prompt"
 
 
 def _citations_title(cited: pd.DataFrame) -> str:

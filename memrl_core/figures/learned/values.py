@@ -95,10 +95,11 @@ def last_use(rated: pd.DataFrame) -> float:
 
 
 def _most_moved(rated: pd.DataFrame) -> list[str]:
+    """The memories that fell furthest and rose furthest, half each where there are so many; furthest of all first."""
     moved = spread(rated)
-    far = moved.assign(far=(moved["last"] - moved["first"]).abs())
-    order = far.sort_values(["far", "uses"], ascending=False, kind="stable")
-    return [str(memory_id) for memory_id in order.index[:NAMED]]
+    far = (moved["last"] - moved["first"]).sort_values(kind="stable")
+    ends = [*far.index[: NAMED // 2], *far.index[::-1][: NAMED - NAMED // 2]]
+    return sorted(dict.fromkeys(map(str, ends)), key=lambda memory_id: -abs(far[memory_id]))
 
 
 def _title(values: pd.DataFrame, rated: pd.DataFrame, named: Sequence[str], run: str) -> str:

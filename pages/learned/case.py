@@ -1,0 +1,71 @@
+"""What is looked at: a method that has watched a run up to a step, and work on the run's whole history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.learned.watching import Watching
+from memrl_core.background import Work
+from memrl_core.bank import MemoryBank
+from memrl_core.policies.base import Policy
+from memrl_core.records import Memory, StepTrace
+from pages.shared.place import Place
+from pages.shared.text import literal, verbatim
+from pages.shared.work import working
+
+Result = TypeVar("Result")
+Do = Callable[[Callable[[int, int], None], Callable[[], bool]], Result | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method and the step up to whose end it has watched a run; `method` has the settings that hold there."""
+
+    place: Place
+    watching: Watching
+    method: Policy[Any]
+    trace: StepTrace
+
+    @property
+    def bank(self) -> MemoryBank:
+        """The bank of the run."""
+        return self.place.bank
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self.watching.run
+
+    @property
+    def own(self) -> bool:
+        """Whether the run itself goes by the method."""
+        return self.watching.own
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The method's settings at the step."""
+        return self.method.settings.model_dump()
+
+    def label(self, memory_id: str) -> str:
+        """A memory's short name."""
+        return memory_label(memory_id, self.run)
+
+    def over_all_steps(self, name: str, do: Do[Result], what: str = "") -> Result | None:
+        """What `do` finds in the run's history; draws its progress, and returns None until it is there.
+
+        `what` tells apart what `name` may be asked for in one step.
+        """
+        asked = f"{self.bank.state} {self.trace.id} {self.watching.policy} {what}"
+        return working(f"learned_{name}", asked, lambda: Work(do), "steps")
+
+
+def memory_text(case: Case, memory: Memory, remark: str = "") -> None:
+    """A memory as it is, under its name, its outcome and a remark in our own words."""
+    with st.container(border=True, key=f"learned_text_{memory.id}"):
+        st.markdown(f"**{literal(case.label(memory.id))}** · {memory.outcome}, step {memory.step}{remark}")
+        verbatim(memory.experience)

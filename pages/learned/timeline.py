@@ -1,0 +1,50 @@
+"""WebCoach, Self-RAG and ReMem: when memory was given to the model, when it was kept back, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from memrl_core.analysis.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT, what_became
+from memrl_core.figures.learned.timeline import timeline_picture
+from pages.learned.case import Case
+from pages.shared.picture import show
+from pages.shared.text import literal
+
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "webcoach": {GIVEN: "spoke", SILENT: "kept silent", NOTHING: "nothing to read"},
+    "self_rag": {
+        GIVEN: "needed, all used",
+        PRUNED: "needed, graded out in part",
+        NONE_LEFT: "needed, all graded out",
+        SILENT: "not needed",
+        NOTHING: "nothing found",
+    },
+    "remem": {
+        GIVEN: "kept all",
+        PRUNED: "pruned in part",
+        NONE_LEFT: "pruned all",
+        NOTHING: "nothing retrieved",
+    },
+}
+LEARNED = {
+    "webcoach": "The coach learns nothing from rewards: whether its advice helped is not kept. That is the lesson: "
+    "keeping silent is a decision too, and here nobody teaches it.",
+    "self_rag": "Nothing is learned: the model judges anew in every step, and no reward corrects its grades.",
+    "remem": "Nothing is learned: what was pruned stays in the bank, and may be retrieved and pruned again.",
+}
+
+
+def timeline(case: Case) -> None:
+    """A mark each time that memory was asked, and the reason in the step looked at."""
+    name = case.watching.policy
+    found = case.over_all_steps("timeline", lambda report, cancelled: what_became(case.watching, report, cancelled))
+    if found is None:
+        return
+    show(timeline_picture(found, WORDS[name], case.trace.step), "learned_timeline")
+    here = found[found["step"] == case.trace.step]
+    for turn, what, why in zip(here["turn"], here["what"], here["why"], strict=True):
+        when = f", before turn {turn + 1}" if turn else ""
+        st.markdown(f"**Step {case.trace.step}{when}: {WORDS[name][what]}.** {literal(why)}")
+    st.info(LEARNED[name])

@@ -1,0 +1,63 @@
+"""Learned values of memories: MemRL's q, MemP's success rate, and whatever another package's method names."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis.learned.values import deletion, values_moved, values_over_uses
+from memrl_core.analysis.learned.watching import Watching
+from memrl_core.figures.learned.rates import rates_picture
+from memrl_core.figures.learned.values import values_picture
+from pages.learned.case import Case
+from pages.shared.picture import show
+
+
+def utilities(case: Case) -> None:
+    """q of every memory over its uses."""
+    found = case.over_all_steps("values", lambda report, cancelled: values_over_uses(case.watching, report, cancelled))
+    if found is None:
+        return
+    show(values_picture(found, case.settings, case.run), "learned_values")
+    if case.own:
+        st.caption("Every memory of a prompt gets the full reward. Rewards count as they stand now.")
+    else:
+        st.caption(
+            "The ledger of this run folded again under MemRL's rule: the prompts and the rewards are the run's, each "
+            "memory begins with MemRL's q0. MemRL would have put other memories before the model."
+        )
+
+
+def success_rates(case: Case) -> None:
+    """MemP's success rate over hits beside MemRL's q over uses."""
+    beside = Watching(case.bank, case.run, case.trace.step, "memrl")
+    found = case.over_all_steps(
+        "rates",
+        lambda report, cancelled: (
+            values_over_uses(case.watching, report, cancelled),
+            values_over_uses(beside, report, cancelled),
+        ),
+    )
+    if found is None:
+        return
+    rates, values = found
+    rule = deletion(case.watching, rates)
+    settings = beside.method().settings.model_dump()
+    show(rates_picture(rates, values, rule, settings, case.run), "learned_rates")
+    if rule.done:
+        after = "The rule is in force in this run."
+    else:
+        after = "The rule is the released code's (variant “code”); here nothing is deleted by it."
+    st.caption(
+        "MemP counts the first memory of a prompt alone, with 1/N: it settles, and a change is noticed late. MemRL "
+        f"moves every memory of the prompt by α. {after} Neither rate nor rule chooses memories in MemP."
+    )
+
+
+def named_values(case: Case) -> None:
+    """Every value that the method names, before and after the step."""
+    found = values_moved(case.watching)
+    if found.empty:
+        st.info("The method names no learned value here.")
+        return
+    st.markdown(f"**{len(found)} learned values** after step {case.trace.step}")
+    st.dataframe(found, key="learned_named", hide_index=True, alt="Learned values before and after the step")

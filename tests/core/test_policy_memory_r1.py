@@ -1,0 +1,221 @@
+"""The operations of Memory-R1, chosen by a prompted model: add, say anew, delete, leave; and no usable answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from memrl_core.agent import Agent
+from memrl_core.asking import Asking, templates
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.learned import learned_now
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies.base import NewExperience
+from memrl_core.policies.memory_r1_ops import (
+    UNUSABLE,
+    Chosen,
+    MemoryR1Ops,
+    MemoryR1OpsSettings,
+    counted,
+    nearest,
+    operation_question,
+)
+from memrl_core.records import Memory, MemoryOperation, Outcome, Phase, Reply, StepTrace, Task
+from memrl_core.view import MemoryView
+from tests.builders import a_run
+
+EMBEDDER = HashingEmbedder()
+WON = "Task: put a hot egg on the table\nSteps that worked:\n> heat egg with stove"
+LOST = "Task: put a hot egg on the table\nAvoid:\n> heat egg with microwave"
+
+
+def a_memory(memory_id: str, text: str, outcome: Outcome, intent: str = "put a hot egg on the table") -> Memory:
+    return Memory(memory_id, intent, text, outcome, intent, (), "r", 1, "t1", "")
+
+
+def newcomer(text: str = WON, outcome: Outcome = "success") -> NewExperience:
+    intent = "put a hot egg on the table"
+    trace = StepTrace("s", "r", 9, 1, Task("t9", intent, "household"), "memory_r1_ops", {}, "")
+    vector = EMBEDDER.embed([intent])[0]
+    return NewExperience("r-0009", intent, vector, text, outcome, ("p",), trace, str, EMBEDDER.embed)
+
+
+def a_view(*memories: Memory) -> MemoryView:
+    ids = [memory.id for memory in memories]
+    vectors = EMBEDDER.embed([m.intent for m in memories]) if ids else np.zeros((0, EMBEDDER.dimension), np.float32)
+    zeros = np.zeros(len(ids), dtype=np.int64)
+    rows = {i: n for n, i in enumerate(ids)}
+    return MemoryView(ids, vectors, zeros.astype(float), zeros, zeros, rows, memories={m.id: m for m in memories})
+
+
+def written(view: MemoryView, new: NewExperience, chosen: Any = templates) -> MemoryOperation:
+    ask = chosen if callable(chosen) else lambda question: chosen
+    (one,) = MemoryR1Ops(MemoryR1OpsSettings()).write(new, view, ask)
+    assert (one.embedding is None) == (one.operation.op in ("NOOP", "DELETE"))
+    return one.operation
+
+
+# --- the rule that stands in for the model ----------------------------------------------------------------------------
+
+FAILED = a_memory("failed", LOST, "failure")
+WORKED = a_memory("worked", WON + "\n> put egg on table", "success")
+OTHER = a_memory("other", LOST, "failure", "wash the mug")
+
+
+@pytest.mark.parametrize(
+    ("memories", "new", "op", "about"),
+    [
+        ([], newcomer(), "ADD", ()),
+        ([OTHER], newcomer(), "ADD", ()),
+        ([FAILED], newcomer(), "UPDATE", ("failed",)),
+        ([WORKED, FAILED], newcomer(), "DELETE", ("failed",)),
+        ([WORKED], newcomer(), "ADD", ()),
+        ([WORKED], newcomer(LOST, "failure"), "ADD", ()),
+        ([FAILED, WORKED], newcomer(LOST, "failure"), "NOOP", ()),
+        ([a_memory("unrated", LOST, "unrated")], newcomer(), "UPDATE", ("unrated",)),
+    ],
+)
+def test_the_rule_chooses(memories: Sequence[Memory], new: NewExperience, op: str, about: tuple[str, ...]) -> None:
+    operation = written(a_view(*memories), new)
+    assert (operation.op, operation.replaces) == (op, about)
+
+
+def test_the_same_text_is_named_as_what_makes_writing_unnecessary() -> None:
+    operation = written(a_view(OTHER, FAILED), newcomer(LOST, "failure"))
+    assert (operation.op, operation.duplicate_of) == ("NOOP", "failed")
+
+
+# --- what the model may answer ----------------------------------------------------------------------------------------
+
+
+def test_an_update_stores_the_models_text_under_the_newcomer() -> None:
+    operation = written(a_view(FAILED), newcomer(), Chosen(operation="UPDATE", memory="failed", text="> use the stove"))
+    assert (operation.memory_id, operation.replaces, operation.outcome) == ("r-0009", ("failed",), "success")
+    assert operation.experience == "Task: put a hot egg on the table\n> use the stove"
+
+
+def test_an_add_without_a_text_stores_the_episode() -> None:
+    assert written(a_view(FAILED), newcomer(), Chosen(operation="ADD")).experience == WON
+
+
+def test_the_id_may_come_as_it_was_shown() -> None:
+    for told in ("failed", "[memory failed]", " [failed] ", "memory failed"):
+        assert written(a_view(FAILED), newcomer(), Chosen(operation="DELETE", memory=told)).replaces == ("failed",)
+
+
+@pytest.mark.parametrize("op", ["UPDATE", "DELETE"])
+def test_a_memory_that_was_not_shown_is_left_alone(op: Any) -> None:
+    operation = written(a_view(FAILED), newcomer(), Chosen(operation=op, memory="nobody", text="x"))
+    assert operation.op == "NOOP" and operation.why.startswith(UNUSABLE)
+
+
+def test_a_reply_that_does_not_fit_the_form_does_nothing_and_is_recorded() -> None:
+    class Babbling:
+        name, simulated = "babbling", False
+
+        def chat(self, *_: Any, **__: Any) -> Reply:
+            return Reply('{"operation": "FORGET EVERYTHING"}')
+
+    ask = Asking(Babbling(), ModelOptions(), Phase.WRITE)
+    operation = written(a_view(FAILED), newcomer(), ask)
+    assert (operation.op, operation.why) == ("NOOP", UNUSABLE)
+    assert [one.filled for one in ask.asked] == [None]
+
+
+def test_the_form_knows_four_operations() -> None:
+    with pytest.raises(ValidationError):
+        Chosen.model_validate({"operation": "MERGE"})
+
+
+def test_the_nearest_memories_are_shown_and_no_more() -> None:
+    memories = [a_memory(f"m{n}", LOST, "failure", f"put a hot egg number {n} on the table") for n in range(5)]
+    view, new = a_view(*memories, OTHER), newcomer()
+    shown = nearest(new, view, 3)
+    cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
+    assert [memory.id for memory in shown] == [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
+    told = operation_question(new, shown).told
+    assert [memory.id for memory in (*memories, OTHER) if f"[memory {memory.id}]" in told] == sorted(
+        memory.id for memory in shown
+    )
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Answers each episode at random; what it wants done with the memory is told beforehand."""
+
+    name, simulated = "scripted", False
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self.replies = list(replies)
+        self.acts = SimulatedModel()
+
+    def chat(self, messages: Any, options: Any, *_: Any, schema: Any = None) -> Reply:
+        if schema is not None:
+            return Reply(self.replies.pop(0))
+        return self.acts.chat(messages, options)
+
+
+def an_agent(path: Path, model: Any = None) -> Agent:
+    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
+    settings = MemoryR1OpsSettings().model_dump()
+    bank.start_run(replace(a_run(), policy="memory_r1_ops", settings=settings, embedder=EMBEDDER.name))
+    return Agent(bank, "r", model or SimulatedModel(), EMBEDDER, make_environment("household"))
+
+
+def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
+    replies = [
+        '{"operation": "ADD", "memory": "", "text": "first"}',
+        '{"operation": "ADD", "memory": "", "text": "second"}',
+        '{"operation": "UPDATE", "memory": "r-0001", "text": "better"}',
+        "I would rather not say.",
+        '{"operation": "DELETE", "memory": "r-0002"}',
+        '{"operation": "NOOP"}',
+        '{"operation": "DELETE", "memory": "r-0001"}',
+    ]
+    agent = an_agent(tmp_path / "bank", Scripted(replies))
+    traces = list(agent.run(sample_tasks("household-train")[:7]))
+    assert list(agent.bank.utilities("r")) == ["r-0003"]
+    assert agent.bank.memory("r-0003").experience.endswith("better")
+    done = [op.op for trace in traces for op in (trace.write.operations if trace.write else ())]
+    assert done == ["ADD", "ADD", "UPDATE", "NOOP", "DELETE", "NOOP", "NOOP"]
+    expected = {"ADD": 2, "UPDATE": 1, "DELETE": 1, "NOOP": 1, UNUSABLE: 2}
+    agent.bank.close()
+    for handle in (agent.bank, MemoryBank.open(agent.bank.uri)):
+        assert counted(learned_now(handle, "r")) == expected
+    assert all(finding.ok for finding in check(agent.bank.uri))
+
+
+def test_a_run_with_the_simulated_model_keeps_its_memory_small(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    task = sample_tasks("household-train")[6]
+    traces = list(agent.run([task], epochs=12))
+    done = counted(learned_now(agent.bank, "r"))
+    assert sum(done.values()) == len(traces) == 12
+    assert done["UPDATE"] + done["DELETE"] + done["NOOP"] > 0
+    assert len(agent.bank.utilities("r")) == done["ADD"] - done["DELETE"]
+
+
+def test_it_never_carries_the_bare_name_of_the_trained_system() -> None:
+    spec = MemoryR1Ops.spec
+    assert (spec.title, spec.variant) == ("Memory-R1 operations (prompted look-alike)", "adapted")
+    assert "trained manager" in spec.deviations[0] and "trained answer agent" in spec.deviations[1]
+
+
+@pytest.mark.parametrize("values", [{"shown": 0}, {"shown": 201}, {"alpha": 0.1}])
+def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        MemoryR1OpsSettings.of(values)
