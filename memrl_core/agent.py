@@ -145,7 +145,7 @@ class Episode:
         changes: dict[str, Any] = {"seconds": spent, _FIELDS[phase]: record}
         self.trace = replace(self.trace, **changes)
         if phase is Phase.WRITE:
-            self._agent.bank.commit_step(self.trace, self._vectors)
+            self.trace = self._agent.bank.commit_step(self.trace, self._vectors)
         self.phase = self._after(phase)
         return record
 
@@ -346,6 +346,8 @@ class Episode:
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace
         assert trace.generate is not None and trace.reward is not None
+        if trace.write is not None:  # What could not be appended is not written a second time under another name.
+            return trace.write
         experience = write_experience(
             agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary
         )

@@ -115,7 +115,15 @@ class Rerunner:
         task, policy = self._trace.task, self._policy
         assert self._trace.decision is not None
         begin = view.asked.embedding if view.asked is not None else NO_VECTOR
-        asked = Asked(begin, task.id, task.intent, observation, turn, self._trace.step)
+        asked = Asked(
+            begin,
+            task=task.id,
+            intent=task.intent,
+            family=task.family,
+            observation=observation,
+            turn=turn,
+            step=self._trace.step,
+        )
         when = policy.when(asked)
         if not when.now:
             return None

@@ -19,7 +19,7 @@ from memrl_core.analysis.bootstrap import Floats, percentiles, resampled
 from memrl_core.analysis.comparison_words import ENOUGH_TASKS
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
-from memrl_core.analysis.practice import history_points, known_histories
+from memrl_core.analysis.practice import history_points, known_histories, memrl_settings
 from memrl_core.analysis.reasons import MISSED
 from memrl_core.analysis.starved import starvation
 from memrl_core.analysis.theory import half_life, mean_q
@@ -56,9 +56,9 @@ class Break:
 def breaks(bank: MemoryBank, run: str, shifts: Sequence[int]) -> tuple[Break, ...]:
     """The assumptions of the theory held against a run; `shifts` are the steps from which on the world was another.
 
-    Raises `UnknownRun`.
+    Raises `UnknownRun`, `InputError` for a run of another policy.
     """
-    settings = MemRLSettings.of(bank.settings(run))
+    settings = memrl_settings(bank, run)
     tasks = {row.step: row.task for row in bank.step_rows(run)}
     moves = _own_moves(bank, run)
     moves = moves[moves["step"].isin(tasks)]

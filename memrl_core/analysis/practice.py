@@ -17,6 +17,7 @@ from memrl_core.analysis.explain import signed
 from memrl_core.analysis.fluctuation import fluctuation
 from memrl_core.analysis.theory import half_life, mean_q, variance_q
 from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
 from memrl_core.records import Outcome, UtilityPoint
 from memrl_core.settings import MemRLSettings
 
@@ -92,8 +93,8 @@ class Practice:
 
 
 def measured(bank: MemoryBank, run: str) -> Practice:
-    """What can be laid over the curves of theory. Raises `UnknownRun`."""
-    alpha = MemRLSettings.of(bank.settings(run)).alpha
+    """What can be laid over the curves of theory. Raises `UnknownRun`, `InputError` for a run of another policy."""
+    alpha = memrl_settings(bank, run).alpha
     known = known_histories(bank, run)
     histories = {i: points for i, points in known.items() if all(_moved_by(alpha, point) for point in points)}
     frame = history_points(bank, histories)
@@ -107,6 +108,17 @@ def measured(bank: MemoryBank, run: str) -> Practice:
         half_life=_half_life(frame, alpha),
         selection=_selection(frame),
     )
+
+
+def memrl_settings(bank: MemoryBank, run: str) -> MemRLSettings:
+    """The settings of a run of MemRL. Raises `InputError` for another policy: its q, if any, do not move by α."""
+    policy = bank.run(run).policy
+    if policy != "memrl":
+        raise InputError(
+            f"The run {run} is one of the policy {policy[:80]}: its values do not move by q ← q + α (R − q), which the "
+            "theory is about. Choose a run of MemRL."
+        )
+    return MemRLSettings.of(bank.settings(run))
 
 
 def known_histories(bank: MemoryBank, run: str) -> dict[str, list[UtilityPoint]]:

@@ -143,7 +143,7 @@ def _moves(
             point.reward,
             point.source,
             point.raters,
-            float(settings["alpha"]),
+            float(settings["alpha"]) if "alpha" in settings else None,
             point.after,
             tuple(event.id for event in behind),
             tuple((who(event), event.created) for event in behind),

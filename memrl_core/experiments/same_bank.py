@@ -107,7 +107,14 @@ class _Watcher:
             raise Stopped
         same, policy, task = self._same, self._policy, trace.task
         observation = same.environment.reset(task, seed=trace.decision.seed, at_step=trace.step)
-        asked = Asked(NO_VECTOR, task.id, task.intent, observation, 0, trace.step)
+        asked = Asked(
+            NO_VECTOR,
+            task=task.id,
+            intent=task.intent,
+            family=task.family,
+            observation=observation,
+            step=trace.step,
+        )
         asked = replace(asked, embedding=same.embedder.embed([policy.key(asked)])[0])
         view = replace(view, asked=asked, learned=self._state)
         recalled = policy.recall(asked.embedding, view)

@@ -52,7 +52,8 @@ def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) 
     across = min(ACROSS, len(curves))
     down = -(-len(curves) // across)
     names = [_labelled(curve.arm, curve.badge) for curve in curves]
-    places = [[{} if row * across + column < len(curves) else None for column in range(across)] for row in range(down)]
+    panel: dict[str, Any] = {}
+    places = [[panel if across * row + place < len(curves) else None for place in range(across)] for row in range(down)]
     figure = make_subplots(
         rows=down, cols=across, shared_yaxes=True, subplot_titles=names, specs=places,
         horizontal_spacing=0.03, vertical_spacing=min(0.12, 0.4 / down),

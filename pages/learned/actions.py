@@ -9,7 +9,7 @@ from memrl_core.analysis.learned.actions import KnownState, known_states, target
 from memrl_core.figures.learned.actions import actions_picture
 from pages.learned.case import Case
 from pages.shared.picture import show
-from pages.shared.text import literal, verbatim
+from pages.shared.text import verbatim
 
 INTENT_SHOWN, SEEN_SHOWN = 44, 60
 
@@ -24,7 +24,7 @@ def actions(case: Case) -> None:
         f"State ({len(states)} known)",
         range(len(states)),
         key="learned_state",
-        format_func=lambda number: literal(_named(case, states[number])),
+        format_func=lambda number: _named(case, states[number]),
     )
     state = states[place]
     left, right = st.columns([3, 2], gap="medium")
@@ -76,5 +76,6 @@ def _targets(case: Case) -> None:
     if settings["variant"] == "code":
         told = "The target is the sum of all rewards to the end of the episode, as the released scripts run it."
     else:
-        told = f"The target is {settings['n']} rewards, then the best Q of the state that was reached."
+        rewards = "1 reward" if settings["n"] == 1 else f"{settings['n']} rewards"
+        told = f"The target is {rewards}, then the best Q of the state that was reached."
     st.caption(f"{told} γ = {settings['gamma']:g}.")

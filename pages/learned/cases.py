@@ -72,7 +72,7 @@ def _kernel(case: Case, history: CaseHistory) -> None:
         "Case",
         options,
         key="learned_case",
-        format_func=lambda i: literal(
+        format_func=lambda i: (
             f"{case.label(i)} · {used[i]} uses{' · in this prompt' if i in here else ''} · "
             f"{case.bank.memory(i).intent[:60]}"
         ),

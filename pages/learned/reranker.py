@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from memrl_core.analysis.explain import signed
 from memrl_core.analysis.learned.deciding import recollections
 from memrl_core.analysis.learned.reranking import adapter_norms, citations, drawn_again
 from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
@@ -32,12 +33,12 @@ def reranker(case: Case) -> None:
             return
         norms, cited = found
         show(norms_picture(norms), "learned_norms")
-        show(citations_picture(cited, case.run), "learned_citations")
-        st.caption(
-            "R is +1 for what the answer used and −1 for the rest of the prompt; with b = "
-            f"{case.settings['baseline']:g} the advantages are {1 - case.settings['baseline']:+g} and "
-            f"{-1 - case.settings['baseline']:+g}. A reply that does not parse is no feedback, never a reward."
-        )
+    show(citations_picture(cited, case.run), "learned_citations")
+    baseline = case.settings["baseline"]
+    st.caption(
+        f"R is +1 for what the answer used and −1 for the rest of the prompt; with b = {baseline:g} the advantages are "
+        f"{signed(1 - baseline)} and {signed(-1 - baseline)}. A reply that does not parse is no feedback, never a reward."
+    )
 
 
 def _ranks(case: Case) -> None:

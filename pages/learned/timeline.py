@@ -44,7 +44,7 @@ def timeline(case: Case) -> None:
         return
     show(timeline_picture(found, WORDS[name], case.trace.step), "learned_timeline")
     here = found[found["step"] == case.trace.step]
-    for turn, what, why in zip(here["turn"], here["what"], here["why"], strict=True):
-        when = f", before turn {turn + 1}" if turn else ""
-        st.markdown(f"**Step {case.trace.step}{when}: {WORDS[name][what]}.** {literal(why)}")
+    for (what, why), turns in here.groupby(["what", "why"], sort=False)["turn"]:
+        when = ", ".join("at the beginning" if turn == 0 else f"before turn {turn + 1}" for turn in turns)
+        st.markdown(f"**Step {case.trace.step}, {when}: {WORDS[name][what]}.** {literal(why)}")
     st.info(LEARNED[name])

@@ -36,6 +36,7 @@ def _moment(case: Case) -> None:
         "Moment of this step",
         list(turns),
         key="learned_turn",
+        width=300,
         format_func=lambda turn: f"before turn {turn + 1}" if turn else "at the beginning",
     )
     one = turns[turn]

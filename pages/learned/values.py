@@ -43,7 +43,7 @@ def success_rates(case: Case) -> None:
     rule = deletion(case.watching, rates)
     settings = beside.method().settings.model_dump()
     show(rates_picture(rates, values, rule, settings, case.run), "learned_rates")
-    if rule.done:
+    if rule.in_force:
         after = "The rule is in force in this run."
     else:
         after = "The rule is the released code's (variant “code”); here nothing is deleted by it."

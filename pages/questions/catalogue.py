@@ -47,7 +47,7 @@ QUESTIONS = (
              rules="score"),
     Question("recovered", DECISION, "How many rewards until the choice about A changes, or its q is back?",
              belief.recovered, "a", "situation", rules="score"),
-    Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run", rules="q"),
+    Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run", rules="alpha"),
     Question("served", MEMORY, "Is A good in general, or only for such intents?", one_memory.served, "a", "run"),
     Question("trusted", MEMORY, "How far can A's q be trusted?", belief.trusted, "a", "run", rules="alpha"),
     Question("instead", MEMORY, "What would q be if one reward had been another?", belief.otherwise_rewarded, "a",

@@ -74,15 +74,17 @@ def _run(place: LabPlace) -> str:
     """The run whose measured values are laid over theory."""
     pair = place.twins.runs if place.twins else ()
     names = dict(zip(pair, labels(place.bank, *pair), strict=True)) if pair else {}
-    others = [info.id for info in place.bank.runs() if info.id not in pair and place.bank.next_step(info.id) > 1]
-    options = [NONE, *pair, *reversed(others)]
+    of_memrl = [info.id for info in place.bank.runs() if info.policy == "memrl"]
+    others = [run for run in of_memrl if run not in pair and place.bank.next_step(run) > 1]
+    measurable = [run for run in pair if run in of_memrl]
+    options = [NONE, *measurable, *reversed(others)]
     chosen = st.selectbox(
         "Lay measured values over it",
         options,
-        index=1 if place.twins and place.twins.steps else 0,
+        index=1 if measurable and place.twins and place.twins.steps else 0,
         format_func=lambda run: f"{names[run]} ({run})" if run in names else run,
         key=f"theory_run_{'-'.join(pair)}",
-        help="A run of this bank: what its ledger says about q beside what theory expects.",
+        help="A run of MemRL in this bank: what its ledger says about q beside what theory expects.",
     )
     return str(chosen)
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from pages.shared.text import literal
-
 SHOW, BY = "show", "by"
 OWN = "own"
 LEARNED_BY = "learned_by"
@@ -17,8 +15,10 @@ VIEWS = {"cards": CARDS, "table": TABLE, "pool": POOL, "learned": LEARNED}
 
 def in_link() -> dict[str, str]:
     """What the page has in the URL beside the place."""
-    if SHOW in st.query_params and "methods_view" not in st.session_state:
-        st.session_state["methods_view"] = VIEWS.get(st.query_params[SHOW], CARDS)
+    asked = st.query_params.get(SHOW)
+    # The page's own choice comes back in the URL; another one was asked for by a link.
+    if asked is not None and asked != st.session_state.get("methods_shown"):
+        st.session_state["methods_view"] = VIEWS.get(asked, CARDS)
     if BY in st.query_params and LEARNED_BY not in st.session_state:
         st.session_state[LEARNED_BY] = st.query_params[BY]
     by = st.session_state.get(LEARNED_BY, OWN)
@@ -31,7 +31,7 @@ def chosen_view() -> str:
     chosen = st.segmented_control(
         "Show", list(VIEWS.values()), key="methods_view", required=True, label_visibility="collapsed"
     )
-    st.query_params[SHOW] = _short(chosen)
+    st.query_params[SHOW] = st.session_state["methods_shown"] = _short(chosen)
     return str(chosen)
 
 
@@ -45,14 +45,14 @@ def chosen_method(own: str, titles: Mapping[str, str]) -> str:
         options,
         key=LEARNED_BY,
         width=620,
-        format_func=lambda name: literal(
+        format_func=lambda name: (
             f"{titles.get(own, own)} — this run's own method"
             if name == OWN
             else f"{titles[name]} — as if it had watched this run"
         ),
     )
-    st.query_params.pop(BY, None)
     if chosen == OWN:
+        st.query_params.pop(BY, None)
         return own
     st.query_params[BY] = chosen
     return str(chosen)

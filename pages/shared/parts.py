@@ -236,6 +236,12 @@ def _ask_link() -> None:
         label="Ask about this decision: what would change it, who earned the reward …",
         icon=":material/contact_support:",
     )
+    st.page_link(
+        "pages/methods.py",
+        label="What would other methods have put before the model?",
+        icon=":material/compare:",
+        query_params={**st.session_state["place"], "show": "pool"},
+    )
 
 
 def _answer(view: View) -> None:

@@ -27,15 +27,17 @@ SETTLING = (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED)
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """MemP's rule: from `hits` on, a memory whose success rate is below `below` goes; `done` where the run does that.
+    """MemP's rule: from `hits` on, a memory with a success rate under `below` goes; `in_force` if the run does it.
 
-    `memories` maps those that have met it to the hits with which they first did.
+    `met` maps the memories that have met it to the hits with which they first did; `deleted` are those that the run's
+    steps have deleted, in this order.
     """
 
     hits: int
     below: float
-    done: bool
-    memories: Mapping[str, int]
+    in_force: bool
+    met: Mapping[str, int]
+    deleted: tuple[str, ...]
 
 
 def values_over_uses(
@@ -67,7 +69,14 @@ def deletion(watching: Watching, rates: pd.DataFrame) -> Deletion:
     failing = rates[(rates["use"] >= settings.delete_from) & (rates["q"] < settings.delete_below - SLACK)]
     first = failing.groupby("memory", sort=False)["use"].min()
     met = {str(memory_id): int(hits) for memory_id, hits in first.items()}
-    return Deletion(settings.delete_from, settings.delete_below, watching.own and settings.variant == "code", met)
+    in_force = watching.own and settings.variant == "code"
+    deleted = tuple(
+        memory_id
+        for event in watching.bank.events(watching.run)
+        if event.kind is EventKind.MEMORY_FORGOTTEN and event.step_id and event.step <= watching.step
+        for memory_id in event.memory_ids
+    )
+    return Deletion(settings.delete_from, settings.delete_below, in_force, met, deleted if in_force else ())
 
 
 def _under_its_rule(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
+
+from memrl_core.figures.palette import NEUTRAL
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Okabe and Ito's, without black and yellow; each line also has its name at its end."""
@@ -36,10 +39,16 @@ def look(number: int) -> dict[str, Any]:
 
 
 def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, high: float) -> list[dict[str, Any]]:
-    """An annotation right of the end (x, y) of each line with its name in its colour, moved up where two would meet."""
+    """An annotation right of the end (x, y) of each line with its name in its colour, moved up where two would meet.
+
+    Lines that end at the same point share one annotation.
+    """
     height, width = SPAN * (high - low), NEAR * max((x for x, *_ in ends), default=1.0)
+    together: dict[tuple[float, float], list[tuple[str, str]]] = {}
+    for x, y, name, colour in ends:
+        together.setdefault((x, round(y, 6)), []).append((name, colour))
     placed: list[dict[str, Any]] = []
-    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+    for (x, y), members in sorted(together.items(), key=lambda one: one[0][1]):
         for other in placed:
             if abs(other["x"] - x) < width and y < other["y"] + height:
                 y = other["y"] + height
@@ -47,8 +56,8 @@ def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, hig
             {
                 "x": x,
                 "y": y,
-                "text": name,
-                "font": {"color": colour, "size": 12},
+                "text": ", ".join(name for name, _ in members),
+                "font": {"color": members[0][1] if len(members) == 1 else NEUTRAL, "size": 12},
                 "xanchor": "left",
                 "xshift": 8,
                 "showarrow": False,
@@ -66,6 +75,12 @@ def step_axis(first: int, last: int) -> dict[str, Any]:
         "dtick": max(1, (last - first + 1) // 10),
         "zeroline": False,
     }
+
+
+def mark_size(steps: pd.Series) -> int:
+    """The size of a mark a step, so that the marks of all `steps` stand beside each other."""
+    across = int(steps.max() - steps.min()) + 1 if len(steps) else 1
+    return max(4, min(12, 720 // across))
 
 
 def told_apart(labels: Sequence[str]) -> list[str]:

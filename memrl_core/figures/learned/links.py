@@ -17,6 +17,8 @@ from memrl_core.figures.text import plain
 Places = Mapping[str, tuple[float, float]]
 SHAPES = {"success": "circle", "failure": "x", "unrated": "circle-open"}
 MOST_NAMED = 60
+ON_TOP = 0.12
+"""How far right or left of the top of the circle a name still stands above its mark."""
 
 
 def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Picture:
@@ -42,7 +44,7 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
             mode="markers+text",
             name=name,
             text=[plain(memory_label(i, run)) if len(ids) <= MOST_NAMED or size > 12 else "" for i in shown],
-            textposition="top center",
+            textposition=[_beside(at[i]) if places is None else "top center" for i in shown],
             cliponaxis=False,
             marker={
                 "color": colour,
@@ -57,13 +59,21 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
     figure.update_layout(bare_layout(height=520, legend=legend, margin={"l": 24, "r": 24, "t": 28, "b": 8}))
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, scaleanchor="x" if places is None else None)
-    title = _title(graph)
+    title = _title(graph, run)
     return Picture(figure, _table(graph, run), title, f"Notes as marks, links as lines between them. {title}.")
 
 
 def _circle(ids: list[str]) -> Places:
     turn = 2 * pi / max(len(ids), 1)
     return {memory_id: (sin(number * turn), cos(number * turn)) for number, memory_id in enumerate(ids)}
+
+
+def _beside(place: tuple[float, float]) -> str:
+    """Where the name of a mark on the circle stands: outside it."""
+    x, y = place
+    if abs(x) < ON_TOP:
+        return "top center" if y > 0 else "bottom center"
+    return "middle right" if x > 0 else "middle left"
 
 
 def _add_links(figure: go.Figure, links: list[tuple[str, str]], at: Places, new: bool) -> None:
@@ -110,12 +120,15 @@ def _about(graph: LinkGraph, run: str) -> Mapping[str, str]:
     return found
 
 
-def _title(graph: LinkGraph) -> str:
+def _title(graph: LinkGraph, run: str) -> str:
     notes, links = len(graph.notes), len(graph.links)
     if not notes:
         return "No note yet"
-    alone = sum(not others for others in _linked(graph).values())
-    said = f"{notes} notes, {links} links, {alone} notes without any"
+    linked = _linked(graph)
+    said = f"{notes} notes, {links} links, {sum(not others for others in linked.values())} notes without any"
+    if links:
+        hub = max(linked, key=lambda memory_id: len(linked[memory_id]))
+        said += f"; {memory_label(hub, run)} has most, {len(linked[hub])}"
     if graph.edited:
         said += f"; this step edited {len(graph.edited)} of its neighbours"
     return said

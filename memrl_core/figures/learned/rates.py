@@ -16,6 +16,7 @@ from memrl_core.figures.palette import LEFT, bare_layout, q_range
 from memrl_core.figures.picture import Picture
 
 LOW, HIGH = -0.05, 1.05
+MOST_NAMED = 12
 
 
 def rates_picture(
@@ -28,10 +29,11 @@ def rates_picture(
     """
     low, _, high = q_range(settings)
     hit = reached(rates)
+    hit = hit[hit["use"] > 0]
     same = values[values["memory"].isin(hit["memory"])]
     same = reached(same.assign(q=(same["q"] - low) / (high - low)))
     by_hits = spread(hit).sort_values("uses", ascending=False, kind="stable")
-    named = list(dict.fromkeys([*deletion.memories, *map(str, by_hits.index)]))[:NAMED]
+    named = list(dict.fromkeys([*deletion.met, *map(str, by_hits.index)]))[:NAMED]
     titles = ["MemP: successes / hits", "MemRL: q, as a share of r− … r+"]
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.05, subplot_titles=titles)
     for panel, lines in enumerate((hit, same), start=1):
@@ -62,12 +64,11 @@ def _draw_rule(figure: go.Figure, hit: pd.DataFrame, deletion: Deletion) -> None
         **at,
     )
     figure.add_annotation(
-        x=deletion.hits,
-        y=0,
+        x=reach,
+        y=deletion.below,
         text=f"from {deletion.hits} hits on, below {deletion.below:g}: deleted",
-        xanchor="left",
+        xanchor="right",
         yanchor="bottom",
-        xshift=4,
         showarrow=False,
         font={"color": LEFT, "size": 12},
         **at,
@@ -75,8 +76,8 @@ def _draw_rule(figure: go.Figure, hit: pd.DataFrame, deletion: Deletion) -> None
     if reach > last_use(hit) * (1 + 2 * ROOM):
         figure.update_xaxes(range=[-0.2, reach], **at)
     figure.add_scatter(
-        x=list(deletion.memories.values()),
-        y=[_rate_at(hit, memory_id, hits) for memory_id, hits in deletion.memories.items()],
+        x=list(deletion.met.values()),
+        y=[_rate_at(hit, memory_id, hits) for memory_id, hits in deletion.met.items()],
         mode="markers",
         marker={"symbol": "x-thin", "size": 16, "line": {"color": LEFT, "width": 3}},
         hoverinfo="skip",
@@ -92,11 +93,13 @@ def _title(hit: pd.DataFrame, deletion: Deletion, run: str) -> str:
     memories = hit["memory"].nunique()
     if not memories:
         return "No memory has stood first in a rated prompt yet, so there is no success rate"
-    gone = ", ".join(memory_label(memory_id, run) for memory_id in deletion.memories)
+    gone = deletion.deleted if deletion.in_force else tuple(deletion.met)
     if not gone:
         return f"{memories} memories have a success rate; the deletion rule takes none of them"
-    verb = "has deleted" if deletion.done else "would delete"
-    return f"The deletion rule {verb} {len(deletion.memories)} of {memories} memories with a success rate: {gone}"
+    verb = "has deleted" if deletion.in_force else "would delete"
+    names = ", ".join(memory_label(memory_id, run) for memory_id in gone[:MOST_NAMED])
+    others = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+    return f"The deletion rule {verb} {len(gone)} of {memories} memories with a success rate: {names}{others}"
 
 
 def _table(hit: pd.DataFrame, values: pd.DataFrame, same: pd.DataFrame, deletion: Deletion, run: str) -> pd.DataFrame:
@@ -107,7 +110,7 @@ def _table(hit: pd.DataFrame, values: pd.DataFrame, same: pd.DataFrame, deletion
             "memory": [memory_label(str(memory_id), run) for memory_id in rates.index],
             "hits": rates["uses"].to_numpy(),
             "success rate": rates["last"].to_numpy(),
-            "deletion rule met at hit": [deletion.memories.get(str(memory_id)) for memory_id in rates.index],
+            "deletion rule met at hit": [deletion.met.get(str(memory_id)) for memory_id in rates.index],
             "uses for MemRL": of_memrl["uses"].to_numpy(),
             "MemRL's q": of_memrl["last"].to_numpy(),
             "q as a share of r− … r+": scaled["last"].to_numpy(),

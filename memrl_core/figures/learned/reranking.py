@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.labels import memory_label
-from memrl_core.figures.learned.lines import step_axis
+from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
@@ -90,7 +90,7 @@ def norms_picture(norms: pd.DataFrame) -> Picture:
 def citations_picture(cited: pd.DataFrame, run: str) -> Picture:
     """A mark a memory of each prompt, by step and place: cited, not cited, or a reply that could not be read."""
     looks = {True: ("circle", SELECTED), False: ("circle-open", NEUTRAL), None: ("x-thin-open", UTILITY)}
-    figure = go.Figure()
+    figure, size = go.Figure(), mark_size(cited["step"])
     for value, (symbol, colour) in looks.items():
         rows = cited[[one is value for one in cited["cited"]]]
         figure.add_scatter(
@@ -98,7 +98,7 @@ def citations_picture(cited: pd.DataFrame, run: str) -> Picture:
             y=rows["place"],
             mode="markers",
             name=CITED[value],
-            marker={"symbol": symbol, "color": colour, "size": 11, "line": {"width": 2, "color": colour}},
+            marker={"symbol": symbol, "color": colour, "size": size, "line": {"width": 2, "color": colour}},
             customdata=[plain(memory_label(memory_id, run)) for memory_id in rows["memory"]],
             hovertemplate="step %{x}: %{customdata}, place %{y}<extra></extra>",
         )

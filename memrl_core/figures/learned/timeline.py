@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT
-from memrl_core.figures.learned.lines import step_axis
+from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, LEFT_OUT, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
@@ -23,6 +23,8 @@ LOOKS = {
 }
 OUTCOMES = {"success": "▲", "failure": "▼", "unrated": "○"}
 ROW_HEIGHT = 40
+TURN = 0.06
+"""Of a step's width by which the mark of a later turn is moved to the right."""
 ENDED = "the step ended"
 
 
@@ -32,17 +34,17 @@ def timeline_picture(became: pd.DataFrame, words: Mapping[str, str], asked_for: 
     `became` is `analysis.learned.deciding.what_became`, `words` names its ways in the terms of the method, in the order
     of the rows. `asked_for` is the step looked at, which is marked.
     """
-    figure = go.Figure()
+    figure, size = go.Figure(), mark_size(became["step"])
     for what, name in words.items():
         rows = became[became["what"] == what]
         symbol, colour = LOOKS[what]
         figure.add_scatter(
-            x=rows["step"] + rows["turn"] * 0.06,
+            x=rows["step"] + rows["turn"] * TURN,
             y=[name] * len(rows),
             mode="markers",
             name=name,
             showlegend=False,
-            marker={"symbol": symbol, "color": colour, "size": 12, "line": {"color": colour, "width": 2}},
+            marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 2}},
             customdata=[_hover(row) for row in rows.to_dict("records")],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -78,5 +80,5 @@ def _title(became: pd.DataFrame, words: Mapping[str, str]) -> str:
     if became.empty:
         return "Memory was not asked in any step that can be looked at"
     counts = became["what"].value_counts()
-    told = ", ".join(f"{name} {counts[what]}" for what, name in words.items() if what in counts)
-    return f"Of {len(became)} times that memory was asked: {told}"
+    told = " · ".join(f"{name}: {counts[what]}" for what, name in words.items() if what in counts)
+    return f"Memory was asked {len(became)} times — {told}"
