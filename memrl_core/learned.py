@@ -60,33 +60,36 @@ def learned_now(bank: MemoryBank, run: str) -> Any:
 def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> Any:
     """A copy of the state with which `step` began, to keep; None where the policy keeps none.
 
-    With another `policy` than the run's own: what that one would have learned by watching the run. Rewards that came
-    later count as they stand now. Raises `SettingsError`.
+    With another `policy` than the run's own: what that one would have learned by watching the run. A reward that came
+    when the step had begun was not known to it, and does not count. Raises `SettingsError`.
     """
     name = policy or bank.run(run).policy
     if not learns(_policy_at(bank, run, name, step)):
         return None
     with _lock:
-        growing = _newest(bank, run, name)
+        known = next((late - 1 for late in bank.told_late(run) if late >= step), None)
+        growing = _newest(bank, run, name) if known is None else _as_known(bank, run, name, known)
         if growing.step < step:
             return copy.deepcopy(growing.state)
         at = max((kept for kept in growing.kept if kept < step), default=None)
         state = _begin(bank, run, name) if at is None else copy.deepcopy(growing.kept[at])
         first = bank.run(run).first_step - 1 if at is None else at
         for trace in _read(bank, run, first + 1, step - 1):
-            _take(bank, run, name, state, trace)
+            _take(bank, run, name, state, trace, known)
         return state
 
 
 def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tuple[StepTrace, Any]]:
     """Every finished step with the state with which it began, which changes in place from one to the next."""
     name = policy or bank.run(run).policy
+    info, late = bank.run(run), bank.told_late(run)
     state = _begin(bank, run, name)
-    info = bank.run(run)
     for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
+        if state is not None and trace.step - 1 in late:
+            state = learned_before(bank, run, trace.step, name)
         yield trace, state
         if state is not None:
-            _take(bank, run, name, state, trace)
+            _take(bank, run, name, state, trace, trace.step)
 
 
 def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: Any) -> tuple[ValueChange, ...]:
@@ -126,6 +129,22 @@ def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
     return growing
 
 
+def _as_known(bank: MemoryBank, run: str, name: str, known: int) -> _Growing:
+    """The state after the steps up to `known`, by what was told until then."""
+    states, key = _states.setdefault(bank, {}), (run, f"{name} as known at {known}")
+    growing = states.get(key)
+    rewarding = bank.told_from_outside(run)
+    if growing is None or growing.rewarding != rewarding:
+        growing = _Growing(name, rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
+        for trace in _read(bank, run, growing.step + 1, min(known, bank.next_step(run) - 1)):
+            _take(bank, run, name, growing.state, trace, known)
+            growing.step = trace.step
+            if trace.step % KEPT_EVERY == 0:
+                growing.kept[trace.step] = copy.deepcopy(growing.state)
+        states[key] = growing
+    return growing
+
+
 def _was_abandoned(bank: MemoryBank, run: str, growing: _Growing) -> bool:
     """Whether the state has learned from an attempt that never ended."""
     if not growing.begun:
@@ -153,14 +172,15 @@ def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTra
         yield from bank.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
 
 
-def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace) -> None:
-    policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace)
+def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:
+    policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace, known)
     policy.learn(state, lesson)
     policy.remember(state, lesson)
 
 
-def _lesson(bank: MemoryBank, trace: StepTrace) -> Lesson:
-    rewards = bank.active_rewards(trace.run, trace.step, trace.id)
+def _lesson(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Lesson:
+    """The step with its reward as it stands, or as it stood when step `known` had ended."""
+    rewards = bank.active_rewards(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
     policy = _cached_policy(trace.policy, trace.settings)
     return Lesson(trace, reward, policy.outcome_of(reward), bank.embedding, bank.memory)

@@ -193,7 +193,7 @@ class Fold:
     after others had begun with their q, the histories no longer tell which q that was.
     """
 
-    rule: UpdateRule = memrl_rule
+    rule: UpdateRule
     settings: Mapping[str, Any] = field(default_factory=dict)
     utilities: dict[str, Utility] = field(default_factory=dict)
     histories: dict[str, list[UtilityPoint]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.environments import ENVIRONMENTS, make_environment
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import BankMissing, InputError
+from memrl_core.fitting import fits
 from memrl_core.live import LiveRun
 from memrl_core.models.base import LanguageModel
 from memrl_core.models.ollama import OllamaModel
@@ -162,6 +163,8 @@ def start_run(
     chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
     make_environment(environment, **(environment_options or {}))
+    if missing := fits(policy, environment, chosen, people_reward=True):
+        raise InputError(f"{missing} Nothing was started; choose another method, or another environment.")
     info = RunInfo(
         id=run or bank.new_run_id(environment),
         environment=environment,

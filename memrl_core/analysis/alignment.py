@@ -10,7 +10,7 @@ from memrl_core.analysis.counterfactual import Supposed
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.learning import active_rewards, effective_reward
-from memrl_core.policies import make_policy
+from memrl_core.policies import outcome_of
 from memrl_core.records import EventKind, LedgerEvent, Outcome, RunInfo, StepTrace
 
 Meeting = tuple[str, str, int]
@@ -192,7 +192,7 @@ def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
 
 def _outcome_now(trace: StepTrace, reward: float | None) -> Outcome:
     try:
-        return make_policy(trace.policy, trace.settings).outcome_of(reward)
+        return outcome_of(trace.policy, trace.settings, reward)
     except SettingsError:
         # A step from elsewhere may have been judged by rules that are not here.
         return "unrated"

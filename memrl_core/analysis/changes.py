@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from memrl_core.analysis.counterfactual import AT_ONCE
 from memrl_core.analysis.uses import parsed
+from memrl_core.asked import asked_by
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learned import learned_before
+from memrl_core.learned import learned_before, learns
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
@@ -77,12 +78,13 @@ def changes(
         if i in then and known.q != then[i].q
     ]
     met = _met_until(bank, run, earlier)
-    policy = make_policy(bank.run(run).policy, {**bank.settings(run, later), "epsilon": 0.0})
+    policy = make_policy(bank.run(run).policy, without_chance(bank.settings(run, later)))
+    asked = _asked(bank, run, policy, met)
     chosen: list[list[tuple[str, ...]]] = []
     for moment in (earlier, later):
         made: list[tuple[str, ...]] = []
         view = replace(bank.as_of(run, moment), learned=learned_before(bank, run, moment + 1))
-        for selected in _selected(policy, view, [(query, task) for _, task, query in met]):
+        for selected in _selected(policy, view, asked):
             if cancelled is not None and cancelled():
                 return None
             made.append(selected)
@@ -118,11 +120,26 @@ def _met_until(bank: MemoryBank, run: str, step: int) -> list[tuple[int, str, np
     return [*past, *own]
 
 
-def _selected(
-    policy: Policy[Any], view: MemoryView, queries: Sequence[tuple[npt.NDArray[np.float32], str]]
-) -> Iterator[tuple[str, ...]]:
-    for start in range(0, len(queries), AT_ONCE):
-        chunk = queries[start : start + AT_ONCE]
-        for (query, task), coarse in zip(chunk, np.stack([q for q, _ in chunk]) @ view.embeddings.T, strict=True):
-            asking = replace(view, asked=Asked(query, task))
-            yield policy.select(policy.recall(query, asking, coarse), asking, 0).selected
+def without_chance(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings with nothing explored, for policies that explore."""
+    greedy = {"epsilon": 0.0, "exploration": "epsilon"}
+    return {name: greedy.get(name, value) for name, value in settings.items()}
+
+
+def _asked(
+    bank: MemoryBank, run: str, policy: Policy[Any], met: Sequence[tuple[int, str, npt.NDArray[np.float32]]]
+) -> list[Asked]:
+    """What each step asked memory for; the whole of it only for policies that go by more than intent and task."""
+    if not learns(policy) and "model on read" not in policy.spec.needs:
+        return [Asked(query, task, step=step) for step, task, query in met]
+    info = bank.run(run)
+    own = {trace.step: asked_by(trace) for trace in bank.traces(run) if trace.embed is not None}
+    return [own.get(step) or asked_by(bank.trace(str(info.base), step)) for step, _, _ in met]
+
+
+def _selected(policy: Policy[Any], view: MemoryView, asked: Sequence[Asked]) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(asked), AT_ONCE):
+        chunk = asked[start : start + AT_ONCE]
+        for one, coarse in zip(chunk, np.stack([one.embedding for one in chunk]) @ view.embeddings.T, strict=True):
+            asking = replace(view, asked=one)
+            yield policy.select(policy.recall(one.embedding, asking, coarse), asking, 0).selected

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from memrl_core.analysis.uses import parsed
 from memrl_core.analysis.whatif import as_recorded
-from memrl_core.asked import Said, said_in
+from memrl_core.asked import asked_by
 from memrl_core.bank import MemoryBank
 from memrl_core.learned import learned_steps, learns
 from memrl_core.models.base import Cancelled
@@ -95,8 +95,8 @@ def counterfactual(
         task, query = known[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
-        learned, said = beyond_q(step)
-        asked = Asked(query, task, step=step, said=said)
+        learned, told = beyond_q(step)
+        asked = told or Asked(query, task, step=step)
         view = replace(as_recorded(view, recorded[step].q), asked=asked, learned=learned)
         recall = policy.recall(query, view, coarse.pop(step))
         decision = policy.select(recall, view, recorded[step].seed)
@@ -106,15 +106,17 @@ def counterfactual(
     return found
 
 
-def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], tuple[Any, Said]]:
-    """For steps in rising order: what the policy had learned beyond q, and what the model said before it selected."""
+def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], tuple[Any, Asked | None]]:
+    """For steps in rising order: what the policy had learned beyond q, and all that the step asked memory for; None
+    for policies that go by the intent's embedding and the task alone.
+    """
     if not learns(policy) and "model on read" not in policy.spec.needs:
-        return lambda step: (None, {})
+        return lambda step: (None, None)
     steps = learned_steps(bank, run)
 
-    def at(step: int) -> tuple[Any, Said]:
+    def at(step: int) -> tuple[Any, Asked | None]:
         trace, state = next((trace, state) for trace, state in steps if trace.step == step)
-        return state, said_in(trace)
+        return state, asked_by(trace)
 
     return at
 

@@ -54,8 +54,8 @@ class MethodRow:
     memory, and `against` minus that of the reference. `lost_of_failures` and `lost_of_solved` are the forgetting rates
     A and B (`metrics.forgetting_rate`), means over the epochs after the first. `memories` is how many there are at the
     end. `tokens`, `calls` and `consulted` are means a task; `unparsed` is the share of the method's own questions whose
-    answer could not be read. `overlap` is how much of the recorded choice it shares, where all arms chose from one
-    bank. What does not apply is nan.
+    answer could not be read. `seconds` are the model's, a mean a task. `overlap` is how much of the recorded choice it
+    shares, where all arms chose from one bank. What does not apply is nan.
     """
 
     arm: str
@@ -73,6 +73,7 @@ class MethodRow:
     calls: float
     consulted: float
     unparsed: float
+    seconds: float = float("nan")
     overlap: float = float("nan")
 
 
@@ -264,4 +265,5 @@ def _cost(part: pd.DataFrame) -> dict[str, float]:
         "calls": float(part["calls"].mean()),
         "consulted": float(part["consulted"].mean()),
         "unparsed": float(part["unparsed"].sum()) / consulted if consulted else float("nan"),
+        "seconds": float(part["model_seconds"].mean()) if "model_seconds" in part else float("nan"),
     }

@@ -10,6 +10,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.mirror import folded
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold
+from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent
 
 
@@ -54,8 +55,9 @@ def _events_behind(bank: MemoryBank, run: str) -> list[LedgerEvent]:
 def _fold(bank: MemoryBank, run: str, as_of: int | None, changed: LedgerEvent) -> Fold:
     """The fold of a run with one event in the place of the one of the same id (see `Knowledge.start`)."""
     info = bank.run(run)
-    start = Fold()
+    rule = update_rule(info.policy)
+    start = Fold(rule)
     if info.base is not None:
-        start = replace(_fold(bank, info.base, info.base_step, changed), settings=info.settings)
+        start = replace(_fold(bank, info.base, info.base_step, changed), rule=rule, settings=info.settings)
     events = [changed if e.id == changed.id else e for e in bank.events(run) if as_of is None or e.known_at <= as_of]
     return folded(start, events, {row.id for row in bank.step_rows(run)})

@@ -16,6 +16,7 @@ from memrl_core.bank.mirror import folded
 from memrl_core.bank.roles import actor_of, person_name
 from memrl_core.learning import REWARDING, Fold
 from memrl_core.models.base import Cancelled
+from memrl_core.policies import update_rule
 from memrl_core.records import LedgerEvent, Outcome, StepTrace, UtilityPoint
 from memrl_core.rerun import Rerunner
 
@@ -105,11 +106,12 @@ def _histories(bank: MemoryBank, run: str, left_out: Collection[str]) -> dict[st
 def _fold(bank: MemoryBank, run: str, as_of: int | None, left_out: Collection[str]) -> Fold:
     """The fold of a run without some rewarding events (see `Knowledge.start`)."""
     info = bank.run(run)
-    start = Fold()
+    rule = update_rule(info.policy)
+    start = Fold(rule)
     if info.base is not None:
         known = _fold(bank, info.base, info.base_step, left_out)
         inherited = {memory_id: len(points) for memory_id, points in known.histories.items()}
-        start = replace(known, settings=info.settings, inherited=inherited)
+        start = replace(known, rule=rule, settings=info.settings, inherited=inherited)
     events = [
         event
         for event in bank.events(run)

@@ -11,7 +11,7 @@ import pyarrow.json as pj
 from memrl_core.analysis.reasons import MISSED
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import active_rewards, effective_reward, order_key
-from memrl_core.policies import make_policy
+from memrl_core.policies import outcome_of
 from memrl_core.records import LedgerEvent
 
 BLOCK = 8 * 1024 * 1024
@@ -102,11 +102,13 @@ def as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFram
     """The same rows, their `reward` and `outcome` by what people said since their steps ended; changed in place."""
     changed = _rated_by_people(bank, run)
     if changed:
-        policy = make_policy(bank.run(run).policy, bank.settings(run))
+        policy, settings = bank.run(run).policy, bank.settings(run)
         later = frame["step"].map(changed)
         touched = frame["step"].isin(changed.keys())
         frame.loc[touched, "reward"] = later[touched]
-        frame.loc[touched, "outcome"] = [policy.outcome_of(None if np.isnan(r) else r) for r in later[touched]]
+        frame.loc[touched, "outcome"] = [
+            outcome_of(policy, settings, None if np.isnan(r) else r) for r in later[touched]
+        ]
     return frame
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key
+from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key, unmoved
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 from memrl_core.view import MemoryView
 
@@ -103,7 +103,7 @@ class MovingView:
     def __init__(self, mirror: Mirror, last: Fold, memories: Mapping[str, Memory]) -> None:
         """`last` is the fold of the newest step that will be shown: what it ever knew decides the range of rows."""
         self._ever = last.histories.keys()
-        whole = mirror.view(Fold(utilities=dict.fromkeys(self._ever, Utility(0.0, 0))))
+        whole = mirror.view(Fold(unmoved, utilities=dict.fromkeys(self._ever, Utility(0.0, 0))))
         n = len(whole.ids)
         self.view = replace(
             whole,
@@ -137,7 +137,8 @@ class RunState:
     What is not in the fold yet: `late` are the steps up to there that rewards have changed since, `appended` what has
     become of memories after all else that the newest of these steps holds, `ahead` the steps after it that hold events
     of no attempt, which count although their step has not ended. `view` is the fold as arrays, None until they are
-    asked for. `told_from_outside` counts the rewards, credits and settings that did not come from the steps themselves.
+    asked for. `told_from_outside` counts the rewards, credits and settings that did not come from the steps themselves;
+    `told_late` has the newest step that had begun for each that came later than its own step.
     """
 
     events: list[LedgerEvent] = field(default_factory=list)
@@ -153,6 +154,7 @@ class RunState:
     last_change: tuple[int, int, str] = (0, 0, "")
     begun: int = 0
     told_from_outside: int = 0
+    told_late: list[int] = field(default_factory=list)
 
     def add(self, event: LedgerEvent) -> None:
         """Take note of an event that has been appended."""
@@ -163,6 +165,8 @@ class RunState:
             event.kind in REWARDING and not (event.kind is EventKind.REWARD_GIVEN and event.source == "environment")
         ):
             self.told_from_outside += 1
+            if event.known_at > event.step:
+                self.told_late.append(event.known_at)
         if event.kind is EventKind.SETTINGS_CHANGED:
             self.settings.append(event)
         elif event.kind is EventKind.SCALES_CHANGED:

@@ -156,11 +156,15 @@ class BankReading:
         with self._lock:
             return list(self._fold(run, as_of).histories.get(memory_id, ()))
 
-    def active_rewards(self, run: str, step: int, step_id: str) -> list[LedgerEvent]:
-        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's."""
+    def active_rewards(self, run: str, step: int, step_id: str, as_of: int | None = None) -> list[LedgerEvent]:
+        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's.
+
+        With `as_of`, those that stood when that step had ended and the next had not begun.
+        """
         with self._lock:
             events = self._known.states[run].at_step.get(step, ()) if run in self._known.states else ()
-            return active_rewards(sorted((e for e in events if e.step_id == step_id), key=in_ledger))
+            known = (e for e in events if e.step_id == step_id and (as_of is None or e.known_at <= as_of))
+            return active_rewards(sorted(known, key=in_ledger))
 
     def effective_reward(self, run: str, step: int) -> float | None:
         """The reward that a finished step has now, by the run's rules."""
@@ -235,6 +239,11 @@ class BankReading:
             if step_id in ids:
                 first.setdefault(step_id, position)
         return found.take(pa.array([first[step_id] for step_id in sorted(first, key=lambda i: ids[i])], pa.int64()))
+
+    def told_late(self, run: str) -> list[int]:
+        """For each reward, credit or setting that came when a later step than its own had begun: that later step."""
+        with self._lock:
+            return sorted(self._known.states[self.run(run).id].told_late)
 
     def told_from_outside(self, run: str) -> int:
         """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:

@@ -18,7 +18,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.benchmarks.measuring import Measurement, repeated, seconds
 from memrl_core.benchmarks.synthetic import DIMENSION, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.learning import Fold
+from memrl_core.learning import Fold, memrl_rule
 from memrl_core.records import Memory, Utility
 
 NAME = "ratings"
@@ -96,7 +96,7 @@ def reword(bank: MemoryBank, rating: Rating) -> Memory:
 
 def from_nothing(bank: MemoryBank) -> Mapping[str, Utility]:
     """q and visits of every memory, by a fold of the whole ledger."""
-    return folded(Fold(), bank.events(RUN), {row.id for row in bank.step_rows(RUN)}).utilities
+    return folded(Fold(memrl_rule), bank.events(RUN), {row.id for row in bank.step_rows(RUN)}).utilities
 
 
 def would_differ(bank: MemoryBank, choices: Choices, rating: Rating) -> list[Differing]:

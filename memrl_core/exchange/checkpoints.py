@@ -9,8 +9,9 @@ from typing import Literal
 
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Contents
-from memrl_core.learning import Fold, by_step
-from memrl_core.records import Utility
+from memrl_core.learning import Fold, by_step, memrl_rule
+from memrl_core.policies import update_rule
+from memrl_core.records import EventKind, Utility
 
 Recovery = Literal["exact", "mean", "unchanged", "contradiction"]
 ALPHA = 0.3
@@ -80,7 +81,8 @@ def _utilities(contents: Contents) -> Mapping[str, Utility]:
     if len({event.run for event in contents.events}) > 1:
         raise InputError("Only the checkpoints of single runs can be compared. Nothing was compared.")
     finished = {trace.id for trace in contents.traces}
-    fold = Fold()
+    started = (event for event in contents.events if event.kind is EventKind.RUN_STARTED)
+    fold = Fold(next((update_rule(str(event.payload["policy"])) for event in started), memrl_rule))
     for step, events in sorted(by_step(contents.events, finished.__contains__).items()):
         fold.take(step, events)
     return fold.utilities

@@ -27,10 +27,11 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import RUN, Cell, drawn, run_cell
-from memrl_core.experiments.fitting import fits
 from memrl_core.experiments.plan import WORLD, ArmPlan, Stage, Stream
+from memrl_core.experiments.results import durations
 from memrl_core.experiments.same_bank import SameBank
 from memrl_core.experiments.study import Stopped, checked_seeds
+from memrl_core.fitting import fits
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.settings import PolicySettings
@@ -116,7 +117,8 @@ def compare_methods(
 
     def run(arm: Arm, seed: int, folder: str) -> pd.DataFrame:
         uri = f"{folder}/bank"
-        return run_cell(cell(arm, seed), uri, course.cancelled, preferences, course.count).to_pandas()
+        table = run_cell(cell(arm, seed), uri, course.cancelled, preferences, course.count)
+        return table.to_pandas().assign(model_seconds=durations([table])["model_seconds"])
 
     def own(seed: int) -> pd.DataFrame:
         def do(arm: Arm) -> pd.DataFrame:

@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.experiments.fitting import fits
 from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.fitting import fits
 from memrl_core.policies import make_policy, policy_class, policy_names, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model

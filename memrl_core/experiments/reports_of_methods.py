@@ -44,6 +44,8 @@ NOTES = (
     "mean over seeds with its 95 % interval (seeds drawn anew); differences are paired by task and seed, tasks and "
     "seeds drawn anew",
     "rules of: paper, code (the authors' release) or adapted; an adapted arm is not the published method",
+    "every epoch brings the same tasks, so a gain may be recall of a task's own memory; exclude_same_task leaves those "
+    "out, and what is left is transfer",
     "CSR counts a task for ever once it was solved, also by luck: hold it against Pass@e of no memory, beside it",
     "forgetting rate A: lost since the last epoch / all failures (arXiv 2601.03192 v2); B: the same / what the last "
     "epoch had solved (v1)",

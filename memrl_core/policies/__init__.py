@@ -17,6 +17,7 @@ from memrl_core.errors import SettingsError
 from memrl_core.learning import UpdateRule, unmoved
 from memrl_core.policies.base import Policy
 from memrl_core.policies.guarded import guarded
+from memrl_core.records import Outcome
 from memrl_core.settings import PolicySettings
 
 GROUP = "memrl.policies"
@@ -96,6 +97,16 @@ def settings_that_fit(name: str, values: Mapping[str, Any]) -> PolicySettings:
     """The settings of the policy `name` with those of `values` that it knows. Raises `SettingsError`."""
     known = policy_class(name).Settings.model_fields
     return settings_of(name, {key: value for key, value in values.items() if key in known})
+
+
+def outcome_of(name: str, settings: Mapping[str, Any], reward: float | None) -> Outcome:
+    """What a reward means to a policy; where that is not installed here, by its r− and r+ alone.
+
+    Raises `SettingsError` where these are no settings of a policy.
+    """
+    known = name in _OWN or (name in _foreign() and _is_usable(name))
+    asked = name if known else "rag"
+    return make_policy(asked, settings_that_fit(asked, settings).model_dump()).outcome_of(reward)
 
 
 def update_rule(name: str) -> UpdateRule:

@@ -133,7 +133,8 @@ def ranked(
 
 
 def _numbers(values: Floats) -> list[float]:
-    return values.astype(np.float64).tolist()
+    numbers: list[float] = values.astype(np.float64).tolist()
+    return numbers
 
 
 def believed(view: MemoryView, memory_id: str) -> tuple[float, int]:

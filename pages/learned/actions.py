@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.learned.actions import KnownState, known_states, targets
 from memrl_core.figures.learned.actions import actions_picture
+from memrl_core.records import ValueChange
 from pages.learned.case import Case
 from pages.shared.picture import show
 from pages.shared.text import verbatim
@@ -16,7 +19,12 @@ INTENT_SHOWN, SEEN_SHOWN = 44, 60
 
 def actions(case: Case) -> None:
     """One state's actions, and below them what this step's rewards were made into."""
-    states = known_states(case.watching)
+    found = case.over_all_steps(
+        "actions", lambda report, cancelled: (known_states(case.watching), targets(case.watching))
+    )
+    if found is None:
+        return
+    states, changes = found
     if not states:
         st.info("No action has a value yet: values come with the first reward. Look at a later step.")
         return
@@ -40,7 +48,7 @@ def actions(case: Case) -> None:
         st.markdown("**What is seen in this state**")
         with st.container(height=300, key="learned_seen"):
             verbatim(state.observation or "(nothing)")
-    _targets(case)
+    _targets(case, changes)
 
 
 def _named(case: Case, state: KnownState) -> str:
@@ -49,8 +57,7 @@ def _named(case: Case, state: KnownState) -> str:
     return f"{met}{case.label(state.memory_id)} · {state.task[:INTENT_SHOWN]} · {seen}"
 
 
-def _targets(case: Case) -> None:
-    changes = targets(case.watching)
+def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
     st.markdown(f"**What step {case.trace.step} taught: {len(changes)} values**")
     if not changes:
         st.info("This step has no reward, so no value moved. Give it one on the screen Rewards.")

@@ -12,8 +12,10 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.learned.watching import Watching
 from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
+from memrl_core.figures.picture import Picture
 from memrl_core.policies.base import Policy
 from memrl_core.records import Memory, StepTrace
+from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 from pages.shared.work import working
@@ -62,6 +64,14 @@ class Case:
         """
         asked = f"{self.bank.state} {self.trace.id} {self.watching.policy} {what}"
         return working(f"learned_{name}", asked, lambda: Work(do), "steps")
+
+
+def show_or_say(picture: Picture, key: str, empty: bool, what_to_do: str) -> None:
+    """The picture; where it is `empty`, its title as a sentence and what to do."""
+    if empty:
+        st.info(literal(f"{picture.title}. {what_to_do}"))
+    else:
+        show(picture, key)
 
 
 def memory_text(case: Case, memory: Memory, remark: str = "") -> None:

@@ -15,11 +15,13 @@ from memrl_core.analysis.learned.cases import (
     used_cases,
 )
 from memrl_core.figures.learned.cases import case_calibration_picture, kernel_picture, loss_picture
-from memrl_core.policies.memento_spec import Read
-from pages.learned.case import Case
+from memrl_core.policies.memento_spec import SPECS, Read
+from pages.learned.case import Case, show_or_say
+from pages.shared.arm import arm_line
 from pages.shared.picture import show
 from pages.shared.text import literal
 
+LATER = "Look at a later step: predictions begin once cases were used in judged tasks."
 SIMILAR = (
     "This read learns nothing that it goes by: the K most similar cases are read, whether they helped or not. The "
     "outcome of every use is noted all the same, so that the two other reads can be tried out on this run."
@@ -31,12 +33,12 @@ def cases(case: Case) -> None:
     reads = get_args(Read)
     first = case.settings["read"] if case.own else "kernel"
     read = st.segmented_control(
-        "Read", reads, default=first, required=True, key=f"learned_read_{case.run}_{case.own}",
+        "Read", reads, default=first, required=True, key=f"learned_read_{case.run}",
         help="similar: the K most alike. kernel: by the outcomes of past uses, weighted by how alike their tasks were. "
         "network: by a learned chance to help.",
     )  # fmt: skip
-    if case.own and read != case.settings["read"]:
-        st.caption(f"The run itself goes by the read {literal(case.settings['read'])}; this one watches it.")
+    if read != case.settings["read"]:
+        arm_line(SPECS[read])
     history = case.over_all_steps(
         "cases", lambda report, cancelled: case_history(case.watching, read, report, cancelled), read
     )
@@ -49,11 +51,13 @@ def cases(case: Case) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         if read == "network":
-            show(loss_picture(losses(history)), "learned_loss")
+            found = losses(history)
+            show_or_say(loss_picture(found), "learned_loss", found.empty, LATER)
         else:
             _kernel(case, history)
     with right:
-        show(case_calibration_picture(case_calibration(history)), "learned_calibration")
+        bins = case_calibration(history)
+        show_or_say(case_calibration_picture(bins), "learned_calibration", bins.empty, LATER)
         st.caption(
             "Every case of a prompt gets the whole task's outcome as its label, whether it helped or not. Each p was "
             "made before its outcome was known."

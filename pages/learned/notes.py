@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from memrl_core.analysis.learned.texts import NoteEdit, edits, notes_and_links
@@ -16,7 +18,12 @@ CIRCLE, MAP = "By age, on a circle", "As on the map"
 
 def notes(case: Case) -> None:
     """The link graph, and beside it the edits of the step."""
-    graph = notes_and_links(case.watching)
+    found = case.over_all_steps(
+        "notes", lambda report, cancelled: (notes_and_links(case.watching), edits(case.watching))
+    )
+    if found is None:
+        return
+    graph, edited = found
     if not graph.notes:
         st.info("No note yet: the first finished step writes the first. Look at a later step.")
         return
@@ -27,11 +34,10 @@ def notes(case: Case) -> None:
         show(link_picture(graph, case.run, places), "learned_links")
         st.caption("● success, ✕ failure, ○ unrated. No reward changes a note: that is the lesson.")
     with right:
-        _edits(case)
+        _edits(case, edited)
 
 
-def _edits(case: Case) -> None:
-    found = edits(case.watching)
+def _edits(case: Case, found: Sequence[NoteEdit]) -> None:
     st.markdown(f"**Neighbours edited in step {case.trace.step}: {len(found)}**")
     if not found:
         st.caption(

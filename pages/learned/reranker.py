@@ -32,12 +32,20 @@ def reranker(case: Case) -> None:
         if found is None:
             return
         norms, cited = found
-        show(norms_picture(norms), "learned_norms")
+        if len(norms):
+            show(norms_picture(norms), "learned_norms")
+        else:
+            st.info(
+                "The adapters have had no lesson yet: they are as they were drawn. They learn from orders that this "
+                "method drew itself, and from what the answers cited: start a run of it on Home."
+            )
+    if cited.empty:
+        return
     show(citations_picture(cited, case.run), "learned_citations")
     baseline = case.settings["baseline"]
     st.caption(
         f"R is +1 for what the answer used and −1 for the rest of the prompt; with b = {baseline:g} the advantages are "
-        f"{signed(1 - baseline)} and {signed(-1 - baseline)}. A reply that does not parse is no feedback, never a reward."
+        f"{signed(1 - baseline)} and {signed(-1 - baseline)}. An unreadable reply is no feedback, never a reward."
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.learned.tallies import operations_by_epoch, solved_within
+from memrl_core.analysis.learned.tallies import OPERATIONS, operations_by_epoch, solved_within
 from memrl_core.figures.learned.tallies import operations_picture, pass_picture
-from pages.learned.case import Case
-from pages.shared.picture import show
+from pages.learned.case import Case, show_or_say
 
 
 def operations(case: Case) -> None:
@@ -17,7 +16,8 @@ def operations(case: Case) -> None:
     )
     if found is None:
         return
-    show(operations_picture(found), "learned_operations")
+    none = not found[list(OPERATIONS)].to_numpy().any()
+    show_or_say(operations_picture(found), "learned_operations", none, "Look at a later step.")
     if case.own:
         st.caption("A reply of no use leaves the memory as it is, and is counted: it is never a reward.")
     else:
@@ -26,7 +26,10 @@ def operations(case: Case) -> None:
 
 def tries(case: Case) -> None:
     """The share of tasks that were solved within k tries."""
-    show(pass_picture(solved_within(case.watching.after())), "learned_pass")
+    found = case.over_all_steps("tries", lambda report, cancelled: solved_within(case.watching.after()))
+    if found is None:
+        return
+    show_or_say(pass_picture(found), "learned_pass", found.empty, "Reward a step on the screen Rewards.")
     if case.own:
         st.caption("No memory was read: what rises with k is luck. Hollow: some tasks still have tries to come.")
     else:

@@ -11,7 +11,9 @@ from pages.shared.text import literal, verbatim
 
 def standing_workflows(case: Case) -> None:
     """The workflows as they stand, one a family of tasks."""
-    found = workflows(case.watching)
+    found = case.over_all_steps("workflows", lambda report, cancelled: workflows(case.watching))
+    if found is None:
+        return
     if not found:
         st.info(
             "No workflow yet: the first success of a family writes one. Look at a later step, or reward a step as a "
@@ -20,24 +22,28 @@ def standing_workflows(case: Case) -> None:
             else "Workflows are induced by AWM's own runs only. Start a run of AWM on Home to see them."
         )
         return
-    st.markdown(f"**{len(found)} workflows stand after step {case.trace.step}**")
+    count = "1 workflow stands" if len(found) == 1 else f"{len(found)} workflows stand"
+    st.markdown(f"**{count} after step {case.trace.step}**")
     for start in range(0, len(found), 2):
         for column, one in zip(st.columns(2, gap="medium"), found[start : start + 2], strict=False):
             with column, st.container(border=True, key=f"learned_workflow_{one.induced.memory_id}"):
                 told = " · written in this step" if one.new else ""
                 name = literal(one.induced.workflow.name)
-                st.markdown(f"**{name}** · {literal(one.family)} · {literal(case.label(one.induced.memory_id))}{told}")
+                label = literal(case.label(one.induced.memory_id))
+                st.markdown(f"**{name}** · {label}, for tasks of the kind {literal(one.family)}{told}")
                 st.markdown(literal(one.induced.workflow.docstring))
                 verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.induced.workflow.steps, start=1)))
                 intents = [success.intent for success in one.induced.successes]
-                st.caption(literal(f"Made of the newest {len(intents)} successes: {'; '.join(intents)}"))
+                count = "1 success" if len(intents) == 1 else f"the newest {len(intents)} successes"
+                st.caption(literal(f"Made of {count}: {'; '.join(intents)}"))
 
 
 def reflections_on_task(case: Case) -> None:
     """What is known of the task of this step, the newest first."""
     found = reflections(case.watching)
     read = sum(one.read for one in found)
-    st.markdown(f"**{len(found)} of this task after step {case.trace.step}; the next try reads {read}**")
+    kept = "1 memory" if len(found) == 1 else f"{len(found)} memories"
+    st.markdown(f"**{kept} of this task after step {case.trace.step}; the next try reads {read}**")
     st.caption(literal(f"Task {case.trace.task.id}: {case.trace.task.intent}"))
     if not found:
         st.info(

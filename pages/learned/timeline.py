@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import streamlit as st
 
 from memrl_core.analysis.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT, what_became
 from memrl_core.figures.learned.timeline import timeline_picture
-from pages.learned.case import Case
-from pages.shared.picture import show
+from pages.learned.case import Case, show_or_say
 from pages.shared.text import literal
 
 WORDS: Mapping[str, Mapping[str, str]] = {
@@ -42,9 +41,15 @@ def timeline(case: Case) -> None:
     found = case.over_all_steps("timeline", lambda report, cancelled: what_became(case.watching, report, cancelled))
     if found is None:
         return
-    show(timeline_picture(found, WORDS[name], case.trace.step), "learned_timeline")
+    picture = timeline_picture(found, WORDS[name], case.trace.step)
+    show_or_say(picture, "learned_timeline", found.empty, "Choose a run whose steps have a pool.")
     here = found[found["step"] == case.trace.step]
     for (what, why), turns in here.groupby(["what", "why"], sort=False)["turn"]:
-        when = ", ".join("at the beginning" if turn == 0 else f"before turn {turn + 1}" for turn in turns)
-        st.markdown(f"**Step {case.trace.step}, {when}: {WORDS[name][what]}.** {literal(why)}")
+        st.markdown(f"**Step {case.trace.step}, {_when(turns)}: {WORDS[name][what]}.** {literal(why)}")
     st.info(LEARNED[name])
+
+
+def _when(turns: Iterable[int]) -> str:
+    later = ", ".join(str(turn + 1) for turn in turns if turn)
+    parts = ["at the beginning"] if 0 in set(turns) else []
+    return " and ".join([*parts, *([f"before turn {later}"] if later else [])])

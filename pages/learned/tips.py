@@ -7,7 +7,7 @@ import streamlit as st
 from memrl_core.analysis.learned.deciding import recollections
 from memrl_core.analysis.learned.tips import novelty, tips_in_order
 from memrl_core.figures.learned.tips import novelty_picture, tips_picture
-from pages.learned.case import Case
+from pages.learned.case import Case, show_or_say
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim
 
@@ -17,7 +17,7 @@ def tips(case: Case) -> None:
     found = case.over_all_steps("novelty", lambda report, cancelled: novelty(case.watching, report, cancelled))
     if found is None:
         return
-    show(novelty_picture(found), "learned_novelty")
+    show_or_say(novelty_picture(found), "learned_novelty", found.empty, "Choose a run whose steps have a pool.")
     if not case.own:
         st.caption(
             "In the run of another method only the beginning of each task is asked again, by the embedding of the "

@@ -8,8 +8,9 @@ from memrl_core.analysis.learned.values import deletion, values_moved, values_ov
 from memrl_core.analysis.learned.watching import Watching
 from memrl_core.figures.learned.rates import rates_picture
 from memrl_core.figures.learned.values import values_picture
-from pages.learned.case import Case
-from pages.shared.picture import show
+from pages.learned.case import Case, show_or_say
+
+REWARD_IT = "Look at a later step, or reward one on the screen Rewards."
 
 
 def utilities(case: Case) -> None:
@@ -17,7 +18,8 @@ def utilities(case: Case) -> None:
     found = case.over_all_steps("values", lambda report, cancelled: values_over_uses(case.watching, report, cancelled))
     if found is None:
         return
-    show(values_picture(found, case.settings, case.run), "learned_values")
+    picture = values_picture(found, case.settings, case.run)
+    show_or_say(picture, "learned_values", not found["reward"].notna().any(), REWARD_IT)
     if case.own:
         st.caption("Every memory of a prompt gets the full reward. Rewards count as they stand now.")
     else:
@@ -42,7 +44,8 @@ def success_rates(case: Case) -> None:
     rates, values = found
     rule = deletion(case.watching, rates)
     settings = beside.method().settings.model_dump()
-    show(rates_picture(rates, values, rule, settings, case.run), "learned_rates")
+    picture = rates_picture(rates, values, rule, settings, case.run)
+    show_or_say(picture, "learned_rates", not rates["reward"].notna().any(), REWARD_IT)
     if rule.in_force:
         after = "The rule is in force in this run."
     else:
@@ -55,7 +58,9 @@ def success_rates(case: Case) -> None:
 
 def named_values(case: Case) -> None:
     """Every value that the method names, before and after the step."""
-    found = values_moved(case.watching)
+    found = case.over_all_steps("named", lambda report, cancelled: values_moved(case.watching))
+    if found is None:
+        return
     if found.empty:
         st.info("The method names no learned value here.")
         return

@@ -71,7 +71,8 @@ def _asked(case: Case) -> tuple[Question, str | None, str | None]:
     open_to = [question for question in QUESTIONS if _can_be_asked(case, question)]
     keys = [question.key for question in open_to]
     asked = state.opened().get(state.ASK)
-    st.session_state["question"] = asked if asked in keys else keys[0]
+    answered = (key for key in keys if not _no_answer(case, BY_KEY[key]))
+    st.session_state["question"] = asked if asked in keys else next(answered, keys[0])
     st.selectbox(
         "Ask",
         keys,

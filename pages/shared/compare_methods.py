@@ -164,7 +164,9 @@ def _results(found: MethodsCompared) -> None:
         show(forgetting_picture(found.rows), "arms_forgetting")
     show(cost_picture(found.rows), "arms_cost")
     st.markdown("**All numbers**")
-    table = pd.DataFrame([_row(row) for row in found.rows])
+    table = pd.DataFrame(
+        [_row(row, "in the last epoch" if found.mode == "own bank" else "of all steps") for row in found.rows]
+    )
     st.dataframe(table, key="arms_table", hide_index=True, alt="A row an arm with what it achieved and what it cost")
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
     made = f" The run they chose from was made by {found.recorded}." if found.mode == "same bank" else ""
@@ -199,10 +201,10 @@ def _headers(rows: Sequence[MethodRow]) -> None:
                 deviations(policy_class(row.policy).spec)
 
 
-def _row(row: MethodRow) -> dict[str, object]:
+def _row(row: MethodRow, when: str) -> dict[str, object]:
     told: dict[str, object] = {"arm": row.arm, "rules of": BADGES[row.badge][0]}
     for title, found in (
-        ("solved in the last epoch", row.success),
+        (f"solved {when}", row.success),
         ("over no memory", row.gain),
         ("CSR", row.csr),
         ("no memory, as many tries", row.pass_at),
@@ -216,6 +218,7 @@ def _row(row: MethodRow) -> dict[str, object]:
         "tokens a task": _number(row.tokens),
         "calls a task": _number(row.calls, 2),
         "own questions a task": _number(row.consulted, 2),
+        "seconds of the model a task": _number(row.seconds, 3),
         "not parsed": "" if row.unparsed != row.unparsed else f"{row.unparsed:.0%}",
         "shared with the run's choice": "" if row.overlap != row.overlap else f"{row.overlap:.0%}",
     }

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.analysis.consultations import Consultations, consultations
 from memrl_core.analysis.learned.watching import Watching
-from memrl_core.bank import MemoryBank
+from memrl_core.background import Work
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import policy_class, policy_names
 from pages.learned.actions import actions
@@ -26,6 +26,7 @@ from pages.shared.arm import arm_line
 from pages.shared.methods_place import chosen_method
 from pages.shared.place import Place
 from pages.shared.text import literal
+from pages.shared.work import working
 
 ASKING = ("model on write", "model on read", "citations")
 DRAWN: Mapping[str, Callable[[Case], None]] = {
@@ -90,7 +91,14 @@ def _asked(case: Case) -> None:
     """How the method's questions to the model came back, in the whole run."""
     if not case.own or not set(case.method.spec.needs) & set(ASKING):
         return
-    found = _consultations(case.bank, case.bank.state, case.run)
+    found = working(
+        "learned_asked",
+        f"{case.bank.state} {case.run}",
+        lambda: Work(lambda report, cancelled: consultations(case.bank, case.run)),
+        "steps",
+    )
+    if found is None:
+        return
     if not found:
         st.caption("The method has not asked the model anything in this run yet.")
         return
@@ -104,8 +112,3 @@ def _line(one: Consultations) -> str:
     rate = f" ({one.failure_rate:.0%})" if one.failure_rate else ""
     by_template = f", {one.simulated} by the template" if one.simulated else ""
     return f"{one.asked}, {one.not_parsed} did not parse{rate}{by_template}"
-
-
-@st.cache_data(max_entries=4, show_spinner=False)
-def _consultations(_bank: MemoryBank, state: str, run: str) -> list[Consultations]:
-    return consultations(_bank, run)

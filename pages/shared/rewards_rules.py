@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
-from memrl_core.errors import MemRLError
+from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
 from memrl_core.scales import RatingScales, Scale, mapping_words
@@ -49,7 +49,14 @@ def rules(place: Place) -> None:
 
 def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("Which rewards count", anchor=False)
-    current = settings_that_fit(bank.run(run).policy, bank.settings(run))
+    try:
+        current = settings_that_fit(bank.run(run).policy, bank.settings(run))
+    except SettingsError:
+        st.info(
+            "The method of this run is not installed here, so its rules can be looked at in the audit and not changed. "
+            "Nothing is lost; install its package to change them."
+        )
+        return
     version = _last_change(bank, run, EventKind.SETTINGS_CHANGED)
     with st.form(f"combining{version}", border=False):
         chosen = {

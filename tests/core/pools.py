@@ -46,7 +46,15 @@ def a_pool(*known: Known, said: Mapping[str, Any] | None = None, turn: int = 0, 
         intent_groups=np.arange(len(ids)),
         rows={memory_id: row for row, memory_id in enumerate(ids)},
         memories=memories,
-        asked=Asked(ASKED, "asked", "put a hot apple on the desk", "You see an apple.", turn, 9, said or {}),
+        asked=Asked(
+            ASKED,
+            task="asked",
+            intent="put a hot apple on the desk",
+            observation="You see an apple.",
+            turn=turn,
+            step=9,
+            said=said or {},
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,6 +128,24 @@ def test_a_late_reward_and_its_undo_make_the_fold_anew(agent: Agent) -> None:
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
     steps(agent, 1)
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r") != before
+
+
+def test_a_reward_counts_for_the_steps_that_began_after_it(agent: Agent) -> None:
+    steps(agent, 6)
+    as_it_was = {step: learned_before(agent.bank, "r", step).rewards for step in range(1, 7)}
+    row = agent.bank.step_rows("r")[1]
+    agent.bank.give_reward("r", 2, row.id, (), 0.25, "ann")
+    steps(agent, 2)
+    agent.bank.give_reward("r", 3, agent.bank.step_rows("r")[2].id, (), 0.75, "ann")
+    steps(agent, 1)
+    for step, rewards in as_it_was.items():
+        assert learned_before(agent.bank, "r", step).rewards == rewards
+    for step in (7, 8):
+        told = [reward for rewards in learned_before(agent.bank, "r", step).rewards.values() for reward in rewards]
+        assert 0.25 in told and 0.75 not in told
+    assert learned_before(agent.bank, "r", 9).rewards == by_hand(agent, "r", 9)
+    walked = {trace.step: copy.deepcopy(state.rewards) for trace, state in learned_steps(agent.bank, "r")}
+    assert walked == {step: learned_before(agent.bank, "r", step).rewards for step in walked}
 
 
 def test_an_attempt_that_never_ended_teaches_nothing(agent: Agent) -> None:

@@ -66,7 +66,8 @@ def deletion(watching: Watching, rates: pd.DataFrame) -> Deletion:
     Raises `SettingsError`.
     """
     settings: Any = watching.method().settings
-    failing = rates[(rates["use"] >= settings.delete_from) & (rates["q"] < settings.delete_below - SLACK)]
+    hits = rates[rates["reward"].notna()]
+    failing = hits[(hits["use"] >= settings.delete_from) & (hits["q"] < settings.delete_below - SLACK)]
     first = failing.groupby("memory", sort=False)["use"].min()
     met = {str(memory_id): int(hits) for memory_id, hits in first.items()}
     in_force = watching.own and settings.variant == "code"

@@ -18,14 +18,19 @@ _WORDS: Mapping[Need, str] = {
 """What only an environment can give; what else a method needs, the model and the program give everywhere."""
 
 
-def fits(policy: str, environment: str, settings: Mapping[str, Any] | None = None) -> str:
-    """What is missing for a policy to learn in an environment on its own, as a sentence; "" when nothing is.
+def fits(
+    policy: str, environment: str, settings: Mapping[str, Any] | None = None, people_reward: bool = False
+) -> str:
+    """What is missing for a policy to learn in an environment, as a sentence; "" when nothing is.
 
-    Rewards that a person would have to give count as missing. Raises `SettingsError` and `InputError` for names and
+    The reward at the end of a task counts as missing where a person would have to give it, unless `people_reward`.
+    Raises `SettingsError` and `InputError` for names and
     settings that do not exist.
     """
     spec = make_policy(policy, settings or {}).spec
     given = _given_by(make_environment(environment))
+    if people_reward:
+        given.add("episode reward")
     missing = [words for need, words in _WORDS.items() if need in spec.needs and need not in given]
     if not missing:
         return ""
