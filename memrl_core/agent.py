@@ -45,7 +45,7 @@ from memrl_core.records import (
     ValueChange,
     WriteRecord,
 )
-from memrl_core.turns import ended, take_turn
+from memrl_core.turns import ended, recalled_for, take_turn
 from memrl_core.view import Asked
 from memrl_core.writing import write_experience
 
@@ -269,19 +269,11 @@ class Episode:
         return known
 
     def _recall_for(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
-        when = self.policy.when(self._asked(self._query(), turn))
-        if not when.now:
-            return None
-        key = self.policy.key(self._asked(self._query(), turn))
-        asked = self._asked(self._agent.embedder.embed([key])[0], turn)
-        view = replace(self._view, asked=asked)
-        recall = self.policy.recall(asked.embedding, view)
         ask = self._asking(Phase.GENERATE, None, cancelled)
-        view = replace(view, asked=replace(asked, said=self.policy.consult(recall, view, ask)))
+        asked, seed = self._asked(self._query(), turn), step_seed(self.seed, turn)
+        found = recalled_for(self.policy, asked, self._view, self._agent.embedder.embed, ask, seed)
         self._keep(ask)
-        decision = self.policy.select(recall, view, step_seed(self.seed, turn))
-        told = [self._agent.bank.memory(memory_id) for memory_id in decision.selected]
-        return TurnRecall(when.why, recall, decision, self.policy.render_turn(told, view))
+        return found
 
     def _asking(self, phase: Phase, on_text: OnText | None, cancelled: Cancelled | None) -> Asking:
         options = self._agent.options.model_copy(update={"seed": self.seed % 2**31})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,8 @@ from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnTex
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Consulted, GenerateRecord, Outcome, Phase, StepTrace, TurnRecall
-from memrl_core.turns import ended, take_turn
+from memrl_core.turns import Embed, ended, recalled_for, take_turn
 from memrl_core.view import Asked, MemoryView
-
-Embed = Callable[[Sequence[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Rerunner:
 
     def _recalled(self, turn: int, observation: str, view: MemoryView, ask: Asking) -> TurnRecall | None:
         """Both phases before a later turn, where the policy asks for them."""
-        task, policy = self._trace.task, self._policy
+        task = self._trace.task
         assert self._trace.decision is not None
         begin = view.asked.embedding if view.asked is not None else NO_VECTOR
         asked = Asked(
@@ -124,15 +122,9 @@ class Rerunner:
             turn=turn,
             step=self._trace.step,
         )
-        when = policy.when(asked)
-        if not when.now:
-            return None
-        if self._embed is None:
-            raise InputError("This method recalls within an episode, which needs an embedder. Nothing was answered.")
-        asked = replace(asked, embedding=self._embed([policy.key(asked)])[0])
-        seen = replace(view, asked=asked)
-        recall = policy.recall(asked.embedding, seen)
-        seen = replace(seen, asked=replace(asked, said=policy.consult(recall, seen, ask)))
-        decision = policy.select(recall, seen, step_seed(self._trace.decision.seed, turn))
-        told = [self._bank.memory(memory_id) for memory_id in decision.selected]
-        return TurnRecall(when.why, recall, decision, policy.render_turn(told, seen))
+        seed = step_seed(self._trace.decision.seed, turn)
+        return recalled_for(self._policy, asked, view, self._embed or _no_embedder, ask, seed)
+
+
+def _no_embedder(texts: Sequence[str]) -> Vectors:
+    raise InputError("This method recalls within an episode, which needs an embedder. Nothing was answered.")

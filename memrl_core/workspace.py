@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank, delete_bank
-from memrl_core.embedders.base import Embedder
+from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.environments import ENVIRONMENTS, make_environment
@@ -233,13 +233,12 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     info = bank.run(trace.run)
     if trace.origin != "agent":
         raise InputError("This step was not made here, so its world and model cannot be asked again.")
-    return Rerunner(
-        bank,
-        trace,
-        make_model(info.model, preferences),
-        make_environment(info.environment, **info.environment_options),
-        embed=lambda texts: make_embedder(bank.embedder.name, preferences).embed(texts),
-    )
+    world = make_environment(info.environment, **info.environment_options)
+
+    def embed(texts: Sequence[str]) -> Vectors:
+        return make_embedder(bank.embedder.name, preferences).embed(texts)
+
+    return Rerunner(bank, trace, make_model(info.model, preferences), world, embed=embed)
 
 
 def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:

@@ -216,3 +216,19 @@ def test_work_that_fails_keeps_the_sentence() -> None:
     work = Work(broken)
     assert work.wait(5)
     assert str(work.error) == "No such thing." and work.result is None
+
+
+def test_a_step_that_recalled_in_its_turns_is_answered_again_as_it_was(tmp_path: Path) -> None:
+    preferences = workspace.Preferences()
+    embedder = workspace.make_embedder("hashing", preferences)
+    with MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension) as bank:
+        workspace.start_run(
+            bank, environment="household", tasks="household-train", task_count=2, policy="rememberer", run="r"
+        )
+        live = workspace.live_run(bank, "r", preferences)
+        for trace in live.agent.run(live.tasks, 2):
+            again = workspace.rerunner(bank, trace, preferences).rerun(trace.decision.selected if trace.decision else ())
+            assert trace.generate is not None
+            said = [turn.reply.text for turn in trace.generate.turns]
+            assert [turn.reply.text for turn in again.generate.turns] == said
+            assert [turn.recalled for turn in again.generate.turns] == [t.recalled for t in trace.generate.turns]
