@@ -116,7 +116,7 @@ def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
     try:
         for trace in _read(bank, run, growing.step + 1, newest):
             if growing.begun == trace.id:
-                _policy_at(bank, run, name, trace.step).remember(growing.state, _lesson(bank, trace))
+                _remember(_policy_at(bank, run, name, trace.step), growing.state, _lesson(bank, trace))
             else:
                 _take(bank, run, name, growing.state, trace)
             growing.begun, growing.step = "", trace.step
@@ -174,8 +174,15 @@ def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTra
 
 def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:
     policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace, known)
+    if trace.decision is None or trace.generate is None or trace.reward is None:
+        return  # Another agent did not tell what there is to learn from.
     policy.learn(state, lesson)
-    policy.remember(state, lesson)
+    _remember(policy, state, lesson)
+
+
+def _remember(policy: Policy[Any], state: Any, lesson: Lesson) -> None:
+    if lesson.trace.write is not None:
+        policy.remember(state, lesson)
 
 
 def _lesson(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Lesson:

@@ -21,7 +21,10 @@ def utilities(case: Case) -> None:
     picture = values_picture(found, case.settings, case.run)
     show_or_say(picture, "learned_values", not found["reward"].notna().any(), REWARD_IT)
     if case.own:
-        st.caption("Every memory of a prompt gets the full reward. Rewards count as they stand now.")
+        st.caption(
+            "Every memory of a prompt gets the full reward, as rewards stand now. q belongs to the memory, not to the "
+            "pair of task and memory: the number cannot know which task asked."
+        )
     else:
         st.caption(
             "The ledger of this run folded again under MemRL's rule: the prompts and the rewards are the run's, each "

@@ -55,7 +55,7 @@ def _form() -> dict[str, str] | None:
     with st.container(border=True, key="arms"):
         chosen = st.multiselect(
             "Methods", known, default=named or list(USUAL), key="arms_chosen",
-            format_func=lambda name: literal(policy_class(name).spec.title),
+            format_func=lambda name: policy_class(name).spec.title,
         )  # fmt: skip
         first, second, third = st.columns(3)
         modes = list(MODES)
@@ -70,7 +70,7 @@ def _form() -> dict[str, str] | None:
             if mode == "same bank":
                 maker = st.selectbox(
                     "The run they choose from is made by", known, index=known.index(maker), key="arms_maker",
-                    format_func=lambda name: literal(policy_class(name).spec.title),
+                    format_func=lambda name: policy_class(name).spec.title,
                 )  # fmt: skip
         with second:
             tasks = st.selectbox(

@@ -118,9 +118,7 @@ def open_bank_form() -> None:
 
 def policy_choice(key: str, label: str = "Method") -> str:
     """Which policy; what it is and where it differs from its source stands below."""
-    policy = st.selectbox(
-        label, usable_policies(), key=key, format_func=lambda name: literal(policy_class(name).spec.title)
-    )
+    policy = st.selectbox(label, usable_policies(), key=key, format_func=lambda name: policy_class(name).spec.title)
     arm_line(policy_class(policy).spec)
     return policy
 

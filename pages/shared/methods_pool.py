@@ -64,7 +64,7 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
     names = [one.spec.name for one in found]
     titles = {one.spec.name: one.spec.title for one in found}
     st.session_state.setdefault("methods_one", names[0])
-    chosen = st.selectbox("Look closer at", names, key="methods_one", format_func=lambda n: literal(titles[n]))
+    chosen = st.selectbox("Look closer at", names, key="methods_one", format_func=titles.__getitem__)
     one = found[names.index(chosen)]
     arm_line(one.spec)
     if one.problem or one.decision is None or one.recall is None:

@@ -13,6 +13,7 @@ from memrl_core.figures.picture import Picture
 COIN = 0.6931471805599453
 """−ln 0.5: the loss of saying one half to everything."""
 SMALLEST, LARGEST = 8, 22
+MOST_SHOWN = 30
 CALIBRATION_NAMES = {
     "low": "p from",
     "high": "p to",
@@ -104,7 +105,8 @@ def kernel_picture(weights: pd.DataFrame, history: CaseHistory, case: str) -> Pi
     `weights` is `analysis.learned.cases.kernel_weights`, `case` the name of the case.
     """
     settings = history.settings
-    rows = weights.sort_values("weight", ascending=False, kind="stable")
+    by_weight = weights.sort_values("weight", ascending=False, kind="stable")
+    rows = by_weight.head(MOST_SHOWN)
     labels = [f"step {step}" for step in rows["step"]]
     figure = go.Figure()
     for outcome, name, colour, pattern in ((1.0, "succeeded", SELECTED, ""), (0.0, "failed", UTILITY, "/")):
@@ -122,15 +124,18 @@ def kernel_picture(weights: pd.DataFrame, history: CaseHistory, case: str) -> Pi
     figure.update_xaxes(title_text="share of k(s, s′) in Q_EC", tickformat=".0%", rangemode="tozero", zeroline=False)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, autorange="reversed")
     told = {"gaussian": f"a Gaussian kernel of width h = {settings.bandwidth:g}", "cosine": "a cosine kernel"}
-    value = float((rows["share"] * rows["outcome"]).sum())
-    if rows["weight"].sum() > 0:
+    value = float((weights["share"] * weights["outcome"]).sum())
+    if weights["weight"].sum() > 0:
         title = (
-            f"Q_EC of {case} here is {value:.3f}, the outcomes of {_uses(len(rows))} weighted by how like its task is"
+            f"Q_EC of {case} here is {value:.3f}: the outcomes of {_uses(len(weights))}, weighted by how alike the "
+            "tasks are"
         )
+        if len(weights) > MOST_SHOWN:
+            title += f" (the {MOST_SHOWN} that weigh most are drawn)"
     else:
         title = f"{case} has no past use to go by: its Q counts as {settings.unused_q:g}"
     alt = f"Bars of the share of each past use under {told[settings.kernel]}. {title}."
-    return Picture(figure, rows.rename(columns=KERNEL_NAMES), title, alt)
+    return Picture(figure, by_weight.rename(columns=KERNEL_NAMES), title, alt)
 
 
 def _loss_title(losses: pd.DataFrame) -> str:

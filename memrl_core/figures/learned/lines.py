@@ -60,6 +60,7 @@ def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, hig
                 "font": {"color": members[0][1] if len(members) == 1 else NEUTRAL, "size": 12},
                 "xanchor": "left",
                 "xshift": 8,
+                "yshift": 7,
                 "showarrow": False,
             }
         )

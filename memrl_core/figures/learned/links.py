@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import cos, pi, sin
+from math import cos, degrees, pi, sin
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -17,8 +17,8 @@ from memrl_core.figures.text import plain
 Places = Mapping[str, tuple[float, float]]
 SHAPES = {"success": "circle", "failure": "x", "unrated": "circle-open"}
 MOST_NAMED = 60
-ON_TOP = 0.12
-"""How far right or left of the top of the circle a name still stands above its mark."""
+OUTSIDE = 1.14
+"""How far from the middle of the circle, whose radius is 1, names stand."""
 
 
 def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Picture:
@@ -29,6 +29,11 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
     ids = [note.memory_id for note in graph.notes]
     at = {i: places[i] for i in ids if i in places} if places is not None else _circle(ids)
     figure, about = go.Figure(), _about(graph, run)
+    told = ids if len(ids) <= MOST_NAMED else graph.written | graph.edited
+    if places is None:
+        for number, memory_id in enumerate(ids):
+            if memory_id in told:
+                _name_outside(figure, plain(memory_label(memory_id, run)), number, len(ids))
     for new in (False, True):
         links = [link for link in graph.links if (link[0] in graph.written | graph.edited) is new]
         _add_links(figure, links, at, new)
@@ -41,10 +46,10 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
         figure.add_scatter(
             x=[at[i][0] for i in shown],
             y=[at[i][1] for i in shown],
-            mode="markers+text",
+            mode="markers" if places is None else "markers+text",
             name=name,
-            text=[plain(memory_label(i, run)) if len(ids) <= MOST_NAMED or size > 12 else "" for i in shown],
-            textposition=[_beside(at[i]) if places is None else "top center" for i in shown],
+            text=[plain(memory_label(i, run)) if i in told else "" for i in shown],
+            textposition="top center",
             cliponaxis=False,
             marker={
                 "color": colour,
@@ -68,12 +73,13 @@ def _circle(ids: list[str]) -> Places:
     return {memory_id: (sin(number * turn), cos(number * turn)) for number, memory_id in enumerate(ids)}
 
 
-def _beside(place: tuple[float, float]) -> str:
-    """Where the name of a mark on the circle stands: outside it."""
-    x, y = place
-    if abs(x) < ON_TOP:
-        return "top center" if y > 0 else "bottom center"
-    return "middle right" if x > 0 else "middle left"
+def _name_outside(figure: go.Figure, name: str, number: int, notes: int) -> None:
+    """The name of a note on the circle, read outwards on its right half and inwards on its left."""
+    turn = 2 * pi * number / notes
+    angle = degrees(turn) - 90 if turn <= pi else degrees(turn) + 90
+    figure.add_annotation(
+        x=OUTSIDE * sin(turn), y=OUTSIDE * cos(turn), text=name, textangle=angle, showarrow=False, font={"size": 11}
+    )
 
 
 def _add_links(figure: go.Figure, links: list[tuple[str, str]], at: Places, new: bool) -> None:

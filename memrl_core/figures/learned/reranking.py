@@ -92,7 +92,7 @@ def citations_picture(cited: pd.DataFrame, run: str) -> Picture:
     looks = {True: ("circle", SELECTED), False: ("circle-open", NEUTRAL), None: ("x-thin-open", UTILITY)}
     figure, size = go.Figure(), mark_size(cited["step"])
     for value, (symbol, colour) in looks.items():
-        rows = cited[[one is value for one in cited["cited"]]]
+        rows = cited[cited["cited"].map(lambda one, value=value: one is value).astype(bool)]
         figure.add_scatter(
             x=rows["step"],
             y=rows["place"],
@@ -141,7 +141,7 @@ def _citations_title(cited: pd.DataFrame) -> str:
     asked = cited["step"].nunique()
     if not asked:
         return "No answer was asked for its citations yet"
-    unread = cited.loc[[one is None for one in cited["cited"]], "step"].nunique()
+    unread = cited.loc[cited["cited"].isna(), "step"].nunique()
     read = [bool(one) for one in cited["cited"] if one is not None]
     share = f"{sum(read)} of {len(read)} memories in a prompt were cited" if read else "no reply could be read"
     return f"{share}; {unread} of {asked} replies did not parse"

@@ -59,7 +59,7 @@ def pass_picture(solved: pd.DataFrame) -> Picture:
         showlegend=False,
     )
     figure.update_layout(bare_layout(height=300))
-    figure.update_xaxes(title_text="k tries", dtick=1, zeroline=False)
+    figure.update_xaxes(title_text="k tries", tick0=1, dtick=max(1, len(solved) // 10), zeroline=False)
     figure.update_yaxes(title_text="pass@k", range=[-0.03, 1.03], tickformat=".0%", zeroline=False)
     title = _pass_title(solved)
     return Picture(figure, solved, title, f"A line of the share of tasks solved within k tries. {title}.")

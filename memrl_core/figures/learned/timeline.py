@@ -44,7 +44,13 @@ def timeline_picture(became: pd.DataFrame, words: Mapping[str, str], asked_for: 
             mode="markers",
             name=name,
             showlegend=False,
-            marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 2}},
+            marker={
+                "symbol": symbol,
+                "color": colour,
+                "opacity": 1,
+                "size": [max(4, size // 2) if turn else size for turn in rows["turn"]],
+                "line": {"color": colour, "width": 2},
+            },
             customdata=[_hover(row) for row in rows.to_dict("records")],
             hovertemplate="%{customdata}<extra></extra>",
         )

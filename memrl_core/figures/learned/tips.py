@@ -93,4 +93,4 @@ def _tips_title(tips: pd.DataFrame, k2: int) -> str:
     found = "1 tip" if len(tips) == 1 else f"{len(tips)} tips"
     if both == first:
         return f"{found} found; score and cosine agree on the first {first}"
-    return f"{found} found; of the first {first} by score only {both} are among the first {first} by cosine"
+    return f"{found} found; the first {first} by score and the first {first} by cosine have {both} in common"

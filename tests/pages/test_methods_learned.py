@@ -1,0 +1,129 @@
+"""The part “What it has learned” of the screen Methods: every method's can be opened, as its own and as if."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import copy_bank
+from memrl_core.policies import POLICIES
+from tests.core.many_methods import STEPS, a_bank_of
+from tests.pages.test_pages import a_bank
+
+Visit = Callable[..., AppTest]
+WORKS = (
+    "values", "rates", "named", "cases", "actions", "novelty", "adapters", "notes", "timeline", "operations", "tries",
+    "workflows", "asked",
+)  # fmt: skip
+LEARN_NOTHING = ("none", "rag", "exprag", "exprecent")
+AS_TEXT = ("awm", "reflexion")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twelve steps for every method."""
+    path = tmp_path_factory.mktemp("methods") / "methods"
+    a_bank_of(path, {name: {} for name in POLICIES}).close()
+    return path
+
+
+@pytest.fixture
+def seen(visit: Visit, home: Path, recorded: Path) -> Visit:
+    """Opens the part on a run of that bank, for its own method or, with `by`, another."""
+    copy_bank(recorded, workspace.banks_folder() / "methods")
+    return lambda run, **link: settled(visit("methods", show="learned", bank="methods", run=run, **link))
+
+
+def settled(app: AppTest) -> AppTest:
+    """The page once nothing of the run is being read any more; fails when it shows an error."""
+    works = [f"work_learned_{name}" for name in WORKS]
+    while any(app.session_state[work][1].busy for work in works if work in app.session_state):
+        app = app.run()
+    app = app.run()
+    assert not app.exception
+    assert not [error.value for error in app.error]
+    return app
+
+
+def words(app: AppTest) -> str:
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.info, *app.warning))
+
+
+def charts(app: AppTest) -> int:
+    return len(app.get("plotly_chart"))
+
+
+def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen: Visit) -> None:
+    app = seen("memrl")
+    for name in POLICIES:
+        app = settled(app.selectbox(key="header_run").set_value(name).run())
+        told = words(app)
+        assert f"**Step {STEPS}**" in told, name
+        assert app.selectbox(key="learned_by").value == "own", name
+        assert ("Nothing is learned" in told) >= (name in LEARN_NOTHING), name
+        assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT, "memento"), name
+        assert "no model is asked" not in told, name
+
+
+def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -> None:
+    app = seen("memrl")
+    for name in POLICIES[1:]:
+        app = settled(app.selectbox(key="learned_by").set_value(name).run())
+        assert "nothing is stored and no model is asked" in words(app), name
+        assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT), name
+
+
+def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> None:
+    app = seen("rag", by="memrl", step="7")
+    assert app.selectbox(key="learned_by").value == "memrl"
+    assert "**Step 7**" in words(app) and charts(app) == 1
+    assert app.query_params["by"] == "memrl"
+    app = seen("rag", by="no such method")
+    assert app.selectbox(key="learned_by").value == "own"
+    assert "by" not in app.query_params
+
+
+def test_drawing_again_gives_another_order_and_stores_nothing(seen: Visit) -> None:
+    app = seen("rmm_reranker")
+    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
+        before = len(bank.events()), bank.trace("rmm_reranker", STEPS)
+    first = app.get("plotly_chart")[0].proto.spec
+    assert "As it was drawn" in words(app)
+    again = [settled(app.button(key="learned_draw").click().run()) for _ in range(4)]
+    assert "Draw 4" in words(again[-1])
+    assert again[-1].get("plotly_chart")[0].proto.spec != first
+    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
+        assert (len(bank.events()), bank.trace("rmm_reranker", STEPS)) == before
+    back = settled(app.button(key="move_Back").click().run())
+    assert "As it was drawn" in words(back)
+
+
+def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -> None:
+    app = seen("memento")
+    assert "learns nothing that it goes by" in words(app)
+    app = settled(app.button_group(key="learned_read_memento").set_value("network").run())
+    told = words(app)
+    assert "loss" in told and charts(app) == 2
+    assert "adapted" in str([element.value for element in app.markdown])
+
+
+def test_how_often_a_model_was_asked_is_told_for_methods_that_ask(seen: Visit) -> None:
+    assert f"choose operation: {STEPS}, all filled in by the template" in words(seen("memory_r1_ops"))
+    assert "Asked of the model" not in words(seen("memrl"))
+
+
+def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
+    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
+        memory = next(memory for memory in bank.memories("reflexion"))
+    app = seen("reflexion", step=str(memory.step))
+    assert memory.experience in [element.value for element in app.code]
+
+
+def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
+    app = visit("methods", show="learned", bank=a_bank())
+    assert "There is no finished step" in words(app)
