@@ -30,34 +30,11 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
         x=[low, high], y=[0, 1], mode="lines", name="q says it exactly", line={"color": CUT, "dash": "dash"},
         hoverinfo="skip",
     )  # fmt: skip
-    largest = max(bins["n"], default=1)
-    figure.add_scatter(
-        x=bins["q"],
-        y=bins["success"],
-        mode="markers+text",
-        name=NAMES[calibration.kind],
-        marker={
-            "color": UTILITY,
-            "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
-            "line": {"color": "white", "width": 1},
-        },
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": bins["success_high"] - bins["success"],
-            "arrayminus": bins["success"] - bins["success_low"],
-            "color": UTILITY,
-            "thickness": 1.5,
-        },
-        text=[f"n = {n}" for n in bins["n"]],
-        textposition="middle right",
-        cliponaxis=False,
-        customdata=bins[["success_low", "success_high", "n"]].to_numpy(),
-        hovertemplate=(
-            "mean q %{x:+.3f}: %{y:.0%} of %{customdata[2]:d} uses succeeded "
-            "(95 %: %{customdata[0]:.0%} to %{customdata[1]:.0%})<extra></extra>"
-        ),
+    hover = (
+        "mean q %{x:+.3f}: %{y:.0%} of %{customdata[2]:d} uses succeeded "
+        "(95 %: %{customdata[0]:.0%} to %{customdata[1]:.0%})<extra></extra>"
     )
+    figure.add_scatter(name=NAMES[calibration.kind], hovertemplate=hover, **success_dots(bins, "q"))
     margin = (high - low) * 0.05
     figure.update_layout(bare_layout(height=340))
     figure.update_xaxes(title_text="q", range=[low - margin, high + 2 * margin], zeroline=False)
@@ -76,6 +53,36 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
     )
     title = _title(calibration, said)
     return Picture(figure, table, title, f"Dots of success against q with their intervals and a diagonal. {title}.")
+
+
+def success_dots(bins: pd.DataFrame, against: str) -> dict[str, Any]:
+    """Dots of success at the bins' column `against`, with their 95 % intervals; the larger, the more uses.
+
+    `bins` has the columns `success`, `success_low`, `success_high` and `n`; hover texts get the last three.
+    """
+    largest = max(bins["n"], default=1)
+    return {
+        "x": bins[against],
+        "y": bins["success"],
+        "mode": "markers+text",
+        "marker": {
+            "color": UTILITY,
+            "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
+            "line": {"color": "white", "width": 1},
+        },
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": bins["success_high"] - bins["success"],
+            "arrayminus": bins["success"] - bins["success_low"],
+            "color": UTILITY,
+            "thickness": 1.5,
+        },
+        "text": [f"n = {n}" for n in bins["n"]],
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "customdata": bins[["success_low", "success_high", "n"]].to_numpy(),
+    }
 
 
 def _title(calibration: Calibration, said: pd.Series) -> str:

@@ -9,10 +9,10 @@ from memrl_core.analysis.learned.cases import CaseHistory
 from memrl_core.figures.learned.lines import step_axis
 from memrl_core.figures.palette import CUT, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.reliability import success_dots
 
 COIN = 0.6931471805599453
 """−ln 0.5: the loss of saying one half to everything."""
-SMALLEST, LARGEST = 8, 22
 MOST_SHOWN = 30
 CALIBRATION_NAMES = {
     "low": "p from",
@@ -66,31 +66,8 @@ def case_calibration_picture(bins: pd.DataFrame) -> Picture:
         x=[0, 1], y=[0, 1], mode="lines", name="p says it exactly", line={"color": CUT, "dash": "dash"},
         hoverinfo="skip",
     )  # fmt: skip
-    largest = max(bins["n"], default=1)
-    figure.add_scatter(
-        x=bins["p"],
-        y=bins["success"],
-        mode="markers+text",
-        name="p before each use",
-        marker={
-            "color": UTILITY,
-            "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
-            "line": {"color": "white", "width": 1},
-        },
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": bins["success_high"] - bins["success"],
-            "arrayminus": bins["success"] - bins["success_low"],
-            "color": UTILITY,
-            "thickness": 1.5,
-        },
-        text=[f"n = {n}" for n in bins["n"]],
-        textposition="middle right",
-        cliponaxis=False,
-        customdata=bins["n"],
-        hovertemplate="mean p %{x:.2f}: %{y:.0%} of %{customdata} uses succeeded<extra></extra>",
-    )
+    hover = "mean p %{x:.2f}: %{y:.0%} of %{customdata[2]:d} uses succeeded<extra></extra>"
+    figure.add_scatter(name="p before each use", hovertemplate=hover, **success_dots(bins, "p"))
     figure.update_layout(bare_layout(height=320))
     figure.update_xaxes(title_text="predicted p", range=[-0.03, 1.12], zeroline=False, dtick=0.2)
     figure.update_yaxes(title_text="success", range=[-0.03, 1.03], tickformat=".0%", zeroline=False)
