@@ -20,7 +20,7 @@ from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
-from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepError
 from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import Earned, earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
@@ -145,7 +145,11 @@ class Episode:
         changes: dict[str, Any] = {"seconds": spent, _FIELDS[phase]: record}
         self.trace = replace(self.trace, **changes)
         if phase is Phase.WRITE:
-            self.trace = self._agent.bank.commit_step(self.trace, self._vectors)
+            try:
+                self.trace = self._agent.bank.commit_step(self.trace, self._vectors)
+            except (PolicyFailed, InputError):
+                self.trace = replace(self.trace, write=None)  # What cannot be stored at all has to be made anew.
+                raise
         self.phase = self._after(phase)
         return record
 

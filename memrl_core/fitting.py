@@ -18,9 +18,7 @@ _WORDS: Mapping[Need, str] = {
 """What only an environment can give; what else a method needs, the model and the program give everywhere."""
 
 
-def fits(
-    policy: str, environment: str, settings: Mapping[str, Any] | None = None, people_reward: bool = False
-) -> str:
+def fits(policy: str, environment: str, settings: Mapping[str, Any] | None = None, people_reward: bool = False) -> str:
     """What is missing for a policy to learn in an environment, as a sentence; "" when nothing is.
 
     The reward at the end of a task counts as missing where a person would have to give it, unless `people_reward`.

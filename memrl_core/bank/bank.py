@@ -21,7 +21,7 @@ from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
-from memrl_core.bank.operations import WRITING, must_be_possible, settled, task_of
+from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading
@@ -248,8 +248,9 @@ class MemoryBank(BankReading):
 
         `vectors` maps the id of each written memory to its embedding (d,). What an operation would replace or delete is
         looked at once more: see `operations.settled`. Raises `RunMoved` when another process committed this step
-        number, `InputError` for a vector that cannot be stored, `PolicyFailed` for an operation that cannot be done,
-        `BankFull`, `BankReadOnly`. After a failure the same call can be repeated: nothing is doubled.
+        number, `InputError` for a vector that cannot be stored, `PolicyFailed` for an operation that cannot be done or
+        a step that could not be read again, `BankFull`, `BankReadOnly`. After a failure the same call can be repeated:
+        nothing is doubled.
         """
         with self._lock:
             if not self._appends.steps_held and not self._is_alone:
@@ -263,7 +264,7 @@ class MemoryBank(BankReading):
             self.begin_step(trace.run, trace.step)
             created = now()
             checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
-            trace = self._settled(trace, checked)
+            trace = self._settled(readable(trace), checked)
             for op in trace.write.operations if trace.write else ():
                 if op.op in WRITING and op.memory_id not in self._known.mirror.rows:
                     memory = self._memory_of(op, trace, created)

@@ -1,6 +1,7 @@
 """What one handle has read of a bank, and what follows from it: memories, steps and events by id, and their folds.
 
-The tables are only appended to, so taking the same row twice changes nothing and the order of taking does not matter.
+The tables are only appended to, so taking the same row twice changes nothing. The order of taking does not matter
+either: a memory is as old as the event that brought it into its run, wherever its row lies.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import codec
-from memrl_core.bank.mirror import Mirror, RunState, copied, folded
+from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
@@ -26,6 +27,10 @@ from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityP
 from memrl_core.view import MemoryView
 
 PASTS_KEPT = 8
+BRINGS_IN = frozenset(
+    {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED}
+)
+"""The events by which a run comes to know a memory that it may never have seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Knowledge:
         self.roles: dict[str, LedgerEvent] = {}
         self.by_person: dict[str, list[LedgerEvent]] = {}
         self.seq = 0
+        self._births: dict[str, list[tuple[str, Age]]] = {}
         self._by_run: dict[str, dict[int, StepRow]] = {}
         self._newest: dict[str, int] = {}
         self._forks: dict[str, list[RunInfo]] = {}
@@ -103,6 +109,7 @@ class Knowledge:
         if memory.id not in self.memories:
             self.memories[memory.id] = memory
             self.mirror.append([memory.id], [memory.intent_key], vector[None, :])
+            self._date(memory)
 
     def take_event(self, event: LedgerEvent) -> None:
         """Take in an event of the ledger."""
@@ -116,9 +123,30 @@ class Knowledge:
             self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
         if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
             self._describe(event.run)
+        elif event.kind in BRINGS_IN:
+            for place, memory_id in enumerate(event.memory_ids):
+                self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
+                if memory_id in self.memories:
+                    self._date(self.memories[memory_id])
         elif event.kind is EventKind.ROLE_ASSIGNED:
             person = str(event.payload["person"])
             self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
+
+    def _date(self, memory: Memory) -> None:
+        age = self._age(memory)
+        if age is not None:
+            self.mirror.date(memory.id, age)
+
+    def _age(self, memory: Memory) -> Age | None:
+        """When a memory came into the run that it is from, or into any where that one is not here; None if into none.
+
+        Its own run decides because the clocks of other banks, from which runs may come later, are not this bank's.
+        """
+        births = self._births.get(memory.id, ())
+        if len(births) == 1:
+            return births[0][1]
+        own = [age for run, age in births if run == memory.run]
+        return min(own or (age for _, age in births), default=None)
 
     def _reach_forks(self, run: str, known_at: int | None = None) -> None:
         """Drop the folds of the runs that began with what `run` knew then; None: with anything of it."""
@@ -160,26 +188,29 @@ class Knowledge:
         tables: dict[str, Mapping[str, object]]
         tables = {"memories": self.memories, "ledger": self.events, "steps": self.steps}
         known = tables[name]
-        count = store.count(name) + buffered
-        if count == self._synced[name] or count == len(known) + self._doubles[name]:
-            self._synced[name] = count
+        rows = store.count(name)
+        if rows + buffered == len(known) + self._doubles[name]:
+            self._synced[name] = rows
             return False
-        columns = list(codec.STEP_COLUMNS) if name == "steps" else None
         before = len(known)
-        self._take(store, name, store.read(name, columns, self._synced[name]))
-        if len(known) + self._doubles[name] < count:
-            self._take(store, name, store.read(name, columns))
-        self._doubles[name] = count - len(known)
-        self._synced[name] = count
+        rows = self._take(store, name, self._synced[name])
+        # A compaction puts what it joins behind what was appended meanwhile: new rows may lie before those known.
+        if rows + buffered != len(known) + self._doubles[name]:
+            rows = self._take(store, name, 0)
+        self._doubles[name] = rows + buffered - len(known)
+        self._synced[name] = rows
         return len(known) > before
 
     @_nothing_collected()
-    def _take(self, store: Store, name: str, table: Any) -> None:
+    def _take(self, store: Store, name: str, offset: int) -> int:
+        """Take in the rows of a table from `offset` on; how many it has in all."""
+        table = store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None, offset)
         try:
             if name == "memories":
                 vectors = codec.matrix_of(table["embedding"], self.dimension)
-                for row, vector in zip(table.drop_columns(["embedding"]).to_pylist(), vectors, strict=True):
-                    self.take_memory(codec.memory_of(row), vector)
+                memories = [codec.memory_of(row) for row in table.drop_columns(["embedding"]).to_pylist()]
+                for place in by_age([memory.id for memory in memories], [self._age(memory) for memory in memories]):
+                    self.take_memory(memories[place], vectors[place])
             elif name == "ledger":
                 for event in codec.events_of(table):
                     self.take_event(event)
@@ -191,6 +222,7 @@ class Knowledge:
                 f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
                 "`memrl doctor --bank` on it, or restore a copy."
             ) from error
+        return offset + int(table.num_rows)
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +259,8 @@ class Knowledge:
     def view(self, run: str) -> MemoryView:
         """The live fold as arrays, made once until it changes. Raises `UnknownRun`."""
         fold, state = self.live(run), self.states[run]
-        if state.view is None:
+        self.mirror.put_in_order()
+        if state.view is None or state.view.rows is not self.mirror.rows:
             state.view = replace(self.mirror.view(fold), memories=self.memories)
         return state.view
 

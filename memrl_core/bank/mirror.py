@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, orde
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 from memrl_core.view import MemoryView
 
+Age = tuple[int, str, int]
+"""Where a memory stands in the order of age: `seq` and id of the event that brought it in, and its place in that."""
 UNIT_TOLERANCE = 1e-3
 MOVES_NOTHING = (
     EventKind.NOTE_PINNED,
@@ -24,7 +27,10 @@ MOVES_NOTHING = (
 
 
 class Mirror:
-    """All embeddings of a bank as one float32 matrix, grown by doubling; row n is the n-th memory appended."""
+    """All embeddings of a bank as one float32 matrix, grown by doubling; its rows are put in the order of age.
+
+    A memory without an age, which no run can see, stays where it arrived until others are moved.
+    """
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -33,6 +39,8 @@ class Mirror:
         self._keys: dict[str, int] = {}
         self._matrix = np.zeros((64, dimension), dtype=np.float32)
         self._groups = np.zeros(64, dtype=np.int64)
+        self._ages: list[Age | None] = []
+        self._in_order = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,6 +70,34 @@ class Mirror:
             self._groups[row] = self._keys.setdefault(key, len(self._keys))
             self.rows[memory_id] = row
             self.ids.append(memory_id)
+            self._ages.append(None)
+
+    def date(self, memory_id: str, age: Age) -> None:
+        """Note how old a memory is; raises `KeyError` for an unknown id."""
+        row = self.rows[memory_id]
+        if self._ages[row] != age:
+            self._ages[row] = age
+            self._in_order = min(self._in_order, row)
+
+    def put_in_order(self) -> None:
+        """Move the rows where a memory came after younger ones, into new arrays: a view in use keeps the old."""
+        if self._in_order < len(self.ids) and not self._is_in_order():
+            self._move(by_age(self.ids, self._ages))
+        self._in_order = len(self.ids)
+
+    def _is_in_order(self) -> bool:
+        first = self._in_order
+        while first and self._ages[first - 1] is None:
+            first -= 1
+        ages = [age for age in self._ages[max(0, first - 1) :] if age is not None]
+        return all(older < younger for older, younger in pairwise(ages))
+
+    def _move(self, order: Sequence[int]) -> None:
+        self._matrix = _grown(self._matrix[order], len(self._matrix))
+        self._groups = _grown(self._groups[order], len(self._groups))
+        self._ages = [self._ages[row] for row in order]
+        self.ids = [self.ids[row] for row in order]
+        self.rows = {memory_id: row for row, memory_id in enumerate(self.ids)}
 
     def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
         """A copy of the memory's vector (d,); raises `KeyError` for an unknown id."""
@@ -70,6 +106,7 @@ class Mirror:
 
     def view(self, fold: Fold) -> MemoryView:
         """The memories of a fold as arrays: a slice of the matrix, with a mask where other runs' rows lie between."""
+        self.put_in_order()
         rows = np.fromiter(
             (self.rows[memory_id] for memory_id in fold.utilities), dtype=np.int64, count=len(fold.utilities)
         )
@@ -95,6 +132,11 @@ class Mirror:
             first_row=first,
             visible=visible,
         )
+
+
+def by_age(ids: Sequence[str], ages: Sequence[Age | None]) -> list[int]:
+    """The positions of memories, the oldest first; those without an age, by their ids, before all others."""
+    return sorted(range(len(ids)), key=lambda at: (ages[at] is not None, ages[at] or (0, ids[at], 0)))
 
 
 class MovingView:

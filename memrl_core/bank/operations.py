@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from memrl_core.bank import codec
 from memrl_core.errors import PolicyFailed
 from memrl_core.learning import Fold
-from memrl_core.records import EventKind, Memory, MemoryOperation
+from memrl_core.policies import POLICIES
+from memrl_core.records import EventKind, Memory, MemoryOperation, StepTrace
 
 WRITING = {
     "ADD": EventKind.MEMORY_WRITTEN,
@@ -16,6 +19,25 @@ WRITING = {
 }
 """The operations that write a memory, and the events that tell of them."""
 CHANGED_SINCE = "what it was about is pinned, was changed or was forgotten meanwhile"
+
+
+def readable(trace: StepTrace) -> StepTrace:
+    """A step as every reader will see it, read from what would be stored. Raises `PolicyFailed` where nobody could.
+
+    Only steps of other packages' policies are read back: the program's own keep the contract, and their steps need not
+    wait the half millisecond that it takes.
+    """
+    if trace.policy in POLICIES:
+        return trace
+    try:
+        read = codec.trace_of(codec.step_row(trace, ""))
+    except Exception as error:
+        told = " ".join(str(error).split())[:200]
+        raise _unreadable(trace, f"could not be read again ({type(error).__name__}: {told})") from error
+    for kept, given in zip(_data(read), _data(trace), strict=True):
+        if kept != given:
+            raise _unreadable(trace, f"keeps data that is no JSON ({str(given)[:80]})")
+    return read
 
 
 def must_be_possible(
@@ -74,6 +96,17 @@ def _on(seen: Collection[str], op: MemoryOperation, pinned: Collection[str]) -> 
 
 def _is_another(op: MemoryOperation, known: Memory | None) -> bool:
     return known is not None and (known.intent, known.experience) != (op.intent, op.experience)
+
+
+def _data(trace: StepTrace) -> list[Mapping[str, Any]]:
+    return [op.data for op in trace.write.operations] if trace.write is not None else []
+
+
+def _unreadable(trace: StepTrace, how: str) -> PolicyFailed:
+    return PolicyFailed(
+        f"The step of the policy “{trace.policy[:80]}” {how}. The step was not stored; mend the policy, then try "
+        "again, or choose another one."
+    )
 
 
 def _failed(op: MemoryOperation, how: str) -> PolicyFailed:

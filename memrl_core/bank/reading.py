@@ -183,19 +183,21 @@ class BankReading:
     def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
         """A memory's vector (d,)."""
         self.memory(memory_id)
-        return self._known.mirror.embedding(memory_id)
+        with self._lock:
+            return self._known.mirror.embedding(memory_id)
 
     def memories(self, run: str | None = None) -> list[Memory]:
         """All memories, oldest first; of one run, those it sees now."""
         with self._lock:
             if run is None:
-                return list(self._known.memories.values())
+                return [self._known.memories[memory_id] for memory_id in self.memory_ids()]
             return [self._known.memories[memory_id] for memory_id in self._known.live(run).utilities]
 
     def memory_ids(self) -> list[str]:
         """The ids of all memories, oldest first."""
         with self._lock:
-            return list(self._known.memories)
+            self._known.mirror.put_in_order()
+            return list(self._known.mirror.ids)
 
     def has_step(self, run: str, step: int) -> bool:
         """Whether the run has a finished step of this number."""

@@ -35,7 +35,7 @@ def is_local(uri: str) -> bool:
 
 
 class Store:
-    """The tables of one bank. Own appends and other processes' appear in the same order to every reader."""
+    """The tables of one bank. How its rows lie says nothing of their age: compactions move them."""
 
     def __init__(self, uri: str, database: Any, tables: dict[str, Any], dimension: int) -> None:
         self.uri = uri
@@ -110,7 +110,7 @@ class Store:
         return self._read(name, lambda table: int(table.count_rows()))
 
     def read(self, name: str, columns: Iterable[str] | None = None, offset: int = 0) -> pa.Table:
-        """The rows from `offset` on, in the order they were appended."""
+        """The rows from `offset` on, as they lie: a compaction puts those it joins behind what came meanwhile."""
 
         def rows(table: Any) -> pa.Table:
             query = table.search()

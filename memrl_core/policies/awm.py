@@ -6,7 +6,7 @@ Source: arXiv 2409.07429 (online setting) and its released code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -139,7 +139,8 @@ class Awm(Policy[AwmSettings]):
             return (_nothing(new, NO_ANSWER),)
         (vector,) = new.embed([f"{workflow.name}\n{workflow.docstring}"])
         changes: dict[str, Any] = {"op": "UPDATE", "replaces": (stands,)} if stands else {}
-        data = {"family": family, **workflow.model_dump(), "successes": [asdict(one) for one in successes]}
+        kept = [{"intent": one.intent, "steps": list(one.steps)} for one in successes]
+        data = {"family": family, **workflow.model_dump(), "successes": kept}
         why = "The workflow was written anew after a success." if stands else ""
         text = laid_out(workflow, success)
         return (added(new, new.memory_id, text, vector, data=data, why=why, **changes),)

@@ -12,61 +12,24 @@ A check raises `AssertionError` with a sentence. It needs no bank and no model: 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from memrl_core.policies.base import Lesson, NewExperience, Policy, Question, Vector, changed_value
-from memrl_core.records import (
-    Decision,
-    EmbedRecord,
-    GenerateRecord,
-    Memory,
-    Outcome,
-    RecallRecord,
-    Reply,
-    RewardRecord,
-    StepTrace,
-    Task,
-    Turn,
-    UpdateRecord,
-    Utility,
-    WriteRecord,
-)
-from memrl_core.view import Asked, MemoryView
+from memrl_core.policies.base import Lesson, Policy, changed_value
+from memrl_core.policies.breaks import TOLERANCE, decision_breaks, json_breaks, record_breaks, sound_spec
+from memrl_core.policies.made_up import OUTCOMES, Prompt, World
+from memrl_core.records import Decision, Outcome, RecallRecord, Utility, ValueChange
+
+__all__ = ["CHECKS", "World", "decision_breaks"]
 
 Make = Callable[[], Policy[Any]]
-DIMENSION = 16
-TOLERANCE = 1e-9
-OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unrated")
-EXPERIENCE = "Task: {intent}\nSteps that worked:\n> take egg from table\n> put egg on desk"
-
-
-def decision_breaks(recalled: RecallRecord, decision: Decision) -> str:
-    """What is wrong with a decision about a pool, in words; empty when nothing is."""
-    pool = {member.memory_id for member in recalled.pool}
-    missed = {member.memory_id for member in recalled.left_out}
-    strangers = [i for i in (*decision.selected, *decision.greedy) if i not in pool]
-    if strangers:
-        return f"it chose “{strangers[0][:80]}”, which is not in the pool"
-    if len(set(decision.selected)) < len(decision.selected):
-        return "it chose a memory twice"
-    if {c.memory_id for c in decision.candidates} != pool | missed:
-        return "its candidates are not the pool and what missed it"
-    for candidate in decision.candidates:
-        if candidate.selected != (candidate.memory_id in decision.selected):
-            return f"{candidate.memory_id[:80]} is called selected in one place and not in another"
-        numbers = [n for t in candidate.terms for n in (t.raw, t.normalised, t.weight, t.contribution)]
-        if not np.isfinite([*numbers, candidate.score or 0.0]).all():
-            return f"a number of {candidate.memory_id[:80]} is not finite"
-        total = sum(term.contribution for term in candidate.terms)
-        if candidate.score is not None and abs(total - candidate.score) > 1e-6 * max(1.0, abs(total)):
-            return f"the terms of {candidate.memory_id[:80]} add up to {total}, its score is {candidate.score}"
-    if not -TOLERANCE <= decision.propensity <= 1 + TOLERANCE:
-        return f"the probability of its choice is {decision.propensity}"
-    return ""
+DRAWS = 2000
+FARTHEST = 5
+"""Standard deviations between a probability and a share of `DRAWS` that are still taken for chance."""
 
 
 def chooses_from_the_pool(make: Make) -> None:
@@ -113,11 +76,42 @@ def knows_strange_memories(make: Make) -> None:
     world.render(decision)
 
 
+def has_a_card(make: Make) -> None:
+    """The policy's card under its settings has every text, and of the choices only those that there are."""
+    policy = make()
+    try:
+        sound_spec(policy.spec, policy.spec.name)
+    except ValueError as error:
+        raise AssertionError(f"{error}.") from None
+
+
+def works_in_later_turns(make: Make) -> None:
+    """Memory can be asked before later turns, where the policy says so."""
+    world = World(make(), 8)
+    for turn in range(1, 4):
+        found = world.look_in_turn(90, turn)
+        if found is not None:
+            looked, told = found
+            broken = decision_breaks(looked.recalled, looked.decision) or record_breaks(told)
+            assert not broken, f"Before turn {turn}: {broken}."
+
+
 def reports_what_it_learns(make: Make) -> None:
     """`learn` moves no value that it does not report, and what it reports is what became of the values."""
     world = World(make(), 3, steps=0)
     for step in range(1, 7):
-        world.step(step, check=_reported)
+        world.step(step, _reporting)
+
+
+def takes_a_lesson_without_reward(make: Make) -> None:
+    """A step that nobody has judged is a lesson too, before and after others."""
+    world = World(make(), 9, steps=0)
+    outcomes: tuple[Outcome, ...] = ("unrated", "success", "unrated", "failure", "unrated")
+    for step, outcome in enumerate(outcomes, start=1):
+        world.step(step, _reporting, outcome)
+    recalled, decision = world.decide()
+    broken = decision_breaks(recalled, decision)
+    assert not broken, f"After steps without a reward: {broken}."
 
 
 def updates_only_the_credited(make: Make) -> None:
@@ -158,21 +152,121 @@ def learns_alike_however_often_it_is_asked(make: Make) -> None:
     assert dict(first.policy.values(first.state)) == dict(second.policy.values(second.state))
 
 
+def has_a_state_that_can_be_copied(make: Make) -> None:
+    """A deep copy of what was learned has the same values, and goes its own way."""
+    world = World(make(), 10)
+    try:
+        copied = copy.deepcopy(world.state)
+    except Exception as error:
+        raise AssertionError(f"The state cannot be copied ({type(error).__name__}: {error}).") from None
+    policy, before = world.policy, dict(world.policy.values(world.state))
+    assert before == dict(policy.values(copied)), "A copy of the state has other values."
+    first = world.decide()
+    kept, world.state = world.state, copied
+    assert first == world.decide(), "A copy of the state decides otherwise."
+    world.step(7)
+    assert before == dict(policy.values(kept)), "Learning in a copy of the state has changed the state."
+    world.state = kept
+    lesson = world.lesson(world.trace(8, "success"))
+    policy.learn(copied, lesson)
+    assert before == dict(policy.values(kept)), "Learning in a copy of the state has changed the state."
+
+
+def gives_what_can_be_stored(make: Make) -> None:
+    """Every record is read again as it was written, and what is kept as JSON is the same after it was JSON."""
+    world = World(make(), 11)
+    looked = world.look()
+    records: list[Any] = [looked.recalled, looked.decision]
+    records += world.policy.learn(world.state, world.lesson(world.trace(7, "success")))
+    records += [written.operation for outcome in OUTCOMES for written in world.write(8, outcome)]
+    records += world.forget()[1]
+    for record in records:
+        broken = record_breaks(record)
+        assert not broken, f"It gave {broken}."
+    broken = json_breaks("answer in consult", looked.said)
+    assert not broken, f"{broken}."
+    asked = {one.purpose: one.filled for one in looked.consulted}
+    assert dict(looked.said) == asked, "What `consult` gives is not what the model said, by purpose."
+
+
+def forgets_only_what_is_there(make: Make) -> None:
+    """`forget` only deletes, and only memories that the run sees."""
+    world = World(make(), 12)
+    for step in range(7, 13):
+        view, operations = world.forget(step)
+        for operation in operations:
+            assert operation.op == "DELETE", f"`forget` does {operation.op}."
+            assert operation.replaces, "`forget` deletes nothing."
+            strangers = [memory_id for memory_id in operation.replaces if not view.sees(memory_id)]
+            assert not strangers, f"{strangers[0]} is forgotten and is not there."
+        world.step(step)
+
+
+def decides_alike_however_the_step_ends(make: Make) -> None:
+    """A decision and its prompt are the same when the step was tried before and ended so, or otherwise."""
+    world = World(make(), 13)
+    state = world.state
+    before = _decided(world)
+    for outcome in OUTCOMES:
+        world.state = copy.deepcopy(state)
+        trace = world.trace(90, outcome)
+        world.policy.learn(world.state, world.lesson(trace))
+        world.write(90, outcome)
+        world.forget(90)
+        world.state = state
+        assert _decided(world) == before, f"The decision knows that the step ended as {outcome}."
+
+
+def says_how_likely_its_order_was(make: Make) -> None:
+    """Where the probability of an order is given, orders are drawn as often as it says."""
+    for size in (3, 4):
+        world = World(make(), 14, size=size, steps=0)
+        looked = world.look()
+        if looked.decision.log_propensity is None:
+            continue
+        likely: dict[tuple[str, ...], float] = {}
+        drawn: Counter[tuple[str, ...]] = Counter()
+        for seed in range(DRAWS):
+            decision = world.policy.select(looked.recalled, looked.view, seed)
+            broken = decision_breaks(looked.recalled, decision)
+            assert not broken, f"Seed {seed}: {broken}."
+            log_propensity = decision.log_propensity
+            assert log_propensity is not None, f"Seed {seed}: the probability of the order is missing."
+            chance = likely.setdefault(decision.selected, math.exp(log_propensity))
+            assert abs(chance - math.exp(log_propensity)) < TOLERANCE, "One order has two probabilities."
+            drawn[decision.selected] += 1
+        assert sum(likely.values()) <= 1 + TOLERANCE, "The probabilities of the orders add up to more than 1."
+        for order, chance in likely.items():
+            far = FARTHEST * math.sqrt(DRAWS * chance * (1 - chance)) + 1
+            assert abs(drawn[order] - DRAWS * chance) <= far, (
+                f"An order of probability {chance:.3f} was drawn {drawn[order]} times of {DRAWS}."
+            )
+
+
 CHECKS: tuple[Callable[[Make], None], ...] = (
+    has_a_card,
     chooses_from_the_pool,
     decides_alike_from_the_same_seed,
     selects_without_side_effects,
     works_with_few_memories,
     knows_strange_memories,
+    works_in_later_turns,
     reports_what_it_learns,
+    takes_a_lesson_without_reward,
     updates_only_the_credited,
     writes_what_can_be_stored,
     learns_alike_however_often_it_is_asked,
+    has_a_state_that_can_be_copied,
+    gives_what_can_be_stored,
+    forgets_only_what_is_there,
+    decides_alike_however_the_step_ends,
+    says_how_likely_its_order_was,
 )
 """Every check of the contract; each takes a function that makes the policy anew."""
 
 
-def _reported(policy: Policy[Any], state: Any, lesson: Lesson) -> None:
+def _reporting(policy: Policy[Any], state: Any, lesson: Lesson) -> Sequence[ValueChange]:
+    """`learn`, whose report is compared with what became of the values."""
     before = dict(policy.values(state))
     changes = policy.learn(state, lesson)
     after = dict(policy.values(state))
@@ -182,167 +276,9 @@ def _reported(policy: Policy[Any], state: Any, lesson: Lesson) -> None:
     assert not silent, f"{min(silent)} moved and was not reported."
     for name, change in reported.items():
         assert name not in after or abs(after[name] - change.after) < TOLERANCE, f"{name} is not what was reported."
+    return changes
 
 
-class World:
-    """A made-up run of a policy, from `seed`: `size` memories of another's, then `steps` steps of its own."""
-
-    def __init__(self, policy: Policy[Any], seed: int, size: int = 8, steps: int = 6) -> None:
-        self.policy = policy
-        self.memories: dict[str, Memory] = {}
-        self._seed = seed
-        self._rng = np.random.default_rng(seed)
-        self._vectors: list[Vector] = []
-        self._gone: set[str] = set()
-        for number in range(size):
-            intent = f"put a hot thing {number % 5} on the table"
-            outcome = OUTCOMES[number % 3]
-            memory = _memory(f"m-{number:04d}", intent, EXPERIENCE.format(intent=intent), outcome, number)
-            self._keep(memory, self._vector())
-        self.state = policy.start(list(self.memories.values()))
-        for step in range(1, steps + 1):
-            self.step(step)
-
-    def decide(self, step: int = 90) -> tuple[RecallRecord, Decision]:
-        """Both phases for a new task."""
-        return self._decided(self._asked(step))
-
-    def render(self, decision: Decision) -> None:
-        """The prompt that a decision gives."""
-        chosen = [self.memories[memory_id] for memory_id in decision.selected]
-        self.policy.render(chosen, "Act.", "put a hot egg on the table", "You see an egg.", self._view(self._asked(90)))
-
-    def step(self, step: int, check: Callable[[Policy[Any], Any, Lesson], None] | None = None) -> None:
-        """One whole step, at the end of which the policy has learned."""
-        trace = self._trace(step, OUTCOMES[step % 2])
-        lesson = self._lesson(trace)
-        if check is None:
-            self.policy.learn(self.state, lesson)
-        else:
-            check(self.policy, self.state, lesson)
-        written = self.policy.write(self._new(trace), self._view(self._asked(step)), _template)
-        for one in written:
-            operation = one.operation
-            self._gone.update(operation.replaces)
-            if one.embedding is not None and operation.memory_id:
-                memory = _memory(
-                    operation.memory_id, operation.intent, operation.experience, operation.outcome, step, trace.task.id
-                )
-                self._keep(memory, one.embedding)
-        trace = replace(trace, write=WriteRecord(tuple(one.operation for one in written)))
-        self.policy.remember(self.state, self._lesson(trace))
-
-    def write(self, step: int, outcome: Outcome) -> Sequence[Any]:
-        """What the policy writes at the end of a step that ended so."""
-        return self.policy.write(self._new(self._trace(step, outcome)), self._view(self._asked(step)), _template)
-
-    def _vector(self) -> Vector:
-        vector = np.abs(self._rng.normal(size=DIMENSION)) + 0.2
-        return (vector / np.linalg.norm(vector)).astype(np.float32)
-
-    def _keep(self, memory: Memory, vector: Vector) -> None:
-        self.memories[memory.id] = memory
-        self._vectors.append(vector)
-
-    def _asked(self, step: int) -> Asked:
-        rng = np.random.default_rng([self._seed, step])
-        vector = np.abs(rng.normal(size=DIMENSION)) + 0.2
-        return Asked(
-            (vector / np.linalg.norm(vector)).astype(np.float32),
-            task=f"t{step % 4}",
-            intent="put a hot egg on the table",
-            observation="You see, on the table: egg.\nYou can:\n- take egg from table\n- search drawer",
-            step=step,
-        )
-
-    def _view(self, asked: Asked) -> MemoryView:
-        ids = list(self.memories)
-        rng = np.random.default_rng([self._seed, 7])
-        visible = np.array([memory_id not in self._gone for memory_id in ids], dtype=bool)
-        return MemoryView(
-            ids=ids,
-            embeddings=np.stack(self._vectors) if ids else np.zeros((0, DIMENSION), np.float32),
-            q=rng.normal(size=len(ids)),
-            visits=rng.integers(0, 5, len(ids)),
-            intent_groups=np.arange(len(ids)),
-            rows={memory_id: row for row, memory_id in enumerate(ids)},
-            visible=None if visible.all() else visible,
-            memories=self.memories,
-            asked=asked,
-            learned=self.state,
-        )
-
-    def _decided(self, asked: Asked) -> tuple[RecallRecord, Decision]:
-        view = self._view(asked)
-        recalled = self.policy.recall(asked.embedding, view)
-        said = self.policy.consult(recalled, view, _template)
-        view = replace(view, asked=replace(asked, said=said))
-        return recalled, self.policy.select(recalled, view, seed=self._seed * 100 + asked.step)
-
-    def _trace(self, step: int, outcome: Outcome) -> StepTrace:
-        asked = self._asked(step)
-        recalled, decision = self._decided(asked)
-        won = outcome == "success"
-        turns = (
-            Turn(Reply("take egg from table"), "You hold an egg.\nYou can:\n- put egg on desk", 0.0, False, False),
-            Turn(Reply("put egg on desk"), "Done.", float(won), True, False),
-        )
-        reward = self.policy.reward_of(float(won)) if outcome != "unrated" else None
-        return StepTrace(
-            id=f"step-{step}",
-            run="made-up",
-            step=step,
-            epoch=1,
-            task=Task(asked.task, asked.intent, "household"),
-            policy=self.policy.spec.name,
-            settings=self.policy.settings.model_dump(),
-            started="2026-01-01T00:00:00+00:00",
-            embed=EmbedRecord("made-up", DIMENSION, tuple(map(float, asked.embedding))),
-            recall=recalled,
-            decision=decision,
-            generate=GenerateRecord("made-up", True, {}, (), (), turns),
-            reward=RewardRecord(
-                reward, "environment", outcome, "", "", "", self.policy.credited(decision), environment=reward
-            ),
-            update=UpdateRecord(()),
-        )
-
-    def _lesson(self, trace: StepTrace) -> Lesson:
-        assert trace.reward is not None
-        rows = {memory_id: row for row, memory_id in enumerate(self.memories)}
-        return Lesson(
-            trace,
-            trace.reward.reward,
-            trace.reward.outcome,
-            lambda memory_id: self._vectors[rows[memory_id]],
-            lambda memory_id: self.memories[memory_id],
-        )
-
-    def _new(self, trace: StepTrace) -> NewExperience:
-        assert trace.embed is not None and trace.reward is not None and trace.decision is not None
-        fresh = iter(range(1000))
-        return NewExperience(
-            memory_id=f"made-up-{trace.step:04d}",
-            intent=trace.task.intent,
-            embedding=np.asarray(trace.embed.embedding, dtype=np.float32),
-            experience=EXPERIENCE.format(intent=trace.task.intent),
-            outcome=trace.reward.outcome,
-            parents=trace.decision.selected,
-            trace=trace,
-            fresh_id=lambda: f"made-up-{trace.step:04d}-{next(fresh)}",
-            embed=lambda texts: np.stack([_embedded(text) for text in texts]),
-        )
-
-
-def _embedded(text: str) -> Vector:
-    rng = np.random.default_rng(list(text.encode()))
-    vector = np.abs(rng.normal(size=DIMENSION)) + 0.2
-    return (vector / np.linalg.norm(vector)).astype(np.float32)
-
-
-def _template(question: Question[Any]) -> Any:
-    return copy.deepcopy(question.template)
-
-
-def _memory(memory_id: str, intent: str, experience: str, outcome: Outcome, step: int, task: str = "") -> Memory:
-    return Memory(memory_id, intent, experience, outcome, intent, (), "made-up", step, task or f"t{step % 4}", "")
+def _decided(world: World) -> tuple[Mapping[str, Any], RecallRecord, Decision, Prompt]:
+    looked = world.look()
+    return looked.said, looked.recalled, looked.decision, world.render(looked.decision)

@@ -62,6 +62,7 @@ class Empo2Memory(Policy[Empo2Settings]):
     """Tips by state, and how new a state is."""
 
     spec = SPEC
+    ignored = ("k1_counts", "duplicates", "duplicate_threshold")
     Settings = Empo2Settings
 
     def when(self, asked: Asked) -> When:

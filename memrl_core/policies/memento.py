@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from memrl_core.policies.base import Lesson, Policy, Vector
 from memrl_core.policies.memento_cases import LABELS, Cases, Floats, Loss, episodic_values
 from memrl_core.policies.memento_network import chances, new_network, trained
-from memrl_core.policies.memento_spec import SPECS, MementoSettings
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
-from memrl_core.records import Decision, Memory, Reason, RecallRecord, ValueChange
-from memrl_core.retrieval import recall, score_order
+from memrl_core.policies.memento_spec import SPECS, MementoSettings, card
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked
+from memrl_core.policies.wide_recall import wide_recall
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, ValueChange
+from memrl_core.retrieval import score_order
 from memrl_core.view import MemoryView
 
 
@@ -29,32 +31,30 @@ class Memento(Policy[MementoSettings]):
 
     def __init__(self, settings: MementoSettings) -> None:
         super().__init__(settings)
-        self.spec = SPECS[settings.read]
+        self.spec = card(settings)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """The k1 most similar; the whole bank for the network."""
+        """The k1 most similar; for the network the k1 best of the whole bank."""
         if self.settings.read != "network":
             return super().recall(query, view, coarse)
-        everything = recall(
-            query,
-            view,
-            k1=max(1, view.size),
-            k1_counts="record",
-            delta=-1.0,
-            strict=False,
-            coarse=coarse,
-            exclude_task=self.excluded_task(view),
-        )
-        return replace(everything, rule="everything", why="The network scores every case.")
+
+        def best_first(members: Sequence[Recalled]) -> Sequence[int]:
+            terms, _, _ = self._judged(members, view)
+            order: list[int] = _order(terms, members).tolist()
+            return order
+
+        found = wide_recall(
+            query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=self.settings.k1, delta=-1.0,
+            strict=False, coarse=coarse, exclude_task=self.excluded_task(view),
+        )  # fmt: skip
+        return replace(found, rule="everything", why="The network scores every case; the k1 best are the pool.")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The K best by similarity, Q_EC or p."""
-        terms, cold, note = self._judged(recalled, view)
+        terms, cold, note = self._judged(recalled.pool, view)
         chosen = None
         if cold:
-            ranks = np.array([member.rank_recall for member in recalled.pool])
-            order = score_order(terms.contribution, similarities(recalled), ranks)
-            taken = [int(position) for position in order[: self.settings.k2]]
+            taken = [int(position) for position in _order(terms, recalled.pool)[: self.settings.k2]]
             chosen = Chosen(taken, "cold", reasons=dict.fromkeys(taken, Reason.COLD_START))
         return ranked(recalled, view, [terms], k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
 
@@ -86,15 +86,15 @@ class Memento(Policy[MementoSettings]):
             return {"loss": state.losses[-1].after, "rows": float(state.losses[-1].rows)}
         return {}
 
-    def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[TermColumn, bool, str]:
-        """What the pool is ranked by, whether that is for want of anything learned, and a note about it."""
-        settings, similar = self.settings, TermColumn("similarity", similarities(recalled))
+    def _judged(self, members: Sequence[Recalled], view: MemoryView) -> tuple[TermColumn, bool, str]:
+        """What these are ranked by, whether that is for want of anything learned, and a note about it."""
+        settings, similar = self.settings, TermColumn("similarity", _similar(members))
         cases = view.learned if isinstance(view.learned, Cases) else Cases()
-        if settings.read == "similar" or not recalled.pool:
+        if settings.read == "similar" or not members:
             return similar, False, ""
         if view.asked is None:
             return similar, True, "Taken by similarity: the embedding of what is asked is not known."
-        ids = [member.memory_id for member in recalled.pool]
+        ids = [member.memory_id for member in members]
         if settings.read == "kernel":
             values, weights = self._episodic(cases, view.asked.embedding, ids)
             known = int((weights > 0).sum())
@@ -178,3 +178,13 @@ class Memento(Policy[MementoSettings]):
             ),
             ValueChange("", rows - new, rows, cases.network.steps, outcome, 1.0, "parameters", "rows", labelled),
         )
+
+
+def _similar(members: Sequence[Recalled]) -> Floats:
+    return np.array([member.similarity for member in members], dtype=np.float64)
+
+
+def _order(terms: TermColumn, members: Sequence[Recalled]) -> npt.NDArray[np.int64]:
+    """The positions of these memories, best first."""
+    ranks = np.array([member.rank_recall for member in members], dtype=np.int64)
+    return score_order(terms.contribution, _similar(members), ranks)

@@ -7,7 +7,7 @@ settings and card are in `memp_spec`, the texts in `memp_scripts`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -25,27 +25,29 @@ from memrl_core.policies.memp_scripts import (
     shared_facts_similarity,
     usable_facts,
 )
-from memrl_core.policies.memp_spec import SPEC, MempSettings, adaptations
+from memrl_core.policies.memp_spec import MOST, SPEC, MempSettings, adaptations, differences
+from memrl_core.policies.memp_state import MempState, failing
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.spec import Variant
-from memrl_core.records import Decision, Memory, MemoryOperation, Reason, RecallRecord, StepTrace, Utility, ValueChange
-from memrl_core.retrieval import recall
+from memrl_core.policies.wide_recall import up_to
+from memrl_core.records import (
+    Decision,
+    Memory,
+    MemoryOperation,
+    Reason,
+    RecallRecord,
+    StepTrace,
+    Utility,
+    ValueChange,
+)
 from memrl_core.view import Asked, MemoryView
 
 NO_KEY_SHARED = -1.0
-EXACT = 1e-9
 ONLY_SUCCESSES = "only successes are stored"
 NOTHING_USED = "the failure followed no memory that could be reworded"
 USED_IS_DELETED = "the memory that was followed is deleted, not reworded"
 UNUSABLE = "the model's rewording could not be used, so that the memory stays as it was"
 KNOWN_TASK = "the released code stores a task once"
-
-
-@dataclass(slots=True)
-class MempState:
-    """The facts of the memories that were stored with some, by id."""
-
-    facts: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Memp(Policy[MempSettings]):
@@ -58,8 +60,9 @@ class Memp(Policy[MempSettings]):
         super().__init__(settings)
         own = tuple(adaptations(settings))
         variant: Variant = "adapted" if own else settings.variant
+        told = (*SPEC.deviations, *own, *differences(settings))
         needs = (*SPEC.needs, "model on read") if settings.recall_by == "ave_fact" else SPEC.needs
-        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *own), needs=needs)
+        self.spec = replace(SPEC, variant=variant, deviations=told, needs=needs)
 
     # --- before the answer --------------------------------------------------------------------------------------------
 
@@ -69,16 +72,11 @@ class Memp(Policy[MempSettings]):
         return words if self.settings.recall_by == "facts" and words else asked.intent
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """Phase A: the k1 most similar, or every memory where similarity of the intent has no say."""
+        """Phase A: the k1 most similar; where facts or chance decide, every memory up to `MOST`."""
         if self.settings.recall_by in ("query", "facts"):
             return super().recall(query, view, coarse)
-        everything = recall(
-            query, view, k1=max(1, view.size), k1_counts="record", delta=-1.0, strict=False, coarse=coarse,
-            exclude_task=self.excluded_task(view),
-        )  # fmt: skip
-        if self.settings.recall_by == "random":
-            return replace(everything, rule="random", why="Phase B draws from all memories.")
-        return replace(everything, rule="everything", why="Phase B compares the facts of all memories.")
+        chance = self.settings.recall_by == "random"
+        return up_to(MOST, query, view, by_chance=chance, coarse=coarse, exclude_task=self.excluded_task(view))
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """The facts of the task, where they are compared."""
@@ -113,9 +111,12 @@ class Memp(Policy[MempSettings]):
 
     @staticmethod
     def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
-        """successes / hits with one hit more; a reward above the middle of r− and r+ is a success."""
+        """successes / hits with one hit more; a reward above the middle of r− and r+ is a success.
+
+        A q that another policy left is cut to [0, 1] first, so that it can be a rate.
+        """
         middle = (float(settings["reward_success"]) + float(settings["reward_failure"])) / 2
-        return (believed.q * believed.visits + (reward > middle)) / (believed.visits + 1)
+        return (_as_rate(believed.q) * believed.visits + (reward > middle)) / (believed.visits + 1)
 
     def step_size(self, believed: Utility) -> float:
         """1 / N."""
@@ -125,7 +126,7 @@ class Memp(Policy[MempSettings]):
         """How the reward moves the success rate of the first memory."""
         won = int(reward > self.settings.q_midpoint)
         return tuple(
-            replace(c, formula=f"({c.visits - 1} × {c.before:.3f} + {won}) / {c.visits} = {c.after:.3f}")
+            replace(c, formula=f"({c.visits - 1} × {_as_rate(c.before):.3f} + {won}) / {c.visits} = {c.after:.3f}")
             for c in super().update(credited, reward, values)
         )
 
@@ -147,17 +148,24 @@ class Memp(Policy[MempSettings]):
         gone = self._failing(view)
         return (deleted(gone, self._why_deleted()),) if gone else ()
 
-    # --- facts --------------------------------------------------------------------------------------------------------
+    # --- what the run has stored and followed -------------------------------------------------------------------------
 
     def start(self, memories: Sequence[Memory]) -> MempState:
-        """No facts are known of memories that the run begins with."""
+        """Nothing stored and nothing followed; no facts are known of memories that the run begins with."""
         return MempState()
 
+    def learn(self, state: MempState, lesson: Lesson) -> tuple[ValueChange, ...]:
+        """Count the use of the first memory, if this run did not store it; its q moves by `rule`, as every other's."""
+        decision = lesson.trace.decision
+        for memory_id in self.credited(decision) if decision is not None and lesson.reward is not None else ():
+            state.follow(memory_id, won=lesson.outcome == "success")
+        return ()
+
     def remember(self, state: MempState, lesson: Lesson) -> None:
-        """The facts that a step has stored with its memories."""
+        """What a step has stored, with its facts."""
         for operation in lesson.trace.write.operations if lesson.trace.write is not None else ():
-            if operation.memory_id and (facts := usable_facts(operation.data)):
-                state.facts[operation.memory_id] = facts
+            if operation.memory_id:
+                state.store(operation.memory_id, operation.replaces, usable_facts(operation.data))
 
     def _written(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
         update = self.settings.update
@@ -210,23 +218,30 @@ class Memp(Policy[MempSettings]):
 
     # --- deletion -----------------------------------------------------------------------------------------------------
 
-    def _fails(self, q: float, visits: int) -> bool:
-        settings = self.settings
-        enough = settings.variant == "code" and visits >= settings.delete_from
-        return enough and q < settings.delete_below - EXACT
-
     def _failing(self, view: MemoryView) -> list[str]:
-        return [view.ids[i] for i in view.positions().tolist() if self._fails(view.q[i], view.visits[i])]
+        settings = self.settings
+        return failing(view, settings.delete_from, settings.delete_below) if settings.variant == "code" else []
 
     def _condemned_by(self, trace: StepTrace, view: MemoryView) -> list[str]:
         """The memories that the step's own reward has brought to where they are deleted."""
-        changes = trace.update.changes if trace.update is not None else ()
-        after = {c.memory_id: (c.after, c.visits) for c in changes if c.target == "memory" and c.name == "q"}
+        changes = [c for c in (trace.update.changes if trace.update is not None else ()) if view.sees(c.memory_id)]
+        q, visits = view.q.copy(), view.visits.copy()
+        for change in changes:
+            if change.target == "memory" and change.name == "q":
+                position = view.position(change.memory_id)
+                q[position], visits[position] = change.after, change.visits
         before = set(self._failing(view))
-        return [i for i, known in after.items() if view.sees(i) and i not in before and self._fails(*known)]
+        return [i for i in self._failing(replace(view, q=q, visits=visits)) if i not in before]
 
     def _why_deleted(self) -> str:
-        return f"a success rate below {self.settings.delete_below:g} after {self.settings.delete_from} or more uses"
+        return (
+            f"a success rate below {self.settings.delete_below:g} after {self.settings.delete_from} or more uses; "
+            "of a memory that the run did not store, only its uses in this run count"
+        )
+
+
+def _as_rate(q: float) -> float:
+    return min(1.0, max(0.0, q))
 
 
 def _nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:

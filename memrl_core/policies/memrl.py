@@ -55,9 +55,10 @@ class MemRL(Policy[MemRLSettings]):
 
     def __init__(self, settings: MemRLSettings) -> None:
         super().__init__(settings)
-        own = tuple(_own(settings))
-        variant: Variant = "adapted" if own else "paper" if settings.normaliser == "pool" else "code"
-        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *own))
+        ours, of_code = tuple(_ours(settings)), tuple(_of_code(settings))
+        variant: Variant = "adapted" if ours else "code" if of_code else "paper"
+        mixed = tuple(_left_as_in_the_paper(settings)) if of_code else ()
+        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *of_code, *mixed, *ours))
         self.exploration = Exploration(settings.exploration, settings.ucb_c, settings.thompson_scale, settings.ties)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
@@ -107,8 +108,52 @@ class MemRL(Policy[MemRLSettings]):
         return (one_memory(new, view, self.settings, q0),)
 
 
-def _own(settings: MemRLSettings) -> Iterator[str]:
+def _of_code(settings: MemRLSettings) -> Iterator[str]:
+    """What of these settings is the official code's and not the paper's."""
+    if settings.normaliser == "fixed":
+        yield (
+            "Official code: similarity is standardised by a set mean and sd, both z are cut at ±3, the gate is ≥ δ. "
+            "The paper standardises both within the pool, cuts nothing, and has > δ."
+        )
+    if settings.k1_counts == "intent":
+        yield "Official code: k1 counts intents, and all memories of each are recalled. The paper's k1 counts memories."
+    if settings.exploration == "epsilon" and settings.epsilon > 0:
+        yield "Official code: with the chance ε the whole prompt is drawn at random from the pool. The paper has no ε."
+    if settings.floor is not None:
+        yield "Official code: in phase B a q below the floor counts as the floor. The paper has no floor."
+    if settings.least_q is not None:
+        yield "Official code: memories below the least q are not recalled. The paper recalls them whatever their q."
+    if settings.duplicates == "group":
+        yield (
+            "Official code: a memory whose intent is like a known one is kept under that one's embedding. In the paper "
+            "each has its own."
+        )
+    if settings.q0_success or settings.q0_failure:
+        yield (
+            "Official code: the first q is a setting for each outcome (q_init: 0.5 for both on LifelongAgentBench; its "
+            "HLE runner gives 1 to a success and 0 to a failure). In the paper every q begins at 0."
+        )
+
+
+def _left_as_in_the_paper(settings: MemRLSettings) -> Iterator[str]:
+    """Where settings of the official code stand beside rules of the paper that the code does not have."""
+    if settings.normaliser == "pool":
+        yield (
+            "As in the paper, both sides are standardised within the pool and the gate is > δ; the official code has a "
+            "set mean and sd for similarity, and ≥ δ."
+        )
+    if settings.k1_counts == "record":
+        yield "As in the paper, k1 counts memories; in the official code it counts intents."
+    if settings.duplicates == "keep":
+        yield "As in the paper, every memory has its own embedding; the official code groups intents that are alike."
+
+
+def _ours(settings: MemRLSettings) -> Iterator[str]:
     """What of these settings is neither the paper's nor its code's."""
+    if settings.exclude_same_task:
+        yield "Memories of the task that is asked are left out; the paper and its code recall them."
+    if settings.duplicates == "skip":
+        yield "An episode with the outcome and text of a known one is not written; the paper and its code keep both."
     if settings.exploration == "ucb":
         yield (
             "The bonus of UCB is ours: c · √(ln(1 + N) / (1 + visits)) is added to the score, with N visits of the "

@@ -41,10 +41,11 @@ class PassAtK(Policy[PolicySettings]):
         name="pass_at_k",
         title="Pass@k",
         citation="control arm (arXiv 2601.03192, baseline passk)",
-        variant="paper",
+        variant="adapted",
         deviations=(
             "The baseline skips a task once it is solved. A run here goes through every task each epoch: a solved task "
-            "is tried again, and only its first success counts.",
+            "is tried again, and only its first success counts. pass@k is the same; the share of an epoch's tasks that "
+            "succeed, the calls and the tokens are those of a model that tries every task every time.",
             "A try that nobody has judged is not counted.",
         ),
         idea="The same model, without memory, tries each task k times. What a memory gains over epochs is fair only "
@@ -61,6 +62,7 @@ class PassAtK(Policy[PolicySettings]):
         "untried.",
         needs=("episode reward",),
         learns="counts",
+        variants=("adapted",),
     )
 
     def when(self, asked: Asked) -> When:

@@ -50,6 +50,7 @@ class Rememberer(Policy[RemembererSettings]):
     """A table of states and actions, read as advice."""
 
     spec = SPEC
+    ignored = ("k1_counts", "duplicates", "duplicate_threshold")
     Settings = RemembererSettings
 
     # --- before the answer --------------------------------------------------------------------------------------------
@@ -97,8 +98,9 @@ class Rememberer(Policy[RemembererSettings]):
     def _scored(self, members: Sequence[Recalled], view: MemoryView) -> _Scored:
         table, weight = _table(view), self.settings.task_weight
         observation = view.asked.observation if view.asked is not None else ""
-        states = [_best_of(table, member.memory_id, observation) for member in members]
-        shared = np.array([shared_words(s.observation, observation) if s else 0.0 for s in states], dtype=np.float64)
+        found = [_nearest_of(table, member.memory_id, observation) for member in members]
+        states = [state for state, _ in found]
+        shared = np.array([likeness for _, likeness in found], dtype=np.float64)
         tries = np.array([s.visits if s else 0 for s in states], dtype=np.float64)
         tasks = np.array([member.similarity for member in members], dtype=np.float64)
         score = np.round(weight * tasks + (1 - weight) * shared, DIGITS)
@@ -250,13 +252,25 @@ def _table(view: MemoryView) -> Table:
 
 def _best_of(table: Table, memory_id: str, observation: str) -> State | None:
     """Of a memory's states the one most like an observation; None where the table knows none."""
-    known = table.known(memory_id)
-    return max(known, key=lambda state: shared_words(state.observation, observation)) if known else None
+    return _nearest_of(table, memory_id, observation)[0]
+
+
+def _nearest_of(table: Table, memory_id: str, observation: str) -> tuple[State | None, float]:
+    """The same, with how alike it is."""
+    nearest, highest = None, 0.0
+    for state in table.known(memory_id):
+        likeness = shared_words(state.observation, observation)
+        if nearest is None or likeness > highest:
+            nearest, highest = state, likeness
+    return nearest, highest
 
 
 def _in_order(decision: Decision, memory_ids: Sequence[str]) -> Decision:
     """A decision whose pool stands in this order: ties go to more tries, not to the more similar."""
     by_id = {candidate.memory_id: candidate for candidate in decision.candidates}
-    pool = [replace(by_id[memory_id], rank_select=rank) for rank, memory_id in enumerate(memory_ids, start=1)]
+    pool = [by_id[memory_id] for memory_id in memory_ids]
+    ranked_anew = (
+        one if one.rank_select == rank else replace(one, rank_select=rank) for rank, one in enumerate(pool, start=1)
+    )
     missed = decision.candidates[len(pool) :]
-    return replace(decision, candidates=(*pool, *missed), greedy=decision.selected)
+    return replace(decision, candidates=(*ranked_anew, *missed), greedy=decision.selected)

@@ -26,7 +26,8 @@ def words(observation: str) -> frozenset[str]:
 def shared_words(one: str, other: str) -> float:
     """The share, in [0, 1], of the different words of two observations that stand in both."""
     a, b = words(one), words(other)
-    return len(a & b) / len(a | b) if a or b else 0.0
+    both = len(a & b)
+    return both / either if (either := len(a) + len(b) - both) else 0.0
 
 
 def all_shared_words(observations: Sequence[str]) -> npt.NDArray[np.float64]:

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from memrl_core.policies.base import Ask, Lesson, Policy
+from memrl_core.policies.episodes import verdict_of
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
 from memrl_core.policies.rmm_adapters import Adapters, first_adapters, reinforced
 from memrl_core.policies.rmm_citations import CITATIONS, question
@@ -76,8 +77,8 @@ class RMMSettings(PolicySettings):
     feedback: Literal["citation", "reward"] = Field(
         "citation",
         title="Feedback",
-        description="citation: the model is asked which memories it used. reward: the task's reward, from −1 at r− to "
-        "+1 at r+, for every memory of the prompt.",
+        description="citation: the model is asked which memories it used. reward: the task's reward, from −1 at r− and "
+        "below to +1 at r+ and above, for every memory of the prompt.",
     )
     temperature: float = Field(
         0.5, ge=0.01, le=10, title="τ · temperature", description="Small: nearly the best k2. Large: nearly at random."
@@ -218,8 +219,8 @@ class RMMReranker(Policy[RMMSettings]):
     def _rewards(self, lesson: Lesson, selected: Sequence[str]) -> list[float]:
         """R of each memory of the prompt; none without usable feedback."""
         if self.settings.feedback == "reward":
-            low, high = self.settings.reward_failure, self.settings.reward_success
-            return [] if lesson.reward is None else [2 * (lesson.reward - low) / (high - low) - 1] * len(selected)
+            scale, given = self.settings.model_dump(), lesson.reward
+            return [] if given is None else [2 * verdict_of(given, scale) - 1] * len(selected)
         said = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
         if said is None or not set(said["cited"]) <= set(selected):
             return []

@@ -1,7 +1,7 @@
 """WebCoach: episodes are condensed as they are kept, and a coach reads the nearest ones and speaks or keeps silent.
 
 Source: arXiv 2511.12997 (WebCondenser, External Memory Store, Coach). Its released code recalls three episodes instead
-of five and does not leave out the task's own; the setting `variant` begins with either.
+of five and does not leave out the task's own; the setting `variant` offers both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from memrl_core.policies.base import Ask, NewExperience, Policy, When, Written, one_memory
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
 from memrl_core.policies.shown import as_sentence, members_of
-from memrl_core.policies.spec import PolicySpec, Variant
+from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.webcoach_coach import COACH, coach_message, coach_question, rule_in_its_place, said_by_coach
 from memrl_core.policies.webcoach_condenser import condenser_question, laid_out
 from memrl_core.prompting import first_messages, memory_blocks
@@ -25,6 +25,11 @@ from memrl_core.settings import PolicySettings
 from memrl_core.view import Asked, MemoryView
 
 NO_COACH = "No coach was asked about this pool: "
+NUMBERS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {"k1": 5, "k2": 5, "exclude_same_task": True},
+    "code": {"k1": 3, "k2": 3, "exclude_same_task": False},
+}
+"""What each source sets, by variant."""
 
 
 class WebCoachSettings(PolicySettings):
@@ -33,8 +38,8 @@ class WebCoachSettings(PolicySettings):
     variant: Literal["paper", "code"] = Field(
         "paper",
         title="Variant",
-        description="paper: five episodes, none of the task that is asked. code: three, of any task. It decides what "
-        "k1, k2 and the same task begin with; each can be set otherwise.",
+        description="paper: five episodes, none of the task that is asked. code: three, of any task. k1, k2 and the "
+        "same task follow, unless they are set to what neither source has.",
     )
     k1: int = Field(5, ge=1, le=1000, title="k1 · pool size", description="How many episodes are recalled.")
     k2: int = Field(
@@ -89,17 +94,22 @@ class WebCoachSettings(PolicySettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_released(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("variant") == "code":
-            return {"k1": 3, "k2": 3, "exclude_same_task": False, **values}
-        return values
+    def _follow_the_variant(cls, values: Any) -> Any:
+        """Forms send every value: the other source's three numbers, unchanged, are no choice of a person's."""
+        if not isinstance(values, dict) or values.get("variant") not in tuple(NUMBERS):
+            return values
+        own = NUMBERS[values["variant"]]
+        given = {**own, **values}
+        others = (numbers for variant, numbers in NUMBERS.items() if variant != values["variant"])
+        is_the_others = any(all(given[name] == value for name, value in numbers.items()) for numbers in others)
+        return {**given, **own} if is_the_others else given
 
 
 SPEC = PolicySpec(
     name="webcoach",
     title="WebCoach",
     citation="arXiv 2511.12997",
-    variant="paper",
+    variant="adapted",
     deviations=(
         "Text only: the source's agents also see screenshots of web pages.",
         "Episodes are kept and found by the embedding of the intent; the source embeds the condensed summary, of the "
@@ -123,7 +133,7 @@ SPEC = PolicySpec(
     "the coach is only as good as the model that plays it.",
     carries_over="Every memory, as it stands; its q is not read.",
     needs=("episode reward", "model on write", "model on read"),
-    variants=("paper", "code"),
+    variants=("adapted",),
 )
 
 
@@ -136,8 +146,7 @@ class WebCoach(Policy[WebCoachSettings]):
 
     def __init__(self, settings: WebCoachSettings) -> None:
         super().__init__(settings)
-        variant: Variant = "adapted" if settings.recency_weight > 0 else settings.variant
-        self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *_differences(settings)))
+        self.spec = replace(SPEC, deviations=(*SPEC.deviations, *_differences(settings)))
 
     def when(self, asked: Asked) -> When:
         """At the beginning, and before every n-th turn where the settings say so."""
@@ -224,7 +233,8 @@ def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
 
 def _differences(settings: WebCoachSettings) -> list[str]:
     """Where the settings leave their variant."""
-    k, excluded = (5, True) if settings.variant == "paper" else (3, False)
+    numbers = NUMBERS[settings.variant]
+    k, excluded = numbers["k1"], numbers["exclude_same_task"]
     source = "paper" if settings.variant == "paper" else "released code"
     found = []
     if (settings.k1, settings.k2) != (k, k):

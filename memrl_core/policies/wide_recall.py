@@ -54,3 +54,29 @@ def wide_recall(
         pool=tuple(member for place, member in enumerate(everything.pool) if place in kept),
         left_out=(*missed, *everything.left_out),
     )
+
+
+def up_to(
+    most: int, query: Vector, view: MemoryView, *, by_chance: bool, coarse: Vector | None, exclude_task: str
+) -> RecallRecord:
+    """Every memory where there are at most `most`; else the most similar, or so many drawn by chance.
+
+    Phase B's uniform draw from a uniform draw is a uniform draw from all. The step's number decides the first one,
+    because recall has no seed and every replay knows the number.
+    """
+    number = view.asked.step if view.asked is not None else 0
+
+    def best_first(members: Sequence[Recalled]) -> Sequence[int]:
+        mixed = by_chance and len(members) > most
+        return np.random.default_rng(number).permutation(len(members)).tolist() if mixed else range(len(members))
+
+    found = wide_recall(
+        query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=most, delta=-1.0, strict=False,
+        coarse=coarse, exclude_task=exclude_task,
+    )  # fmt: skip
+    is_cut = any(missed.reason is Reason.BEYOND_K1 for missed in found.left_out)
+    if by_chance:
+        drawn = f"{most} memories, drawn from all by the step's number" if is_cut else "all memories"
+        return replace(found, rule="random", why=f"Phase B draws from {drawn}.")
+    compared = f"the {most} most similar memories" if is_cut else "all memories"
+    return replace(found, rule="everything", why=f"Phase B compares {compared}.")

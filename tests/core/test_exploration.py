@@ -252,7 +252,7 @@ def test_a_bonus_or_noise_leaves_epsilon_aside() -> None:
     ("chosen", "variant", "says"),
     [
         ({}, "paper", ""),
-        ({"epsilon": 0.1}, "paper", "ε"),
+        ({"epsilon": 0.1}, "code", "ε"),
         ({"normaliser": "fixed"}, "code", ""),
         ({"exploration": "ucb"}, "adapted", "bonus of UCB is ours"),
         ({"normaliser": "fixed", "exploration": "thompson"}, "adapted", "Noise on q is ours"),

@@ -227,7 +227,9 @@ def test_a_step_that_recalled_in_its_turns_is_answered_again_as_it_was(tmp_path:
         )
         live = workspace.live_run(bank, "r", preferences)
         for trace in live.agent.run(live.tasks, 2):
-            again = workspace.rerunner(bank, trace, preferences).rerun(trace.decision.selected if trace.decision else ())
+            again = workspace.rerunner(bank, trace, preferences).rerun(
+                trace.decision.selected if trace.decision else ()
+            )
             assert trace.generate is not None
             said = [turn.reply.text for turn in trace.generate.turns]
             assert [turn.reply.text for turn in again.generate.turns] == said

@@ -124,6 +124,12 @@ def test_pass_at_k_is_the_share_of_tasks_with_a_success_among_their_first_k_trie
     assert len(state.tries) == len(first_k)
 
 
+def test_the_card_of_pass_at_k_says_that_solved_tasks_are_tried_again() -> None:
+    spec = make_policy("pass_at_k", {}).spec
+    assert spec.variant == "adapted"
+    assert "is tried again" in spec.deviations[0]
+
+
 def test_a_try_tells_which_one_it_is_and_the_pass_at_k_before_it() -> None:
     policy = make_policy("pass_at_k", {})
     state = tried([("a", "failure"), ("b", "success"), ("a", "failure"), ("c", "failure")])

@@ -16,7 +16,7 @@ from memrl_core.asking import templates
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_now
-from memrl_core.policies import make_policy, settings_of
+from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.empo2_memory import Kept, Tip, Tips
 from memrl_core.records import Decision, Outcome, Reason, StepTrace
@@ -263,3 +263,13 @@ def test_its_card_says_that_nothing_is_trained_and_quotes_no_result() -> None:
 def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=name):
         settings_of("empo2_memory", {name: value})
+
+
+def test_what_no_form_offers_changes_nothing(tmp_path: Path) -> None:
+    others = {"k1_counts": "intent", "duplicates": "group", "duplicate_threshold": 0.0}
+    assert set(others) == set(policy_class("empo2_memory").ignored)
+    runs = []
+    for number, chosen in enumerate([{}, others]):
+        traces = list(an_agent_of(tmp_path / str(number), "empo2_memory", **chosen).run(HOUSEHOLD[:2], epochs=2))
+        runs.append([(trace.recall, trace.decision, trace.write) for trace in traces])
+    assert runs[0] == runs[1]

@@ -31,9 +31,10 @@ from memrl_core.policies.memento_network import (
     new_network,
     trained,
 )
-from memrl_core.policies.memento_spec import SPECS, MementoSettings
+from memrl_core.policies.memento_spec import SPEC, SPECS, MementoSettings
 from memrl_core.prompting import CAUTION, FOLLOW
 from memrl_core.records import Reason, StepTrace
+from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.view import Asked, MemoryView
 from tests.builders import DIMENSION, a_vector
 from tests.core.a_lesson import a_lesson, decided
@@ -286,13 +287,40 @@ def test_the_network_decides_once_there_are_enough_rows_with_both_outcomes(label
         assert list(decision.selected) == [memory_id for memory_id, _ in nearest[:2]]
 
 
-def test_the_network_scores_the_whole_bank_and_leaves_out_only_what_the_settings_do() -> None:
+def warm(view: MemoryView) -> Cases:
+    """A network that has seen enough to decide."""
+    state = Cases(network=new_network(DIMENSION, 0))
+    for label in (0.0, 1.0, 0.0, 1.0):
+        state.add_use(state.add_state(a_vector(3)), "m-00", view.embeddings[0], "failure", label, math.nan)
+    return state
+
+
+def test_the_network_scores_the_whole_bank_and_hands_on_the_best() -> None:
+    view, policy = a_view([f"t{n}" for n in range(40)], asked="x"), memento(read="network", k1=5, cold_rows=4)
+    state = warm(view)
+    found = policy.recall(a_vector(999), replace(view, learned=state))
+    p = chances(state.network, a_vector(999), view.embeddings, np.zeros(40))  # type: ignore[arg-type]
+    best = [view.ids[place] for place in sorted(range(40), key=lambda place: -p[place])]
+    assert (found.rule, found.memories) == ("everything", 40)
+    assert {seen.memory_id for seen in found.pool} == set(best[:5])
+    assert {seen.memory_id for seen in found.left_out} == set(best[5:10])
+    assert {seen.reason for seen in found.left_out} == {Reason.BEYOND_K1}
+    nearest = sorted(cosines(view).items(), key=lambda pair: -pair[1])
+    cold = policy.recall(a_vector(999), view)
+    assert [seen.memory_id for seen in cold.pool] == [memory_id for memory_id, _ in nearest[:5]]
+
+
+def test_the_network_leaves_out_only_what_the_settings_do() -> None:
     view = a_view([f"t{n % 3}" for n in range(40)], asked="t1")
-    everything = memento(read="network", k1=5).recall(a_vector(999), view)
-    assert (everything.rule, len(everything.pool), everything.left_out) == ("everything", 40, ())
-    others = memento(read="network", exclude_same_task=True).recall(a_vector(999), view)
+    others = memento(read="network", k1=40, exclude_same_task=True).recall(a_vector(999), view)
     assert {view.memories[seen.memory_id].task for seen in others.pool} == {"t0", "t2"}
     assert {seen.reason for seen in others.left_out} == {Reason.SAME_TASK}
+
+
+def test_a_decision_of_the_network_stays_small_in_a_large_bank() -> None:
+    view, policy = a_view([f"t{n}" for n in range(3000)], asked="x"), memento(read="network", cold_rows=4)
+    decision = decided(policy, replace(view, learned=warm(view)))
+    assert len(decision.candidates) == 10 + NEAR_MISSES
 
 
 @pytest.mark.parametrize("read", SPECS)
@@ -338,6 +366,24 @@ def test_each_read_says_what_it_is_and_every_adapted_one_where_it_differs() -> N
         assert card.deviations
         assert "label" in card.update
         assert "MemRL's q belongs to the memory" in card.idea
+
+
+def test_k_follows_the_variant_and_the_card_says_whose_rules_these_are() -> None:
+    form = MementoSettings().model_dump()
+    assert [MementoSettings.of({**form, "variant": variant}).k2 for variant in ("paper", "code")] == [4, 8]
+    assert MementoSettings.of({"variant": "code", "k2": 3}).k2 == 3
+    assert [memento(variant=variant).spec.variant for variant in ("paper", "code")] == ["paper", "code"]
+    assert memento(variant="code").spec.deviations == SPEC.deviations
+    other = memento(variant="code", k2=3).spec
+    assert (other.variant, other.deviations[-1][:35]) == ("code", "K = 3; the released code sets 8. Th")
+    assert memento(delta=0.2).spec.variant == "adapted"
+    assert {memento(read=read, variant="code").spec.variant for read in ("kernel", "network")} == {"adapted"}
+
+
+@given(st.sampled_from(["paper", "code"]), st.integers(0, 10))
+def test_settings_that_were_kept_are_read_as_they_were(variant: str, k: int) -> None:
+    kept = MementoSettings.of({"variant": variant, "k2": k}).model_dump()
+    assert MementoSettings.of(kept).model_dump() == kept
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -392,7 +438,7 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
     last = traces[-1]
     assert last.decision is not None and last.update is not None and last.recall is not None
     assert {change.name: change.after for change in last.update.changes} == known
-    assert len(last.recall.pool) == len(traces) - 1
+    assert (len(last.recall.pool), last.recall.memories) == (10, len(traces) - 1)
     assert [trace.decision.mode for trace in traces if trace.decision][1] == "cold"
     assert last.decision.mode == "greedy"
     told = [scores_of(last)[memory_id] for memory_id in last.decision.selected]

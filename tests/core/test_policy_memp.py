@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memrl_core.agent import Agent
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.whatif import decided, situation_of
 from memrl_core.asking import templates
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.contract import CHECKS
-from memrl_core.policies.memp import Memp, MempState
+from memrl_core.policies.memp import Memp
 from memrl_core.policies.memp_scripts import content_words, shared_facts_similarity
-from memrl_core.policies.memp_spec import MempSettings
+from memrl_core.policies.memp_spec import MOST, MempSettings
+from memrl_core.policies.memp_state import MempState
 from memrl_core.records import (
     Decision,
     GenerateRecord,
@@ -41,6 +45,7 @@ from memrl_core.records import (
     Utility,
     ValueChange,
 )
+from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.view import MemoryView
 from tests.builders import a_vector
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes
@@ -118,6 +123,20 @@ def test_q_is_successes_by_hits_on_any_scale_of_rewards(won: list[bool], scale: 
     assert known.q == pytest.approx(sum(won) / len(won), abs=1e-12)
 
 
+@given(st.floats(-10, 10), st.integers(0, 20), st.booleans())
+def test_what_another_rule_left_is_cut_to_a_rate_first(q: float, visits: int, won: bool) -> None:
+    rate = 0.0 if q < 0 else 1.0 if q > 1 else q
+    found = Memp.rule(Utility(q, visits), float(won), MempSettings().model_dump())
+    assert found == pytest.approx((rate * visits + won) / (visits + 1))
+    assert 0 <= found <= 1
+
+
+def test_a_success_after_negative_q_counts_as_one_success() -> None:
+    (change,) = memp().update(["r-0004"], 1.0, {"r-0004": Utility(-0.5, 2)})
+    assert change.after == pytest.approx(1 / 3)
+    assert change.formula == "(2 × 0.000 + 1) / 3 = 0.333"
+
+
 def test_an_update_tells_the_mean_with_its_numbers() -> None:
     (change,) = memp(reward_failure=-1.0).update(["r-0004"], 1.0, {"r-0004": Utility(0.5, 2)})
     assert (change.after, change.visits, change.alpha) == (pytest.approx(2 / 3), 3, pytest.approx(1 / 3))
@@ -182,6 +201,32 @@ def test_at_random_every_memory_has_the_same_chance_and_the_seed_decides() -> No
     assert {d.propensity for d in drawn} == {1 / 4}
     assert {c.reason for c in drawn[0].candidates} == {Reason.RANDOM_EXPLORE, Reason.NOT_DRAWN}
     assert drawn[3] == decision_of(policy, view, 3)
+
+
+LARGE = a_view([f"t{n}" for n in range(450)], asked="x")
+
+
+@pytest.mark.parametrize("recall_by", ["random", "ave_fact"])
+def test_a_decision_stays_small_in_a_large_memory(recall_by: str) -> None:
+    decision = decision_of(memp(recall_by=recall_by), LARGE)
+    assert len(decision.candidates) == MOST + NEAR_MISSES
+
+
+def test_at_random_every_memory_of_a_large_one_comes_up_and_a_replay_draws_the_same() -> None:
+    policy, asked = memp(recall_by="random"), LARGE.asked
+    assert asked is not None
+    steps = [replace(LARGE, asked=replace(asked, step=step)) for step in range(20)]
+    pools = [policy.recall(asked.embedding, view) for view in steps]
+    drawn = Counter(member.memory_id for found in pools for member in found.pool)
+    assert set(drawn) == set(LARGE.ids)
+    assert policy.recall(asked.embedding, steps[7]) == pools[7]
+
+
+def test_by_ave_fact_the_most_similar_of_a_large_memory_are_compared() -> None:
+    assert LARGE.asked is not None
+    found = memp(recall_by="ave_fact").recall(LARGE.asked.embedding, LARGE)
+    nearest = sorted(cosines(LARGE).items(), key=lambda pair: -pair[1])[:MOST]
+    assert {member.memory_id for member in found.pool} == {memory_id for memory_id, _ in nearest}
 
 
 # --- what is written --------------------------------------------------------------------------------------------------
@@ -261,6 +306,31 @@ def test_the_released_code_forgets_from_three_hits_below_a_half() -> None:
     assert (deletion.op, deletion.replaces) == ("DELETE", ("m-00", "m-03"))
     assert memp(variant="code", delete_from=2, delete_below=0.1).forget(view)[0].replaces == ("m-02",)
     assert memp(variant="paper").forget(view) == ()
+
+
+def test_what_another_policy_left_is_judged_by_this_runs_uses_alone() -> None:
+    state = MempState(stored={"m-00"}, followed={"m-02": (3, 1), "m-03": (2, 0), "m-04": (4, 2)})
+    failing = {"m00": (-0.5, 9), "m01": (-0.5, 9), "m02": (1.0, 9), "m03": (0.0, 9), "m04": (0.1, 9)}
+    view = utilities(replace(a_view(["a", "b", "c", "d", "e"]), learned=state), **failing)
+    (deletion,) = memp(variant="code").forget(view)
+    assert deletion.replaces == ("m-00", "m-02")
+
+
+def test_a_rewording_goes_on_with_the_uses_of_the_old_wording() -> None:
+    state = MempState()
+    state.store("own", (), {})
+    for memory_id, won in (("own", False), ("old", True), ("old", False)):
+        state.follow(memory_id, won)
+    state.store("new", ("old",), {})
+    state.store("own again", ("own",), {})
+    assert state.followed == {"old": (2, 1), "new": (2, 1)}
+    assert state.stored == {"own", "own again"}
+
+
+def test_memories_that_the_run_does_not_see_are_not_forgotten() -> None:
+    view = utilities(a_view(["a", "b"]), m00=(0.0, 5), m01=(0.0, 5))
+    view = replace(view, visible=np.array([False, True]), learned=MempState({}, {"m-01"}, {"m-00": (5, 0)}))
+    assert [one.replaces for one in memp(variant="code").forget(view)] == [("m-01",)]
 
 
 @pytest.mark.parametrize("update", ["vanilla", "validation", "adjustment"])
@@ -398,6 +468,33 @@ def test_a_script_that_keeps_failing_is_deleted_in_the_released_codes_way(tmp_pa
     assert agent.bank.memory(gone[0]).experience
 
 
+def test_over_memories_of_memrl_nothing_is_deleted_before_it_has_failed_here(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:4]
+    before = an_agent_of(tmp_path / "bank", "memrl", alpha=1.0)
+    list(before.run(tasks, epochs=4))
+    bank = before.bank
+    poor = {i for i, known in bank.utilities("r").items() if known.visits >= 3 and known.q < 0.5}
+    assert poor
+    settings = MempSettings(variant="code", update="vanilla").model_dump()
+    newest = bank.next_step("r") - 1
+    bank.start_run(
+        replace(bank.run("r"), id="p", policy="memp", settings=settings, base="r", base_step=newest, first_step=1)
+    )
+    after = Agent(bank, "p", SimulatedModel(), HashingEmbedder(), make_environment("household"))
+    used: dict[str, list[bool]] = {}
+    gone: set[str] = set()
+    for trace in after.run(tasks, epochs=4):
+        assert trace.decision is not None and trace.write is not None
+        for memory_id in trace.decision.selected[:1]:
+            used.setdefault(memory_id, []).append(outcomes([trace])[0] == "success")
+        deleted = {i for op in trace.write.operations if op.op == "DELETE" for i in op.replaces}
+        failing = {i for i, won in used.items() if len(won) >= 3 and sum(won) / len(won) < 0.5}
+        assert deleted == failing - gone
+        gone |= deleted
+    assert poor - gone
+    assert all(0 <= bank.utilities("p")[memory_id].q <= 1 for memory_id in set(used) - gone)
+
+
 def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_path: Path) -> None:
     tasks = [task for task in sample_tasks("household-train") if task.family in ("heat", "clean")][:4]
     agent = an_agent_of(tmp_path / "bank", "memp", variant="code", update="vanilla", k2=2)
@@ -431,7 +528,14 @@ def test_other_settings_keep_the_contract(chosen: dict[str, Any], check: Any) ->
 
 @pytest.mark.parametrize(
     ("chosen", "variant"),
-    [({}, "paper"), ({"variant": "code"}, "code"), ({"recall_by": "ave_fact"}, "adapted")],
+    [
+        ({}, "paper"),
+        ({"variant": "code"}, "code"),
+        ({"recall_by": "random"}, "paper"),
+        ({"recall_by": "ave_fact"}, "adapted"),
+        ({"update": "vanilla"}, "adapted"),
+        ({"build": "round"}, "adapted"),
+    ],
 )
 def test_the_card_says_whose_rules_these_are(chosen: dict[str, Any], variant: str) -> None:
     spec = memp(**chosen).spec

@@ -19,7 +19,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.base import ModelOptions
-from memrl_core.policies import make_policy, settings_of
+from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.policies.base import Lesson
 from memrl_core.policies.rememberer_advice import advice_on
 from memrl_core.policies.rememberer_room import Room, all_shared_words, make_room, shared_words
@@ -499,3 +499,13 @@ def test_all_pairs_at_once_are_each_pair(observations: list[str]) -> None:
 def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=name):
         settings_of("rememberer", {name: value})
+
+
+def test_what_no_form_offers_changes_nothing(tmp_path: Path) -> None:
+    others = {"k1_counts": "intent", "duplicates": "group", "duplicate_threshold": 0.0}
+    assert set(others) == set(policy_class("rememberer").ignored)
+    runs = []
+    for number, chosen in enumerate([{}, others]):
+        traces = list(an_agent_of(tmp_path / str(number), "rememberer", **chosen).run(HOUSEHOLD[:2], epochs=2))
+        runs.append([(trace.recall, trace.decision, trace.write) for trace in traces])
+    assert runs[0] == runs[1]

@@ -291,6 +291,12 @@ def test_a_reward_between_its_bounds_stands_for_every_memory_of_the_prompt() -> 
     assert taught(view, policy, decided(policy, view))[1] == ()
 
 
+@pytest.mark.parametrize(("reward", "counts"), [(10.0, 1.0), (4.0, 1.0), (0.0, -1.0), (-10.0, -1.0)])
+def test_a_reward_beyond_its_bounds_counts_as_the_bound(reward: float, counts: float) -> None:
+    view, policy = a_view(SIX), rmm(k2=2, feedback="reward", reward_failure=0.0, reward_success=4.0)
+    assert taught(view, policy, decided(policy, view), reward=reward)[1][0].reward == counts
+
+
 # --- citations --------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from memrl_core.errors import SettingsError
 from memrl_core.models.simulated import SimulatedModel, plans
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.contract import decision_breaks
+from memrl_core.policies.webcoach import SPEC
 from memrl_core.policies.webcoach_coach import COACH, Coaching, advice_from
 from memrl_core.policies.webcoach_condenser import CONDENSE, Condensed, FailMode, Workflow, laid_out
 from memrl_core.records import Outcome, StepTrace
@@ -149,11 +150,10 @@ def test_recency_weighs_the_newer_memories_up(known: list[float], weight: float,
         assert found.score == pytest.approx((1 - weight) * similarity + weight * exp(-newer / scale), abs=1e-6)
 
 
-def test_recency_is_off_unless_it_is_set_and_then_the_method_is_adapted() -> None:
+def test_recency_is_off_unless_it_is_set_and_then_it_is_told() -> None:
     assert [term.name for term in candidate(by_template("webcoach", POOL), "m-0").terms] == ["similarity"]
-    assert make_policy("webcoach", {}).spec.variant == "paper"
+    assert not any("Recency" in sentence for sentence in make_policy("webcoach", {}).spec.deviations)
     recent = make_policy("webcoach", {"recency_weight": 0.3}).spec
-    assert recent.variant == "adapted"
     assert any("Recency" in sentence for sentence in recent.deviations)
 
 
@@ -163,15 +163,35 @@ def test_each_variant_begins_as_its_source_and_says_where_it_is_set_otherwise() 
     assert (code.k1, code.k2, code.exclude_same_task) == (3, 3, False)
     plain = make_policy("webcoach", {"variant": "code"}).spec
     mixed = make_policy("webcoach", {"variant": "code", "k1": 8, "exclude_same_task": True}).spec
-    assert (plain.variant, mixed.variant) == ("code", "code")
+    assert (plain.variant, mixed.variant) == ("adapted", "adapted")
     assert mixed.deviations[len(plain.deviations) :] == (
         "The coach reads 3 of 8 recalled episodes; the released code has 3.",
         "Episodes of the task that is asked are left out; the released code recalls them.",
     )
 
 
+def numbers(values: dict[str, Any]) -> tuple[Any, ...]:
+    found = settings_of("webcoach", values)
+    return found.k1, found.k2, found.exclude_same_task
+
+
+def test_the_numbers_of_a_whole_form_follow_the_variant() -> None:
+    paper, code = (settings_of("webcoach", {"variant": variant}).model_dump() for variant in ("paper", "code"))
+    assert numbers({**paper, "variant": "code"}) == (3, 3, False)
+    assert numbers({**code, "variant": "paper"}) == (5, 5, True)
+    assert not make_policy("webcoach", {**paper, "variant": "code"}).spec.deviations[len(SPEC.deviations) :]
+
+
+@pytest.mark.parametrize("chosen", [{"k1": 6}, {"k2": 2}, {"exclude_same_task": False}])
+def test_numbers_that_neither_source_has_stay_as_they_are_set(chosen: dict[str, Any]) -> None:
+    form = {**settings_of("webcoach", {}).model_dump(), **chosen}
+    assert numbers({**form, "variant": "code"}) == numbers(form) != (5, 5, True)
+    assert settings_of("webcoach", {**form, "variant": "code"}).model_dump() == {**form, "variant": "code"}
+
+
 @pytest.mark.parametrize(
-    "settings", [{"every": -1}, {"recency_weight": 1.5}, {"recency_scale": 0}, {"variant": "blog"}, {"k1": 2}]
+    "settings",
+    [{"every": -1}, {"recency_weight": 1.5}, {"recency_scale": 0}, {"variant": "blog"}, {"variant": []}, {"k1": 2}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="not changed"):

@@ -1,0 +1,212 @@
+"""Memories have one order of age, however their rows lie in the tables: for every handle, and for every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.bank import MemoryBank, store
+from memrl_core.bank.appends import IN_ORDER
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.merging import merge, merge_runs
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import policy_class
+from memrl_core.records import StepTrace
+from memrl_core.view import MemoryView
+from tests.builders import a_bank, a_run, a_step, a_vector
+
+
+def taught(path: Path, run: str = "r", steps: int = 8) -> MemoryBank:
+    bank = a_bank(path, run)
+    for step in range(1, steps + 1):
+        bank.commit_step(*a_step(step, run=run))
+    return bank
+
+
+def move_rows(bank: MemoryBank, behind: int, tables: Sequence[str] = IN_ORDER) -> None:
+    """Put the first rows of these tables behind all others, as a compaction does."""
+    for name in tables:
+        rows = bank._store.read(name).to_pylist()
+        bank._store.overwrite(name, [*rows[behind:], *rows[:behind]])
+
+
+def opened(bank: MemoryBank) -> MemoryBank:
+    return MemoryBank.open(bank.uri)
+
+
+def seen(view: MemoryView) -> list[str]:
+    """What a view sees, oldest first."""
+    return [view.ids[position] for position in view.positions()]
+
+
+def again(bank: MemoryBank, trace: StepTrace) -> tuple[list[str], tuple[str, ...]]:
+    recall, decision = decided(situation_of(bank, trace))
+    return [member.memory_id for member in recall.pool], decision.selected
+
+
+def as_it_was(trace: StepTrace) -> tuple[list[str], tuple[str, ...]]:
+    assert trace.recall is not None and trace.decision is not None
+    return [member.memory_id for member in trace.recall.pool], trace.decision.selected
+
+
+def an_agent_of(policy: str, path: Path) -> Agent:
+    embedder = HashingEmbedder()
+    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
+    settings = policy_class(policy).Settings().model_dump()
+    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=embedder.name))
+    return Agent(bank, "r", SimulatedModel(), embedder, make_environment("household"))
+
+
+@pytest.mark.parametrize("appends", [3, 8])
+def test_what_is_written_while_the_bank_compacts_keeps_its_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: int
+) -> None:
+    monkeypatch.setattr(store, "APPENDS_PER_COMPACTION", appends)
+    live = a_bank(tmp_path / "bank")
+    tailing = opened(live)
+    for step in range(1, 17):
+        live.commit_step(*a_step(step))
+        tailing.refresh()
+    live._store.close()
+    expected = [f"r-{step:04d}" for step in range(1, 17)]
+    assert [list(bank.view("r").ids) for bank in (live, tailing, opened(live))] == [expected] * 3
+
+
+def test_every_step_of_a_moved_bank_decides_again_as_it_did(tmp_path: Path) -> None:
+    agent = an_agent_of("exprecent", tmp_path / "bank")
+    traces = list(agent.run(sample_tasks("household-train")[:8]))
+    move_rows(agent.bank, 5)
+    bank = opened(agent.bank)
+    assert [again(bank, trace) for trace in bank.traces("r")] == [as_it_was(trace) for trace in traces]
+
+
+def test_a_moved_bank_opens_with_each_vector_at_its_memory(tmp_path: Path) -> None:
+    live = taught(tmp_path / "bank")
+    move_rows(live, 3)
+    view = opened(live).view("r")
+    assert list(view.ids) == list(live.view("r").ids)
+    assert np.array_equal(view.embeddings, [a_vector(step) for step in range(1, 9)])
+    assert [view.position(memory_id) for memory_id in view.ids] == list(range(8))
+
+
+@pytest.mark.parametrize("behind", [1, 4, 8, 9])
+def test_a_tailing_handle_misses_no_row_that_was_moved_before_those_it_knows(tmp_path: Path, behind: int) -> None:
+    live = taught(tmp_path / "bank")
+    tailing = opened(live)
+    for step in (9, 10):
+        live.commit_step(*a_step(step, (f"r-{step - 1:04d}",)))
+    move_rows(live, behind)
+    live.commit_step(*a_step(11))
+    assert tailing.refresh()
+    assert list(tailing.view("r").ids) == list(live.view("r").ids)
+    assert tailing.utilities("r") == live.utilities("r")
+    assert not tailing.refresh()
+
+
+def test_rows_that_come_while_a_tailing_handle_reads_hide_none_that_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = taught(tmp_path / "bank", steps=4)
+    tailing = opened(live)
+    live.commit_step(*a_step(5))
+    move_rows(live, 4)
+    count = tailing._store.count
+    written = iter((6,))
+
+    def slow(name: str) -> int:
+        counted = count(name)
+        if name == "memories":
+            for step in written:
+                live.commit_step(*a_step(step))
+        return counted
+
+    monkeypatch.setattr(tailing._store, "count", slow)
+    tailing.refresh()
+    assert seen(tailing.view("r")) == [f"r-{step:04d}" for step in range(1, 6)]
+    tailing.refresh()
+    assert list(tailing.view("r").ids) == list(live.view("r").ids)
+
+
+def test_steps_that_are_held_back_are_as_old_for_their_writer_as_for_all_others(tmp_path: Path) -> None:
+    live = taught(tmp_path / "bank", steps=2)
+    live.start_run(a_run("other"))
+    other = opened(live)
+    with other.batch(3):
+        for step in (1, 2):
+            other.commit_step(*a_step(step, run="other"))
+        live.commit_step(*a_step(3))
+        other.commit_step(*a_step(3, run="other"))
+    live.commit_step(*a_step(4))
+    other.refresh()
+    assert live.memory_ids() == other.memory_ids() == opened(live).memory_ids()
+    for run in ("r", "other"):
+        assert list(live.view(run).ids) == list(other.view(run).ids) == list(opened(live).view(run).ids)
+
+
+def test_a_view_in_use_stays_as_it_is_when_older_memories_arrive(tmp_path: Path) -> None:
+    live = taught(tmp_path / "bank")
+    view = live.view("r")
+    ids, vectors, positions = list(view.ids), view.embeddings.copy(), [view.position(i) for i in view.ids]
+    walked = live.walk("r")
+    next(walked)
+    come = contents_of(taught(tmp_path / "older", "older", 3))
+    live.adopt(come.memories, come.events, come.traces)
+    assert live.memory_ids() != [*ids, *come.memories]
+    assert (list(view.ids), [view.position(i) for i in ids]) == (ids, positions)
+    assert np.array_equal(view.embeddings, vectors)
+    assert [seen(moving) for _, moving in walked] == [ids[:n] for n in range(1, 8)]
+    fresh = live.view("r")
+    assert seen(fresh) == ids
+    assert all(np.array_equal(fresh.embeddings[fresh.position(i)], live.embedding(i)) for i in ids)
+
+
+def test_a_merge_keeps_the_order_of_both_and_is_the_same_when_opened_again(tmp_path: Path) -> None:
+    one, two = taught(tmp_path / "one", "a", 5), taught(tmp_path / "two", "b", 7)
+    done = merge(one, two, str(tmp_path / "out"))
+    bank = MemoryBank.open(str(tmp_path / "out"))
+    before = seen(bank.view(done.run))
+    for run, source in (("a", one), ("b", two)):
+        assert [i for i in before if i.startswith(run)] == seen(source.view(run)) == seen(bank.view(run))
+    move_rows(bank, 4)
+    assert seen(opened(bank).view(done.run)) == before
+
+
+def test_a_memory_is_as_old_as_in_its_own_run_whenever_others_came_to_know_it(tmp_path: Path) -> None:
+    bank = taught(tmp_path / "bank")
+    before = seen(bank.view("r"))
+    known_elsewhere = [
+        replace(event, id=f"there-{event.id}", run="there", seq=0, step_id="", memory_ids=(before[-1],))
+        for event in bank.events("r")
+        if before[0] in event.memory_ids
+    ]
+    bank.adopt({}, known_elsewhere, [])
+    assert seen(bank.view("r")) == before == seen(opened(bank).view("r"))
+
+
+def test_runs_of_one_bank_merge_alike_for_the_writer_and_for_others(tmp_path: Path) -> None:
+    live = taught(tmp_path / "bank", steps=3)
+    come = contents_of(taught(tmp_path / "older", "older", 3))
+    live.adopt(come.memories, come.events, come.traces)
+    done = merge_runs(live, "r", "older")
+    move_rows(live, 2)
+    assert seen(live.view(done.run)) == seen(opened(live).view(done.run))
+
+
+def test_memories_that_no_run_knows_have_an_order_of_their_own(tmp_path: Path) -> None:
+    live = taught(tmp_path / "bank", steps=4)
+    lost = {name: (replace(live.memory("r-0001"), id=name), a_vector(n)) for n, name in enumerate(("z", "y", "x"))}
+    live.adopt(lost, [], [])
+    orders = []
+    for behind in (0, 2, 5):
+        move_rows(live, behind)
+        orders.append(opened(live).memory_ids())
+    assert orders == [["x", "y", "z", *live.view("r").ids]] * 3
