@@ -35,7 +35,6 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.files import COSTS, PICTURES
-from memrl_core.fitting import fits
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods, compare_on_run
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.report_table import ReportTable
@@ -44,6 +43,7 @@ from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.results import by_epoch
 from memrl_core.experiments.runner import Experiment, run_experiment
 from memrl_core.experiments.tables import rich_tables
+from memrl_core.fitting import fits
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn
