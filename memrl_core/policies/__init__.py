@@ -104,9 +104,9 @@ def outcome_of(name: str, settings: Mapping[str, Any], reward: float | None) -> 
 
     Raises `SettingsError` where these are no settings of a policy.
     """
-    known = name in _OWN or (name in _foreign() and _is_usable(name))
-    asked = name if known else "rag"
-    return make_policy(asked, settings_that_fit(asked, settings).model_dump()).outcome_of(reward)
+    if name in _OWN or (name in _foreign() and _is_usable(name)):
+        return make_policy(name, settings).outcome_of(reward)
+    return make_policy("rag", settings_that_fit("rag", settings).model_dump()).outcome_of(reward)
 
 
 def update_rule(name: str) -> UpdateRule:

@@ -284,7 +284,7 @@ def test_a_step_that_wrote_nothing_has_no_counterpart_to_give(tmp_path: Path) ->
         commit(bank, "a", "y", wrote=["a-one", "a-two"])
         commit(bank, "b", "y", wrote=["b-two", "b-one"])
         found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
-    assert found == {"b-one": "a-one", "b-two": "a-two"}
+    assert found == {"b-two": "a-one", "b-one": "a-two"}, "they are paired in the order in which they were written"
 
 
 def test_what_an_agent_knew_already_is_the_counterpart_of_nothing(tmp_path: Path) -> None:
