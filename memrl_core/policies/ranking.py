@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import comb, exp
 from typing import Literal
 
@@ -82,23 +83,21 @@ def ranked(
         chosen = Chosen(greedy, "greedy" if n else "fallback")
     taken = set(chosen.positions)
     reasons = chosen.reasons or {}
-    columns = [(t.name, _numbers(t.raw), _numbers(t.values), float(t.weight), _numbers(t.contribution)) for t in terms]
+    told, scores = _terms_of(terms, n), score.tolist()
+    rows = [view.position(member.memory_id) for member in pool]
+    q, visits = view.q[rows].tolist(), view.visits[rows].tolist()
     candidates = []
     for rank, position in enumerate(order.tolist(), start=1):
         member = pool[position]
         usual = Reason.TOP_K2 if position in taken else Reason.BEYOND_K2
-        q, visits = believed(view, member.memory_id)
         candidates.append(
             Candidate(
                 member.memory_id,
                 member.similarity,
-                q,
-                visits,
-                tuple(
-                    Term(name, raw[position], values[position], weight, parts[position])
-                    for name, raw, values, weight, parts in columns
-                ),
-                float(score[position]),
+                q[position],
+                visits[position],
+                told[position],
+                scores[position],
                 member.rank_recall,
                 rank,
                 position in taken,
@@ -107,12 +106,13 @@ def ranked(
         )
     for missed in recalled.left_out:
         assert missed.reason is not None
-        q, visits = believed(view, missed.memory_id)
+        worth, uses = believed(view, missed.memory_id)
         candidates.append(
             Candidate(
-                missed.memory_id, missed.similarity, q, visits, (), None, missed.rank_recall, None, False, missed.reason
+                missed.memory_id, missed.similarity, worth, uses, (), None, missed.rank_recall, None, False,
+                missed.reason,
             )
-        )
+        )  # fmt: skip
     log_propensity = chosen.log_propensity
     return Decision(
         k2=k2,
@@ -135,6 +135,17 @@ def ranked(
 def _numbers(values: Floats) -> list[float]:
     numbers: list[float] = values.astype(np.float64).tolist()
     return numbers
+
+
+def _terms_of(terms: Sequence[TermColumn], n: int) -> list[tuple[Term, ...]]:
+    """The terms of each of the n members of a pool."""
+    columns = [
+        map(
+            Term, repeat(t.name), _numbers(t.raw), _numbers(t.values), repeat(float(t.weight)), _numbers(t.contribution)
+        )
+        for t in terms
+    ]
+    return list(zip(*columns, strict=True)) if columns else [()] * n
 
 
 def believed(view: MemoryView, memory_id: str) -> tuple[float, int]:
