@@ -62,6 +62,7 @@ def serve(
             address = LOCALHOST
     command = [sys.executable, "-m", "streamlit", "run", str(app_file())]
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
+    console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
 
 
