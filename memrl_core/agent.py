@@ -31,6 +31,7 @@ from memrl_core.records import (
     Decision,
     EmbedRecord,
     GenerateRecord,
+    Judgement,
     LedgerEvent,
     Phase,
     RecallRecord,
@@ -189,9 +190,16 @@ class Episode:
         return str(self._info.get("verdict", NO_ANSWER_YET))
 
     @property
+    def judgement(self) -> Judgement | None:
+        """How the environment came to its verdict, where it tells; for people alone."""
+        return None if self._stopped else self._info.get("judgement")
+
+    @property
     def environment_reward(self) -> float | None:
         """The environment's reward on the policy's scale; None when it gives none or the answer was stopped."""
         if self._agent.environment.reward_source != "environment" or self._stopped or not self.generated:
+            return None
+        if self._info.get("success", True) is None:
             return None
         assert self.trace.generate is not None
         return self.policy.reward_of(self.trace.generate.turns[-1].reward)
@@ -320,6 +328,7 @@ class Episode:
             reason=" · ".join(event.reason for event in given if event.reason),
             credited=self.credited,
             environment=self.environment_reward,
+            judgement=self.judgement,
         )
 
     def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -17,9 +18,11 @@ from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import exchange, measure, policies, rewards
+from memrl_core.commands import exchange, measure, policies, rewards, tasks
+from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
+from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.policies import settings_of
@@ -82,7 +85,9 @@ def _served(command: list[str]) -> int:
 @app.command()
 def run(
     bank: BankOption,
-    env: Annotated[str, typer.Option(help="Environment: household or conversation.")] = "household",
+    env: Annotated[
+        str, typer.Option(help="An environment (`memrl tasks list`), or a file of tasks: JSONL, or DB-bench's JSON.")
+    ] = "household",
     tasks: Annotated[int, typer.Option(help="How many tasks of the set; 0 takes all.", min=0)] = 0,
     task_set: Annotated[str, typer.Option("--set", help="Name of the set of tasks.")] = "",
     epochs: Annotated[int, typer.Option(help="How many times through the tasks.", min=1)] = 1,
@@ -97,14 +102,18 @@ def run(
     policy: Annotated[str, typer.Option(help="The method; `memrl policies` lists all.")] = "memrl",
     name: Annotated[str, typer.Option("--run", help="Name of the new run.")] = "",
     base: Annotated[str, typer.Option("--base", help="Start from what this run of the bank knows.")] = "",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="An option of the environment, such as drafts=false; repeatable."),
+    ] = None,
     shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()
     chosen = settings_of(policy, _pairs(settings or []))
-    sets = workspace.TASK_SETS.get(env, ())
-    task_set = task_set or (sets[0] if sets else "")
+    env, task_set = environment_and_set(env, task_set)
+    world = {**_pairs(options or []), **({"shift_at": shift_at} if shift_at else {})}
     with open_or_create(bank, embedder) as memory:
         info = workspace.start_run(
             memory,
@@ -117,7 +126,7 @@ def run(
             base=base or None,
             run=name or None,
             policy=policy,
-            environment_options={"shift_at": shift_at} if shift_at else None,
+            environment_options=options_of(env, world),
         )
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
@@ -126,7 +135,7 @@ def run(
             console.print(escape(told))
         stop = CtrlC()
         done: list[StepTrace] = []
-        with memory.batch(batch), progress() as bars, stop:
+        with closing(live.agent.environment), memory.batch(batch), progress() as bars, stop:
             bar = bars.add_task("steps", total=total)
             for trace in live.agent.run(live.tasks, epochs, cancelled=stop.asked):
                 done.append(trace)
@@ -185,6 +194,8 @@ app.command("policies")(policies.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.add_typer(rewards.app, name="rewards")
+tasks.app.command("compare")(measure.compare_environments)
+app.add_typer(tasks.app, name="tasks")
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:

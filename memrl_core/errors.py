@@ -20,6 +20,7 @@ MemRLError
 │   ├── ModelSlow            no answer within the timeout
 │   ├── ModelInterrupted     the connection or the server failed in the middle
 │   └── EmptyAnswer          the model answered nothing
+├── EnvironmentFailed        a world that cannot be started here, that stopped, or that broke its contract
 ├── PolicyFailed             a policy of another package raised, or broke its contract
 └── StepError                a phase was asked for that cannot run now
 
@@ -111,6 +112,10 @@ class ModelInterrupted(ModelError):
 
 class EmptyAnswer(ModelError):
     """The model finished without saying anything."""
+
+
+class EnvironmentFailed(MemRLError):
+    """A world cannot be started on this machine, stopped in the middle, or broke its contract."""
 
 
 class PolicyFailed(MemRLError):

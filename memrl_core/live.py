@@ -72,24 +72,28 @@ class LiveRun:
                 number = self.agent.bank.next_step(self.agent.run_id)
                 task, epoch = Task(f"typed-{number}", text, self.agent.environment.name), 1
             else:
-                following = self.next_task()
-                if following is None:
-                    raise InputError("This run has no list of tasks. Type what the agent should do.")
-                task, epoch = following
+                task, epoch = self._listed()
             self.error = None
             self.episode = self.agent.begin(task, epoch)
 
     def step(self) -> None:
-        """Run the next phase (in GENERATE one turn); begins the next task when none is under way."""
-        if not self.under_way:
-            self.begin()
-            return
-        self._work(self._advance)
+        """Run the next phase (in GENERATE one turn); begins the next task when none is under way.
+
+        Raises `InputError` when no task is under way and the run has no list of them.
+        """
+        if self.under_way:
+            self._work(self._advance)
+        else:
+            self._listed()
+            self._work(self._begin_listed)
 
     def finish(self) -> None:
-        """Run the phases that are left of this task; where a person gives the reward, stop before it."""
+        """Run the phases that are left of this task; where a person gives the reward, stop before it.
+
+        Raises as `step`.
+        """
         if not self.under_way:
-            self.begin()
+            self._listed()
         self._work(self._finish)
 
     def run_many(self, count: int) -> None:
@@ -159,7 +163,19 @@ class LiveRun:
             self.streamed = ""
         self.episode.advance(self._on_text, self._cancel.is_set)
 
+    def _listed(self) -> tuple[Task, int]:
+        following = self.next_task()
+        if following is None:
+            raise InputError("This run has no list of tasks. Type what the agent should do.")
+        return following
+
+    def _begin_listed(self) -> None:
+        # In the background like every move: some worlds take seconds to be set up.
+        self.episode = self.agent.begin(*self._listed())
+
     def _finish(self) -> None:
+        if not self.under_way:
+            self._begin_listed()
         assert self.episode is not None
         waits = self.agent.environment.reward_source == "person"
         while self.episode.phase is not None and not (waits and self.episode.phase is Phase.REWARD):
@@ -172,10 +188,7 @@ class LiveRun:
             if self._cancel.is_set():
                 return
             if not self.under_way:
-                following = self.next_task()
-                if following is None:
-                    raise InputError("This run has no list of tasks: its steps begin with what you type.")
-                self.episode = self.agent.begin(*following)
+                self._begin_listed()
             assert self.episode is not None
             while self.episode.phase is not None:
                 if self._cancel.is_set():

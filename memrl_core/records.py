@@ -269,11 +269,24 @@ class GenerateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """How an environment came to its verdict, for people: what was expected, what came, and why that did or did not do.
+
+    It may hold the right answer, so it is never told to a model, a method or a memory.
+    """
+
+    expected: str
+    came: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RewardRecord:
     """REWARD: the reward of the step as it stood when the step ended; `reward` is None when nobody gave one.
 
-    `verdict` is the environment's sentence. `credited` are the memories that the reward goes to. `environment` is the
-    environment's own reward, which a person's may have displaced; None when it gave none, and in older steps.
+    `verdict` is the environment's sentence, and `judgement` how it came to it, where it tells. `credited` are the
+    memories that the reward goes to. `environment` is the environment's own reward, which a person's may have
+    displaced; None when it gave none, and in older steps.
     """
 
     reward: float | None
@@ -284,6 +297,7 @@ class RewardRecord:
     reason: str
     credited: tuple[str, ...]
     environment: float | None = None
+    judgement: Judgement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class Rerunner:
             turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled)
             record, observation = replace(record, turns=(*record.turns, turn)), turn.observation
         last = record.turns[-1]
-        reward = self._policy.reward_of(last.reward) if self.rewarded and not last.reply.stopped else None
+        judged = self.rewarded and not last.reply.stopped and info.get("success", True) is not None
+        reward = self._policy.reward_of(last.reward) if judged else None
         return Rerun(
             tuple(memories),
             record,

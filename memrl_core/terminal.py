@@ -85,6 +85,9 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
     if trace.reward:
         reward = "no reward" if trace.reward.reward is None else f"reward {trace.reward.reward:+.3f}"
         yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")
+        if judged := trace.reward.judgement:
+            for title, text in (("expected", judged.expected), ("came", judged.came), ("why", judged.why)):
+                yield Panel(Text(text), title=title, title_align="left")
     if trace.update:
         for change in trace.update.changes:
             yield Text(update_formula(change, trace.run))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,10 +19,12 @@ from memrl_core.bank.places import copy_bank, delete_bank
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
-from memrl_core.environments import ENVIRONMENTS, make_environment
-from memrl_core.environments.tasks import sample_data_path, sample_tasks
-from memrl_core.errors import BankMissing, InputError
+from memrl_core.environments import environment_class, environment_names, make_environment
+from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.environments.tasks import sample_data_path
+from memrl_core.errors import BankMissing, EnvironmentFailed, InputError
 from memrl_core.fitting import fits
+from memrl_core.home import home as home
 from memrl_core.live import LiveRun
 from memrl_core.models.base import LanguageModel
 from memrl_core.models.ollama import OllamaModel
@@ -38,7 +39,6 @@ from memrl_core.settings import PolicySettings
 DEMO = "demo"
 SIMULATED = "simulated"
 EMBEDDED_EMBEDDER = "hashing"
-TASK_SETS = {"household": ("household-train", "household-heldout", "household-demo"), "conversation": ("conversation",)}
 
 
 class Preferences(BaseModel):
@@ -50,11 +50,6 @@ class Preferences(BaseModel):
     timeout: float = Field(60.0, ge=1, le=3600)
     rater: str = Field("", max_length=80)
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
-
-
-def home() -> Path:
-    """The folder of this person's banks and preferences."""
-    return Path(os.environ.get("MEMRL_HOME") or Path.home() / ".memrl")
 
 
 def banks_folder() -> Path:
@@ -127,14 +122,25 @@ def make_model(name: str, preferences: Preferences) -> LanguageModel:
     return OllamaModel(name, address=preferences.ollama_address, timeout=preferences.timeout)
 
 
+def is_simulated(model: str) -> bool:
+    """Whether `model` names the embedded model or one of its readers."""
+    return model == SIMULATED or NAME.fullmatch(model) is not None
+
+
 def tasks_of(info: RunInfo) -> list[Task]:
     """The tasks of a run, in order; empty when its steps begin with what a person types.
 
-    Raises `InputError` when the set has fewer than the run wants.
+    Raises `InputError` when the set is not here, is for another environment, or has fewer than the run wants, and
+    `EnvironmentFailed` when an environment that makes its tasks itself cannot.
     """
     if not info.tasks:
         return []
-    tasks = sample_tasks(info.tasks)
+    tasks = tasks_of_set(info.tasks)
+    if others := {task.environment for task in tasks} - {info.environment}:
+        raise InputError(
+            f"The tasks of {info.tasks} are for {', '.join(sorted(others))}, not for {info.environment}. Choose the "
+            "environment that they are for."
+        )
     if info.task_count > len(tasks):
         raise InputError(f"The set {info.tasks} has {len(tasks)} tasks; {info.task_count} were asked for.")
     return tasks[: info.task_count or len(tasks)]
@@ -157,12 +163,18 @@ def start_run(
 ) -> RunInfo:
     """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
 
-    `settings` are the policy's; None stands for its defaults. Raises `InputError` or `SettingsError` for a part or a
-    setting that does not exist, before anything is written, and `NotAllowed`.
+    `settings` are the policy's; None stands for its defaults. With the simulated model, options of the environment
+    that nobody chose are those that it begins with. Raises `InputError` or `SettingsError` for a part or a setting that
+    does not exist, and `EnvironmentFailed` for a world that this machine cannot run, before anything is written; and
+    `NotAllowed`.
     """
     chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
-    make_environment(environment, **(environment_options or {}))
+    simulated = is_simulated(model)
+    options = {**(environment_class(environment).simulated_options if simulated else {}), **(environment_options or {})}
+    make_environment(environment, **options)
+    if lacking := environment_class(environment).missing():
+        raise EnvironmentFailed(f"{lacking} Nothing was started.")
     if missing := fits(policy, environment, chosen, people_reward=True):
         raise InputError(f"{missing} Nothing was started; choose another method, or another environment.")
     info = RunInfo(
@@ -173,13 +185,13 @@ def start_run(
         settings=chosen,
         seed=seed,
         model=model,
-        simulated=model == SIMULATED or NAME.fullmatch(model) is not None,
+        simulated=simulated,
         embedder=bank.embedder.name,
         base=base,
         base_step=bank.next_step(base) - 1 if base else 0,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task_count=task_count,
-        environment_options=environment_options or {},
+        environment_options=options,
     )
     tasks_of(info)
     bank.start_run(info, by)
@@ -196,7 +208,7 @@ def what_carries_over(bank: MemoryBank, info: RunInfo) -> str:
 
 def can_go_on(info: RunInfo) -> bool:
     """Whether this program has the world of a run; one that was imported or recorded can only be looked at."""
-    return info.environment in ENVIRONMENTS
+    return info.environment in environment_names()
 
 
 def fork(

@@ -40,7 +40,10 @@ with demo:
             places.go_to_steps(bank=workspace.DEMO, run=found.run, step=found.step)
 with start:
     st.subheader("Start a live run")
-    st.markdown("Your own agent, step by step: household tasks with the simulated model, or any model in Ollama.")
+    st.markdown(
+        "Your own agent, step by step: household, SQL, science or your own tasks, with the simulated model or any "
+        "model in Ollama."
+    )
     with st.popover("Start a live run", icon=":material/add:", width="stretch"):
         start_run_form(place)
 with openings:

@@ -12,13 +12,15 @@ from rich.table import Table
 from memrl_core import workspace
 from memrl_core.benchmarks.suite import BENCHMARKS, run_benchmarks, this_machine
 from memrl_core.benchmarks.table import benchmark_table, machine_line
+from memrl_core.commands.choosing import kept_file
 from memrl_core.commands.console import console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
+from memrl_core.experiments.environments import environments_plan, first_sets
 from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
 from memrl_core.experiments.modular_memory import run_modular_memory
-from memrl_core.experiments.plan import read_plan
+from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.report_table import markdown
 from memrl_core.experiments.reports import reports
 from memrl_core.experiments.reports_of_methods import picture_page
@@ -107,7 +109,11 @@ def experiment(
     ] = "",
 ) -> None:
     """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
-    plan = read_plan(file, seeds=seeds, epochs=epochs)
+    _run(read_plan(file, seeds=seeds, epochs=epochs), out, jobs, scheduler, banks)
+
+
+def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "") -> None:
+    """Run the cells with a bar, print the tables and leave them in the folder."""
     console.print(escape(plan.title), style="bold")
     with progress() as bars, CtrlC() as stop:
         bar = bars.add_task("cells", total=plan.cells)
@@ -131,6 +137,32 @@ def experiment(
     if found.stopped:
         console.print("Cancelled. Run the same command again to go on.")
         raise typer.Exit(130)
+
+
+def compare_environments(
+    out: Annotated[Path, typer.Option(help="Folder of the results; the same again goes on where it ended.")],
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="An environment; repeatable; all that can be used when left out.")
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="A file of tasks, compared as well; repeatable.")
+    ] = None,
+    seeds: Seeds = 5,
+    epochs: Epochs = 5,
+    tasks: Tasks = 40,
+    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
+) -> None:
+    """Compare no memory, similarity only and MemRL in every environment: one table, which the folder keeps too."""
+    sets, left_out = first_sets(env or ())
+    for path in file or ():
+        environment, name = kept_file(path)
+        sets[f"{environment}: {path.name}"[:80]] = name
+    for environment, why in left_out.items():
+        console.print(escape(f"Left out: {environment}, because {why}"))
+    if not sets:
+        raise InputError("There is no environment to compare in. Nothing was run.")
+    _run(environments_plan(sets, seeds=seeds, epochs=epochs, tasks=tasks, model=model), out, jobs)
 
 
 def _print(tables: list[Table], stopped: bool, bank: str) -> None:

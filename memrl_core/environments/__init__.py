@@ -1,23 +1,105 @@
-"""Worlds that give tasks and rewards, by name."""
+"""Worlds that give tasks and rewards, by name: those that come with the program, and those of packages.
+
+A package offers an environment under the entry point group `memrl.environments`: a subclass of
+`environments.base.Environment`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
-from memrl_core.environments.base import Environment
-from memrl_core.environments.conversation import Conversation
-from memrl_core.environments.household import Household
-from memrl_core.errors import InputError
+from pydantic import ValidationError
 
-ENVIRONMENTS = ("household", "conversation")
+from memrl_core.environments.base import Environment
+from memrl_core.environments.breaks import words_of
+from memrl_core.errors import InputError, MemRLError
+from memrl_core.settings import sentence_of
+
+GROUP = "memrl.environments"
+
+_OWN: Mapping[str, str] = {
+    "household": "household:Household",
+    "sql": "sql:Sql",
+    "lifelong_db": "lifelong_db:LifelongDb",
+    "scienceworld": "scienceworld:ScienceWorld",
+    "textworld": "textworld:TextWorld",
+    "task_file": "task_file:TaskFile",
+    "conversation": "conversation:Conversation",
+}
+ENVIRONMENTS = tuple(_OWN)
+"""The environments that come with the program, in the order in which they are listed."""
+
+
+def environment_names() -> tuple[str, ...]:
+    """Every environment that can be had here: the program's own, then those of installed packages."""
+    return (*ENVIRONMENTS, *(name for name in _foreign() if name not in _OWN))
+
+
+def environment_class(name: str) -> type[Environment]:
+    """The class of an environment. Raises `InputError` for an unknown name, or a package that cannot be loaded."""
+    if name in _OWN:
+        module, _, found = _OWN[name].partition(":")
+        own: type[Environment] = getattr(import_module(f"{__name__}.{module}"), found)
+        return own
+    if name in _foreign():
+        return _loaded(name)
+    raise InputError(f"There is no environment “{name[:80]}”. Known: {', '.join(environment_names())}.")
+
+
+def why_unusable(name: str) -> str:
+    """Why an environment cannot be used on this machine, as a sentence; "" when it can."""
+    try:
+        return environment_class(name).missing()
+    except MemRLError as error:
+        return str(error)
 
 
 def make_environment(name: str, **options: Any) -> Environment:
-    """The environment `name`; raises `InputError` for an unknown name or an option it does not have."""
-    makers: dict[str, type[Household] | type[Conversation]] = {"household": Household, "conversation": Conversation}
-    if name not in makers:
-        raise InputError(f"There is no environment “{name}”. Known: {', '.join(ENVIRONMENTS)}.")
+    """The environment `name`; raises `InputError` for an unknown name, or an option it does not have or take."""
+    return environment_class(name)(**options_of(name, options))
+
+
+def options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` as the environment `name` takes them, texts turned into numbers where it takes numbers.
+
+    Raises `InputError` for an unknown name, or an option it does not have or take.
+    """
+    found = environment_class(name)
+    unknown = [option for option in options if option not in found.Options.model_fields]
+    if unknown:
+        raise InputError(f"The environment {name} does not take: {', '.join(unknown)[:200]}.")
     try:
-        return makers[name](**options)
-    except TypeError:
-        raise InputError(f"The environment {name} does not take: {', '.join(options)}.") from None
+        given = found.Options.model_validate(options)
+    except ValidationError as error:
+        told = sentence_of(error).removeprefix("Settings were not changed. ")
+        raise InputError(f"The environment {name} cannot be made so: {told} Nothing was changed.") from None
+    except Exception as error:  # A check of a package's own options may fail in any way.
+        raise InputError(
+            f"The environment {name} cannot be made so ({words_of(error)}). Nothing was changed."
+        ) from None
+    return {option: getattr(given, option) for option in options}
+
+
+@cache
+def _foreign() -> Mapping[str, Any]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+@cache
+def _loaded(name: str) -> type[Environment]:
+    try:
+        found = _foreign()[name].load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InputError(
+            f"The environment “{name[:80]}” of another package cannot be loaded ({words_of(error)}). Nothing was "
+            "started; mend or remove the package."
+        ) from error
+    # What guards it knows the program's own environments, and so comes after them.
+    made: type[Environment] = import_module(f"{__name__}.guarded").guarded(name, found)
+    return made

@@ -1,41 +1,97 @@
-"""What the agent needs of an environment: Gymnasium's reset and step, in text."""
+"""What the agent needs of an environment: Gymnasium's reset and step, in text; and what people are told about it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
+from memrl_core.environments.layout import layout
+from memrl_core.errors import InputError
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
 
-class Environment(Protocol):
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """An environment as a person chooses it, in plain words.
+
+    `judged` says where its reward comes from, `source` whose tasks or engine these are, and `needs` what must be
+    installed besides this program ("" when nothing).
+    """
+
+    title: str
+    idea: str
+    judged: str
+    source: str
+    needs: str = ""
+
+
+class EnvironmentOptions(BaseModel):
+    """What an environment can be told when it is made; each field has a title, a description and its range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Environment(ABC):
     """Gives observations and rewards for tasks.
 
-    `name` is its registry name, `reward_source` says who judges an answer, `instructions` is the system message
-    that tells a model how to act in it, `max_turns` the number of actions after which an episode is truncated.
+    `name` is its registry name, `reward_source` says who judges an answer, `instructions` is the system message that
+    tells a model how to act in it, `max_turns` the number of actions after which an episode is truncated. `sets` are
+    the names of the lists of tasks that it offers by itself, the first one for a run that names none. It is made with
+    the fields of `Options` by name; `simulated_options` are those that a run with the simulated model begins with,
+    where nobody chose.
     """
 
     name: str
-    reward_source: RewardSource
+    spec: ClassVar[EnvironmentSpec]
+    Options: ClassVar[type[EnvironmentOptions]] = EnvironmentOptions
+    sets: ClassVar[tuple[str, ...]] = ()
+    simulated_options: ClassVar[Mapping[str, Any]] = {}
+    reward_source: RewardSource = "environment"
     instructions: str
     max_turns: int
 
+    @abstractmethod
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`; returns the first observation, as the model will read it.
 
         The same seed gives the same world and the same luck. `at_step` is the number of the step in its run, for worlds
-        that change in the course of a run.
+        that change in the course of a run. Raises `InputError` for a task that is none of its own, and
+        `EnvironmentFailed`.
         """
-        ...
 
+    @abstractmethod
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Do `action`: (observation, reward, terminated, truncated, info).
 
         `reward` is the environment's own verdict between 0 and 1 (the agent maps it to r− … r+).
-        At the end `info` holds `verdict` (a sentence: what was expected, what came) and `success` (bool).
+        At the end `info` holds `verdict` (a sentence that does not give the answer away: models and memories read it),
+        `success` (bool; None for a task that it leaves to a person, which then earns no reward of its own), and, where
+        it can tell more, `judgement` (a `Judgement`, for people alone). Raises `EnvironmentFailed` when the world has
+        stopped; the same action can then be tried again.
         """
-        ...
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """Lay the episode out as the text of an experience: a script for a success, a reflection for a failure."""
-        ...
+        return layout(task.intent, turns, outcome)
+
+    def close(self) -> None:  # noqa: B027
+        """Give back what it holds outside this program; it can be reset again."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """What this machine lacks to run it, as a sentence with its remedy; "" when nothing."""
+        return ""
+
+    @classmethod
+    def make_tasks(cls, name: str) -> list[Task]:
+        """The tasks of one of `sets` that does not come as a file. Raises `InputError`, and `EnvironmentFailed`."""
+        raise InputError(f"The environment {cls.name} makes no set of tasks “{name[:80]}”.")
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with a task of this environment, a sentence each; its own reference answer must satisfy it."""
+        return []

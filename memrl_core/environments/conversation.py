@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.prompting import ANSWER_MARK, AVOID, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
@@ -12,10 +13,17 @@ ANSWER = "The answer:"
 JUDGED_BY_A_PERSON = "A person judges this answer."
 
 
-class Conversation:
-    """One question, one answer, no verdict of its own (an `Environment`)."""
+class Conversation(Environment):
+    """One question, one answer, no verdict of its own."""
 
     name = "conversation"
+    spec = EnvironmentSpec(
+        title="Conversation",
+        idea="A person asks, the agent answers in free text, once.",
+        judged="By a person: until somebody gives a reward, no q moves.",
+        source="What you type, or a short list of questions written for this program.",
+    )
+    sets = ("conversation",)
     reward_source: RewardSource = "person"
     instructions = (
         "You answer what a person asks, briefly. If memories of earlier answers are given, keep to what was judged "

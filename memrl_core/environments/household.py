@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.layout import block
 from memrl_core.errors import InputError
 from memrl_core.prompting import (
     ANSWER_MARK,
@@ -46,13 +49,33 @@ INSTRUCTIONS = (
 )
 
 
-class Household:
-    """The household world (an `Environment`). From each step of `shift_at` on the reliabilities of a pair are swapped.
+class HouseholdOptions(EnvironmentOptions):
+    """What can change in the household."""
+
+    shift_at: int | list[int] = Field(
+        0,
+        title="The world changes at step",
+        description="From this step on the appliances' hidden reliabilities are swapped; 0 leaves the world as it is.",
+    )
+
+
+class Household(Environment):
+    """The household world. From each step of `shift_at` on the reliabilities of a pair are swapped.
 
     0 or an empty list means that nothing shifts; a second shift swaps them back.
     """
 
     name = "household"
+    spec = EnvironmentSpec(
+        title="Household",
+        idea="Find an object, perhaps heat, clean, cool or light it, and put it where it belongs. For every treatment "
+        "there are two appliances of unequal, hidden reliability, so what worked once need not be what works best.",
+        judged="By the world itself: 1 when the object lies where it should, treated as it should; 0 when an appliance "
+        "ruined it or the turns ran out.",
+        source="Written for this program; no model is needed, and the true chances are known.",
+    )
+    Options = HouseholdOptions
+    sets = ("household-train", "household-heldout", "household-demo")
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 10
@@ -122,14 +145,14 @@ class Household:
         kept = _that_mattered(str(task.data["object"]), acted, observed)
         head = f"{TASK_LINE}{task.intent}\n"
         if outcome != "failure":
-            return head + _block(STEPS_THAT_WORKED, kept or acted)
+            return head + block(STEPS_THAT_WORKED, kept or acted)
         last = observed[-1].splitlines()[0] if observed and observed[-1] else "It was not done in time."
         text = head + WHAT_WENT_WRONG + last + "\n"
         ruined = [acted[-1]] if " is ruined" in last else []
         searched = [action for action in acted if action.startswith("search ") and action not in kept]
         avoid = ruined or searched
         better = _better_script(task, acted, observed, ruined)
-        return text + (_block(AVOID, avoid) if avoid else "") + (_block(TRY_INSTEAD, better) if better else "")
+        return text + (block(AVOID, avoid) if avoid else "") + (block(TRY_INSTEAD, better) if better else "")
 
     def _choices(self) -> list[str]:
         offered = [f"search {place}" for place in PLACES if place not in self._searched]
@@ -200,10 +223,6 @@ def _spoken(reply: str) -> str:
 
 def _kind(thing: str) -> str:
     return thing.partition("#")[0]
-
-
-def _block(title: str, lines: Sequence[str]) -> str:
-    return title + "\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in lines)
 
 
 def _that_mattered(wanted: str, acted: Sequence[str], observed: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing
-from memrl_core.experiments.plan import WORLD, ArmPlan, Plan, Stream
+from memrl_core.experiments.plan import ArmPlan, Plan, Stream
 from memrl_core.experiments.poisoning import poison, prune
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.experiments.task_sets import named_tasks
@@ -145,8 +146,8 @@ def run_cell(
     _clear(uri)
     preferences = preferences or workspace.load_preferences()
     embedder = workspace.make_embedder(workspace.EMBEDDED_EMBEDDER, preferences)
-    with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank:
-        course = _Course(cell, bank, preferences, cancelled or (lambda: False))
+    with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank, ExitStack() as worlds:
+        course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds)
         with bank.batch(STEPS_A_WRITE):
             rows = []
             for row in course.rows():
@@ -172,7 +173,15 @@ def drawn(name: str, count: int, seed: int) -> list[Task]:
 class _Course:
     """One cell on its way through its stream."""
 
-    def __init__(self, cell: Cell, bank: MemoryBank, preferences: workspace.Preferences, cancelled: Cancelled) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        bank: MemoryBank,
+        preferences: workspace.Preferences,
+        cancelled: Cancelled,
+        worlds: ExitStack,
+    ) -> None:
+        self._worlds = worlds
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
         self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
@@ -216,7 +225,7 @@ class _Course:
             shifts = [1] if swaps % 2 else []
         info = workspace.start_run(
             self._bank,
-            environment=WORLD,
+            environment=cell.stream.environment,
             tasks="",
             settings=settings_of(cell.arm.policy, cell.settings),
             seed=seed,
@@ -226,7 +235,9 @@ class _Course:
             policy=cell.arm.policy,
             environment_options={"shift_at": shifts} if shifts else {},
         )
-        return workspace.live_run(self._bank, info.id, self._preferences).agent
+        agent = workspace.live_run(self._bank, info.id, self._preferences).agent
+        self._worlds.callback(agent.environment.close)
+        return agent
 
     def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
         """What the arm does to the memory before the epoch after `epoch`."""

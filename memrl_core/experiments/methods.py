@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,13 +28,15 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import RUN, Cell, drawn, run_cell
-from memrl_core.experiments.plan import WORLD, ArmPlan, Stage, Stream
+from memrl_core.experiments.plan import ArmPlan, Stage, Stream
 from memrl_core.experiments.results import durations
 from memrl_core.experiments.same_bank import SameBank
 from memrl_core.experiments.study import Stopped, checked_seeds
+from memrl_core.experiments.task_sets import environment_of
 from memrl_core.fitting import fits
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of
+from memrl_core.records import RunInfo
 from memrl_core.settings import PolicySettings
 
 Mode = Literal["same bank", "own bank"]
@@ -105,10 +108,11 @@ def compare_methods(
     """
     chosen = checked_seeds(seeds, epochs)
     preferences = preferences or workspace.load_preferences()
-    course = _Course(arms, WORLD, epochs * len(drawn(tasks, count, 0)), on_progress, cancelled)
+    environment = environment_of(tasks)
+    course = _Course(arms, environment, epochs * len(drawn(tasks, count, 0)), on_progress, cancelled)
     stream = Stream(stages=[Stage(tasks=tasks, count=count)])
     maker = recorded or course.arms[0]
-    if missing := fits(maker.policy, WORLD, maker.values):
+    if missing := fits(maker.policy, environment, maker.values):
         raise InputError(f"The run to choose from cannot be made by {maker.name[:80]}: {missing}")
 
     def cell(arm: Arm, seed: int) -> Cell:
@@ -133,7 +137,8 @@ def compare_methods(
             run(maker, seed, folder)
             with MemoryBank.open(f"{folder}/bank") as bank:
                 found = _same_bank(bank, RUN, preferences)
-                return course.each(seed, lambda arm: _choose(found, arm, course))
+                with closing(found.environment):
+                    return course.each(seed, lambda arm: _choose(found, arm, course))
 
     course.plan(len(chosen), also=mode == "same bank")
     course.go_through(chosen, same if mode == "same bank" else own)
@@ -160,15 +165,27 @@ def compare_on_run(
     if not workspace.can_go_on(info):
         raise InputError(f"{run} was not made here, so its world and model cannot be asked again.")
     found = _same_bank(bank, run, preferences or workspace.load_preferences())
+    with closing(found.environment):
+        return _compare_on(found, info, arms, steps, on_progress, cancelled)
+
+
+def _compare_on(
+    found: SameBank,
+    info: RunInfo,
+    arms: Sequence[Arm],
+    steps: Collection[int] | None,
+    on_progress: Progress | None,
+    cancelled: Cancelled | None,
+) -> MethodsCompared:
     wanted = [step for step in found.steps if steps is None or step in steps]
     if not wanted:
-        raise InputError(f"{run} has no such step with a prompt. Nothing was answered.")
+        raise InputError(f"{info.id} has no such step with a prompt. Nothing was answered.")
     course = _Course(arms, info.environment, len(wanted), on_progress, cancelled)
     course.plan(1, also=False)
     course.go_through(
         [info.seed], lambda seed: course.each(seed, lambda arm: _choose(found, arm, course, steps=wanted))
     )
-    return course.compared("same bank", info.model, run)
+    return course.compared("same bank", info.model, info.id)
 
 
 class _Course:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.fitting import fits
 from memrl_core.policies import make_policy, policy_class, policy_names, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
@@ -29,11 +29,11 @@ from memrl_core.workspace import SIMULATED
 MOST_SEEDS = 1000
 MOST_CELLS = 10_000
 DEFAULT_POLICY = "memrl"
-WORLD = "household"
-"""The environment of all sets of tasks that are judged by their world."""
+HOUSEHOLD = "household"
+"""The environment whose world can shift, and whose memories can be poisoned."""
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
-    "poison", "methods",
+    "poison", "methods", "environments",
 ]  # fmt: skip
 
 
@@ -99,8 +99,9 @@ class Stage(_Part):
 class Stream(_Part):
     """What an agent meets, stage after stage with one memory; between stages the memory is used frozen.
 
-    From each step of `shift_at` on the household's reliabilities are swapped. After each stage every set of `evaluate`
-    is gone through once with the memory as it is: nothing is credited, updated or written.
+    All sets are for one environment. From each step of `shift_at` on the household's reliabilities are swapped. After
+    each stage every set of `evaluate` is gone through once with the memory as it is: nothing is credited, updated or
+    written.
     """
 
     name: str = Field("household", min_length=1, max_length=80)
@@ -115,6 +116,20 @@ class Stream(_Part):
         if len(set(names)) < len(names):
             raise ValueError("a set is listed twice; each is used once after a stage")
         return [_must_be_a_set(name) for name in names]
+
+    @model_validator(mode="after")
+    def _one_world(self) -> Self:
+        worlds = {environment_of(name) for name in (*(stage.tasks for stage in self.stages), *self.evaluate)}
+        if len(worlds) > 1:
+            raise ValueError(f"sets for {' and '.join(sorted(worlds))} in one stream; give each its own stream")
+        if self.shift_at and worlds != {HOUSEHOLD}:
+            raise ValueError(f"only the {HOUSEHOLD} can shift, and these tasks are for {worlds.pop()}")
+        return self
+
+    @property
+    def environment(self) -> str:
+        """The environment of its tasks."""
+        return environment_of(self.stages[0].tasks)
 
 
 class Plan(_Part):
@@ -175,8 +190,12 @@ class Plan(_Part):
             except SettingsError as error:
                 told = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
                 raise ValueError(f"{where}: arm “{arm.name}”: {told}") from None
-            if missing := fits(arm.policy, WORLD, settings):
-                raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
+            worlds = dict.fromkeys(stream.environment for stream in self.streams)
+            if arm.poison is not None and set(worlds) != {HOUSEHOLD}:
+                raise ValueError(f"{where}: arm “{arm.name}”: only memories of the {HOUSEHOLD} can be poisoned")
+            for environment in worlds:
+                if missing := fits(arm.policy, environment, settings):
+                    raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
         for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):
             if len(set(names)) < len(names):
                 raise ValueError(f"{what}: two have the same name; each needs its own")

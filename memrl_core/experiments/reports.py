@@ -21,6 +21,7 @@ from memrl_core.experiments.report_table import (
     share,
     title,
 )
+from memrl_core.experiments.reports_of_environments import environments_report
 from memrl_core.experiments.reports_of_methods import methods_report
 from memrl_core.experiments.reports_of_values import (
     correlation_report,
@@ -237,6 +238,7 @@ REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "similarity": similarity_report,
     "poison": poison_report,
     "methods": methods_report,
+    "environments": environments_report,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memrl_core.environments import make_environment
-from memrl_core.environments.tasks import sample_tasks
+from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 
@@ -15,14 +15,19 @@ def named_tasks(name: str, count: int = 0) -> list[Task]:
     environment in which only a person gives rewards: nothing could be measured there.
     """
     set_name, _, listed = name.partition(":")
-    tasks = sample_tasks(set_name.strip())
+    tasks = tasks_of_set(set_name.strip())
     families = [family.strip() for family in listed.split(",") if family.strip()]
     there = list(dict.fromkeys(task.family for task in tasks))
     for family in families:
         if family not in there:
             raise InputError(f"The set {set_name} has no family “{family[:80]}”. Known: {', '.join(there)}.")
-    for environment in {task.environment for task in tasks}:
+    for environment in dict.fromkeys(task.environment for task in tasks):
         if make_environment(environment).reward_source != "environment":
             raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
     chosen = [task for task in tasks if not families or task.family in families]
     return chosen[: count or len(chosen)]
+
+
+def environment_of(name: str) -> str:
+    """The environment that a set of tasks is for. Raises as `named_tasks`."""
+    return named_tasks(name, 1)[0].environment

@@ -142,6 +142,10 @@ def _tell_reward(document: Document, told: ToldStep) -> None:
         document.paragraph(f"{value}; outcome: {record.outcome}. It goes to: {told.labels(record.credited)}.")
         if record.verdict:
             document.verbatim(record.verdict, "The verdict")
+        if record.judgement is not None:
+            document.verbatim(record.judgement.expected, "What was expected")
+            document.verbatim(record.judgement.came, "What came")
+            document.verbatim(record.judgement.why, "Why it was judged so")
     if later := later_reward(bank, trace):
         document.note(later)
     given = bank.active_rewards(trace.run, trace.step, trace.id)

@@ -48,6 +48,7 @@ def navigation(menu: bool = True) -> StreamlitPage:
             st.Page("pages/step.py", title="Step"),
             st.Page("pages/decision.py", title="Decision"),
             st.Page("pages/rewards.py", title="Rewards"),
+            st.Page("pages/tasks.py", title="Tasks"),
             st.Page("pages/methods.py", title="Methods"),
             st.Page("pages/compare.py", title="Compare"),
             st.Page("pages/lab.py", title="Lab"),

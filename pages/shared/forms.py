@@ -11,6 +11,8 @@ from pydantic.fields import FieldInfo
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
+from memrl_core.environments import environment_class, environment_names, why_unusable
+from memrl_core.environments.task_sets import set_names
 from memrl_core.errors import MemRLError
 from memrl_core.policies import policy_class, settings_of, usable_policies
 from memrl_core.settings import PolicySettings
@@ -21,15 +23,17 @@ from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
+TYPED = "type my own"
 OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
 
 
-def start_run_form(place: Place | None) -> None:
-    """Choose environment, tasks, model and settings; starts the run and goes to it."""
-    environment = st.selectbox("Environment", list(workspace.TASK_SETS), key="new_environment")
-    tasks = st.selectbox(
-        "Tasks", [*workspace.TASK_SETS[environment], *(["type my own"] if environment == "conversation" else [])]
-    )
+def start_run_form(place: Place | None, environment: str | None = None, tasks: str | None = None) -> None:
+    """Choose environment, tasks, model and settings; starts the run and goes to it.
+
+    Where `environment` and `tasks` are given, they are chosen already.
+    """
+    if environment is None or tasks is None:
+        environment, tasks = _environment_and_tasks()
     model = chat_model_choice("new_run")
     new_bank = st.text_input(
         "Bank", value="my-bank", key="new_run_bank", help="An existing bank of this machine, or the name of a new one."
@@ -44,8 +48,8 @@ def start_run_form(place: Place | None) -> None:
     policy = policy_choice("new_policy")
     with st.expander("Settings"):
         values = settings_fields(settings_of(policy, {}), f"new_run_{policy}", often_changed(policy))
-        options = _environment_options(environment)
-    if not st.button("Start", type="primary", key="start_run", width="stretch"):
+        options = _environment_options(environment, workspace.is_simulated(model))
+    if not st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None):
         return
     try:
         settings = settings_of(policy, values)
@@ -54,7 +58,7 @@ def start_run_form(place: Place | None) -> None:
         info = workspace.start_run(
             bank,
             environment=environment,
-            tasks="" if tasks == "type my own" else tasks,
+            tasks="" if tasks in (None, TYPED) else tasks,
             settings=settings,
             seed=int(seed),
             model=model,
@@ -69,18 +73,32 @@ def start_run_form(place: Place | None) -> None:
     places.go_to_steps(bank=new_bank, run=info.id)
 
 
-def _environment_options(environment: str) -> dict[str, Any]:
-    if environment != "household":
-        return {}
-    shift_at = st.number_input(
-        "The world changes at step",
-        0,
-        1_000_000,
-        0,
-        key="new_shift",
-        help="From this step on the appliances' hidden reliabilities are swapped; 0 leaves the world as it is.",
+def _environment_and_tasks() -> tuple[str, str | None]:
+    names = [name for name in environment_names() if not why_unusable(name)]
+    environment = st.selectbox(
+        "Environment", names, key="new_environment", format_func=lambda name: environment_class(name).spec.title
     )
-    return {"shift_at": int(shift_at)} if shift_at else {}
+    sets = [*set_names(environment), *([TYPED] if environment == "conversation" else [])]
+    tasks = st.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
+    others = len(environment_names()) - len(names)
+    told = f" {others} more cannot be used on this machine yet: it says why." if others else ""
+    st.page_link("pages/tasks.py", label="Look at the tasks, or load your own", icon=":material/checklist:")
+    if told:
+        st.caption(told)
+    return environment, tasks
+
+
+def _environment_options(environment: str, simulated: bool) -> dict[str, Any]:
+    """What the environment is made with, where that differs from how it is by itself."""
+    found = environment_class(environment)
+    begins_with = found.simulated_options if simulated else {}
+    chosen = {}
+    for name, field in found.Options.model_fields.items():
+        usual = begins_with.get(name, field.default)
+        value = _field_input(name, field, usual, f"new_{environment}_{name}_{simulated}")
+        if value != field.default or name in begins_with:
+            chosen[name] = value
+    return chosen
 
 
 def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
@@ -155,4 +173,6 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
         return st.toggle(title, value=value, key=key, help=help_text)
     if isinstance(value, int):
         return st.number_input(title, value=value, step=1, key=key, help=help_text)
+    if isinstance(value, str):
+        return st.text_input(title, value=value, key=key, help=help_text)
     return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)

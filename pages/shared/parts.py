@@ -22,6 +22,7 @@ from memrl_core.records import Candidate, GenerateRecord, Message, Phase, Utilit
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.consulted import consulted
 from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
+from pages.shared.judgement import judged
 from pages.shared.memory_button import memory_button
 from pages.shared.operations import operations
 from pages.shared.picture import show
@@ -325,14 +326,17 @@ def _reward(view: View) -> None:
     assert trace is not None
     if trace.reward is not None:
         given = trace.reward
-        verdict, value = given.verdict, given.reward
+        verdict, value, judgement = given.verdict, given.reward, given.judgement
     else:
         assert view.live is not None and view.live.episode is not None
-        verdict, value = view.live.episode.verdict, view.live.episode.environment_reward
+        episode = view.live.episode
+        verdict, value, judgement = episode.verdict, episode.environment_reward, episode.judgement
     says = "no reward of its own" if value is None else f"reward **{signed(value)}**"
     person = trace.reward is not None and trace.reward.source == "person"
     st.markdown(f"{'A person' if person else 'The environment'}: {says}")
     verbatim(verdict)
+    if judgement is not None:
+        judged(judgement)
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
     credit(view, value)

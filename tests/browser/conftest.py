@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 20_000
-PROBED = re.compile(r"/(step|decision|rewards|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
+PROBED = re.compile(r"/(step|decision|rewards|tasks|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 
 @dataclass

@@ -30,7 +30,7 @@ TOP_DOWN = (
     {"memrl_core.prompting", "memrl_core.retrieval", "memrl_core.exploration", "memrl_core.learning"},
     {"memrl_core.scales"},
     {"memrl_core.view", "memrl_core.settings", "memrl_core.background", "memrl_core.toml_files", "memrl_core.serving"},
-    {"memrl_core.records", "memrl_core.errors"},
+    {"memrl_core.records", "memrl_core.errors", "memrl_core.home"},
 )
 
 

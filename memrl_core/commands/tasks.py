@@ -1,0 +1,87 @@
+"""Tasks: what is wrong with a file of them, and which there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from memrl_core.commands.console import console
+from memrl_core.environments import environment_class, environment_names, why_unusable
+from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.task_sets import damaged_sets, kept_sets, set_names, task_count
+from memrl_core.environments.tasks import sample_data_path
+
+app = typer.Typer(help="Check a file of tasks of your own, and list the tasks there are.", no_args_is_help=True)
+
+
+@app.command("check")
+def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; or DB-bench's JSON.")]) -> None:
+    """Try every task of a file, and tell what cannot be used and why: exit code 1 when there is any."""
+    checked = check_file(file)
+    _list("reported", [(one.where, one.reason) for one in checked.reported])
+    _list("worth knowing", [(one.where, one.sentence) for one in checked.notes])
+    if checked.accepted:
+        _tell_accepted(checked)
+    # Not through the console, which would wrap and colour it.
+    typer.echo(f"{len(checked.accepted)} accepted, {len(checked.reported)} reported")
+    if checked.reported:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_sets() -> None:
+    """List the environments, whether they can be used here, and their sets of tasks."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("environment", "set", "tasks"):
+        table.add_column(heading)
+    for name in environment_names():
+        if why := why_unusable(name):
+            table.add_row(_shown(name), _shown(why), "")
+            continue
+        sets = set_names(name)
+        if not sets:
+            only_typed = environment_class(name).reward_source == "person"
+            table.add_row(_shown(name), "what you type" if only_typed else "none yet: memrl run --env FILE", "")
+        for number, one in enumerate(sets):
+            count = task_count(one)
+            shown = "made when asked for" if count is None else f"{count:,}"
+            table.add_row(_shown(name if number == 0 else ""), _shown(one), shown)
+    console.print(table)
+    _list("damaged", [(one.where, one.reason) for one in damaged_sets()])
+    if kept_sets():
+        console.print("Sets whose names end in eight hex digits are yours: made of a file that you loaded.")
+    console.print("A file of your own: memrl tasks check FILE, then memrl run --env FILE.")
+
+
+@app.command("example")
+def example() -> None:
+    """Print an example file with a task of every kind; save it by `memrl tasks example > tasks.jsonl`."""
+    typer.echo((sample_data_path() / "task_files" / "example.jsonl").read_text(encoding="utf-8"), nl=False)
+
+
+def _tell_accepted(checked: CheckedFile) -> None:
+    families = Counter(task.family or "no family" for task in checked.accepted)
+    told = ", ".join(f"{family} {count:,}" for family, count in families.most_common())
+    console.print(_shown(f"Tasks for {checked.environment}: {told}"))
+
+
+def _list(title: str, rows: list[tuple[str, str]]) -> None:
+    if not rows:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("where", style="bold")
+    table.add_column(title, overflow="fold")
+    for where, told in rows:
+        table.add_row(_shown(where), _shown(told))
+    console.print(table)
+
+
+def _shown(text: str) -> Text:
+    """Text of a file as it stands: nothing in it counts as markup or steers the terminal."""
+    return Text("".join(sign if sign.isprintable() else " " for sign in text))

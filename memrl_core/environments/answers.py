@@ -1,0 +1,194 @@
+"""Whether an answer is right, by one of four rules.
+
+exact     the texts are equal after Unicode NFKC, without regard to case, with white space trimmed and runs of it as one
+          space.
+numeric   the number in the answer is within the tolerance of the reference (none: equal). The number is the first one
+          after the last "answer:", else the last one. 1,234.5 and 1e3 and 3/4 are numbers; signs of per cent and
+          currency are passed over, so that 25% counts as 25; a comma that groups no thousands makes it no number.
+regex     the pattern is found somewhere in the answer, as the library `regex` reads it: case counts unless it begins
+          with (?i). A search that takes too long counts as not found.
+choice    the answer is one of the choices, compared as in exact, or its letter (A is the first), or both.
+
+An empty answer is wrong. Of a long one the first `MOST_CHARACTERS` are judged.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from string import ascii_uppercase
+from typing import Any
+
+from memrl_core.environments.patterns import SECONDS, search
+from memrl_core.errors import InputError
+
+MOST_CHARACTERS = 100_000
+LARGEST_EXPONENT = 1_000
+MOST_CHOICES = len(ascii_uppercase)
+
+RIGHT = "The answer is right."
+WRONG = "The answer is not what was expected."
+EMPTY = "The answer is empty."
+NO_NUMBER = "There is no number in the answer."
+OTHER_NUMBER = "The number in the answer is not the one expected."
+NO_CHOICE = "The answer is none of the choices."
+OTHER_CHOICE = "The answer is the wrong choice."
+NOT_MATCHED = "The answer is not of the form that was expected."
+STOPPED = f"The answer could not be searched within {SECONDS:g} s, which counts as wrong."
+
+_FEWEST_PER_CHARACTER = 4
+"""NFKC makes at most so many characters one."""
+
+_CONTEXT = Context(prec=60, Emax=10**6, Emin=-(10**6), traps=[])
+_NUMBER = re.compile(
+    r"(?<![^\W_])(?<![^\W_][.,])"  # Not within a word or another number.
+    r"([-+]?+(?>\d{1,3}(?:,\d{3})++(?!\d)|\d++|(?=\.\d))(?:\.\d++)?+(?:[eE][-+]?\d++)?+)"
+    r"(?:/(\d++(?:\.\d++)?+))?+(?![.,]?\d)"
+)
+_MARKER = re.compile(r"answer\s*:", re.IGNORECASE)
+_LABEL = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]|\s*[-–]\s|\s*$)\s*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`told` is a sentence that gives nothing away; `why` is for people and may name the right answer."""
+
+    success: bool
+    told: str
+    why: str
+
+
+def judge(answer: str, data: Mapping[str, Any]) -> Verdict:
+    """Judge `answer` by a task's `checker`, `reference` and, where they belong to it, `choices` and `tolerance`.
+
+    Raises `InputError` for a checker or a reference that is none, and `EnvironmentFailed` where a pattern cannot be
+    searched for.
+    """
+    checker = _CHECKERS.get(str(data.get("checker")))
+    if checker is None:
+        raise InputError(f"There is no checker “{str(data.get('checker'))[:80]}”. Known: {', '.join(_CHECKERS)}.")
+    kept = answer[:MOST_CHARACTERS]
+    verdict = checker(kept, data) if kept.strip() else Verdict(False, EMPTY, EMPTY)
+    if len(answer) <= MOST_CHARACTERS:
+        return verdict
+    cut = f"Only the first {MOST_CHARACTERS:,} of {len(answer):,} characters were judged."
+    return Verdict(verdict.success, f"{verdict.told} {cut}", f"{verdict.why} {cut}")
+
+
+def exact(answer: str, data: Mapping[str, Any]) -> Verdict:
+    """By the rule "exact"."""
+    if _same(answer, str(data["reference"])):
+        return Verdict(True, RIGHT, "Both texts are the same, but for case and white space.")
+    return Verdict(False, WRONG, "The texts differ in more than case and white space.")
+
+
+def numeric(answer: str, data: Mapping[str, Any]) -> Verdict:
+    """By the rule "numeric"."""
+    expected = number_of(str(data["reference"]))
+    if expected is None:
+        raise InputError("The reference is no number.")
+    came = number_of(answer)
+    if came is None:
+        return Verdict(False, NO_NUMBER, NO_NUMBER)
+    tolerance = tolerance_of(data.get("tolerance"), expected)
+    near = came == expected or abs(_CONTEXT.subtract(came, expected)) <= tolerance
+    read = f"The answer was read as {came:.12g}, which is"
+    if tolerance:
+        why = f"{read} {'within' if near else 'not within'} {tolerance:.12g} of {expected:.12g}."
+    else:
+        why = f"{read} {'equal' if near else 'not equal'} to {expected:.12g}."
+    return Verdict(near, RIGHT if near else OTHER_NUMBER, why)
+
+
+def matching(answer: str, data: Mapping[str, Any]) -> Verdict:
+    """By the rule "regex"."""
+    done = search(str(data["reference"]), answer)
+    if done.fault:
+        raise InputError(f"The reference is no pattern: {done.fault}.")
+    if done.stopped:
+        return Verdict(False, STOPPED, f"The search for the pattern was stopped: {done.stopped}.")
+    if done.found:
+        return Verdict(True, RIGHT, "The pattern was found in the answer.")
+    return Verdict(False, NOT_MATCHED, "The pattern was not found in the answer.")
+
+
+def choice(answer: str, data: Mapping[str, Any]) -> Verdict:
+    """By the rule "choice"."""
+    choices = [str(one) for one in data["choices"]]
+    expected, came = chosen(str(data["reference"]), choices), chosen(answer, choices)
+    if expected is None:
+        raise InputError("The reference is none of the choices.")
+    if came is None:
+        return Verdict(False, NO_CHOICE, "The answer is neither one of the choices nor the letter of one.")
+    why = f"The answer is choice {ascii_uppercase[came]}, expected was choice {ascii_uppercase[expected]}."
+    return Verdict(came == expected, RIGHT if came == expected else OTHER_CHOICE, why)
+
+
+_CHECKERS: Mapping[str, Callable[[str, Mapping[str, Any]], Verdict]] = {
+    "exact": exact,
+    "numeric": numeric,
+    "regex": matching,
+    "choice": choice,
+}
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number that `text` gives as its answer, exactly (fractions to 60 digits); None when there is none."""
+    text = text.replace("−", "-")
+    markers = list(_MARKER.finditer(text))
+    after = text[markers[-1].end() :] if markers else text
+    found = [number for match in _NUMBER.finditer(after) if (number := _number(match)) is not None]
+    return (found[0] if markers else found[-1]) if found else None
+
+
+def tolerance_of(tolerance: Any, expected: Decimal) -> Decimal:
+    """How far a number may be from `expected`: 0.5 or "0.5" is that much, "1%" that share of it.
+
+    Raises `InputError` for what is neither.
+    """
+    if tolerance is None:
+        return Decimal(0)
+    text = str(tolerance).strip()
+    try:
+        read = Decimal(text.removesuffix("%"))
+    except InvalidOperation:
+        read = Decimal("NaN")
+    sound = read.is_finite() and read >= 0 and abs(read.adjusted()) <= LARGEST_EXPONENT
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | str) or not sound:
+        raise InputError(f"tolerance is a number that is not negative, or one with %, such as “1%”; not “{text[:80]}”.")
+    return _CONTEXT.multiply(_CONTEXT.divide(read, Decimal(100)), abs(expected)) if text.endswith("%") else read
+
+
+def chosen(text: str, choices: Sequence[str]) -> int | None:
+    """The position of the choice that `text` names by its text, its letter, or both; None when it names none."""
+    by_text = next((n for n, one in enumerate(choices) if _same(text, one)), None)
+    label = _LABEL.fullmatch(text.strip())
+    if by_text is not None or label is None:
+        return by_text
+    position = ascii_uppercase.index(label[1].upper())
+    named = position < len(choices) and (not label[2].strip() or _same(label[2], choices[position]))
+    return position if named else None
+
+
+def _number(match: re.Match[str]) -> Decimal | None:
+    try:
+        number, below = Decimal(match[1].replace(",", "")), Decimal(match[2] or 1)
+    except InvalidOperation:  # An exponent that no machine holds.
+        return None
+    if not below or any(part and abs(part.adjusted()) > LARGEST_EXPONENT for part in (number, below)):
+        return None
+    return number if match[2] is None else _CONTEXT.divide(number, below)
+
+
+def _same(one: str, other: str) -> bool:
+    one, other = " ".join(one.split()), _plain(other)
+    # Normalising is slow for long runs of accents; what is that much longer cannot become equal.
+    return len(one) <= _FEWEST_PER_CHARACTER * len(other) and _plain(one) == other
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.split())

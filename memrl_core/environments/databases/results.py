@@ -1,0 +1,168 @@
+"""Whether two results, or the contents of two databases, are the same; and if not, why, in words.
+
+Two integers are equal when they are the same. An integer and a float, or two floats, are equal within 1e-6, absolutely
+or relative to the larger: the same sum in another order may differ in its last digits. NULL equals NULL and nothing
+else, and text is never a number. Names of columns do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+TOLERANCE = 1e-6
+
+Rows = Sequence[Sequence[Any]]
+
+
+def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
+    """Why the rows that came are not those expected; "" when they are.
+
+    Unless `ordered`, each row that came must find a partner of its own among those expected, in any order.
+    """
+    if told := _other_shape(expected_rows, came_rows):
+        return told
+    if not ordered:
+        missing, surplus = _without_partner(expected_rows, came_rows)
+        return f"came {_shown(surplus)}, expected {_shown(missing)}" if missing is not None else ""
+    for number, (expected, came) in enumerate(zip(expected_rows, came_rows, strict=True), start=1):
+        if not _same_row(expected, came):
+            if _without_partner(expected_rows, came_rows) == (None, None):
+                return "the rows are right, their order is not"
+            return f"row {number}: came {_shown(came)}, expected {_shown(expected)}"
+    return ""
+
+
+def content_differs(expected: Mapping[str, Rows], came: Mapping[str, Rows]) -> str:
+    """Why the tables that came are not as expected; "" when they are.
+
+    Both map a table's name to its rows, whose order does not count; nor do further tables that came, nor the case of
+    names.
+    """
+    found = {name.lower(): rows for name, rows in came.items()}
+    for name, rows in expected.items():
+        if name.lower() not in found:
+            return f"the table {name[:80]} is missing"
+        if told := differs(rows, found[name.lower()], ordered=False):
+            return f"table {name[:80]}: {told}"
+    return ""
+
+
+def other_count(expected: int, came: int, what: str) -> str:
+    """That another number of rows or columns (`what`) came than expected; "" when it is the same."""
+    if expected == came:
+        return ""
+    were = "was" if expected == 1 else "were"
+    return f"{came:,} {what}{'' if came == 1 else 's'} came, {expected:,} {were} expected"
+
+
+def _other_shape(expected: Rows, came: Rows) -> str:
+    told = other_count(len(expected), len(came), "row")
+    pairs = zip(expected, came, strict=False)
+    return told or next(filter(None, (other_count(len(one), len(other), "column") for one, other in pairs)), "")
+
+
+def _same_row(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not _is_number(one) or not _is_number(other):
+        return type(one) is type(other) and bool(one == other)
+    if one == other:
+        return True
+    if isinstance(one, int) and isinstance(other, int):
+        return False
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _without_partner(expected: Rows, came: Rows) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
+    """An expected row and one that came, when the rows of both cannot all be paired; both have the same shape.
+
+    "Equal within a tolerance" does not carry over from one pair to the next, so that pairing off greedily, or sorting
+    by rounded numbers, can miss a pairing that exists: this looks for a largest one.
+    """
+    if Counter(map(_key, expected)) == Counter(map(_key, came)):
+        return None, None
+    groups: dict[Hashable, tuple[list[Sequence[Any]], list[Sequence[Any]]]] = defaultdict(lambda: ([], []))
+    for side, rows in enumerate((expected, came)):
+        for row in rows:
+            groups[_what_must_be_equal(row)][side].append(row)
+    missing: Sequence[Any] | None = None
+    surplus: Sequence[Any] | None = None
+    for wanted, rows in groups.values():
+        partner = _pairing(_possible_partners(wanted, rows), len(rows))
+        missing = next((one for one, n in zip(wanted, partner, strict=True) if n is None), missing)
+        surplus = next((row for n, row in enumerate(rows) if n not in partner), surplus)
+    return missing, surplus
+
+
+def _key(row: Sequence[Any]) -> Hashable:
+    """Equal for rows that are exactly equal."""
+    return tuple("nan" if isinstance(v, float) and math.isnan(v) else (_is_number(v), v) for v in row)
+
+
+def _what_must_be_equal(row: Sequence[Any]) -> Hashable:
+    """Equal for rows that can differ in numbers alone."""
+    return tuple("a number" if _is_number(value) else (value,) for value in row)
+
+
+def _possible_partners(wanted: Rows, rows: Rows) -> list[list[int]]:
+    """For each wanted row the positions of the equal ones among `rows`, all of which are of one group.
+
+    Looked for only where the numbers of one column, the one with the most different numbers, are near.
+    """
+    numeric = [n for n, value in enumerate(wanted[0] if wanted else ()) if _is_number(value)]
+    column = max(numeric, key=lambda n: len({row[n] for row in rows}), default=None)
+    if column is None:
+        return [list(range(len(rows))) for _ in wanted]
+    order = sorted(range(len(rows)), key=lambda n: _place(rows[n][column]))
+    places = [_place(rows[n][column]) for n in order]
+    found: dict[Hashable, list[int]] = {}
+    for key, one in {_key(one): one for one in wanted}.items():
+        place = _place(one[column])
+        reach = 0.0 if math.isinf(place) else 2 * TOLERANCE * max(1.0, abs(place))
+        near = order[bisect_left(places, place - reach) : bisect_right(places, place + reach)]
+        found[key] = [n for n in near if _same_row(one, rows[n])]
+    return [found[_key(one)] for one in wanted]
+
+
+def _place(number: float) -> float:
+    return -math.inf if math.isnan(number) else float(number)
+
+
+def _pairing(possible: Sequence[Sequence[int]], count: int) -> list[int | None]:
+    """A largest pairing: the partner (0 … count - 1) of each, None for those who get none; by augmenting paths."""
+    partner: list[int | None] = [None] * len(possible)
+    taken: list[int | None] = [None] * count
+    for start in range(len(possible)):
+        reached_from: dict[int, int] = {}
+        waiting, free = deque([start]), None
+        while waiting and free is None:
+            one = waiting.popleft()
+            for other in possible[one]:
+                if other in reached_from:
+                    continue
+                reached_from[other] = one
+                holder = taken[other]
+                if holder is None:
+                    free = other
+                    break
+                waiting.append(holder)
+        while free is not None:
+            one = reached_from[free]
+            taken[free], partner[one], free = one, free, partner[one]
+    return partner
+
+
+def _shown(row: Sequence[Any] | None) -> str:
+    return repr(tuple(row or ()))[:300]

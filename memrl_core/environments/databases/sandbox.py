@@ -1,0 +1,193 @@
+"""A database of SQLite in a process of its own, for statements that nobody has read before they run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memrl_core.environments.child import Child, ChildFailed, idle
+from memrl_core.errors import EnvironmentFailed, InputError
+
+Value = None | int | float | str | bytes
+Row = Sequence[Value]
+
+CHILD = "memrl_core.environments.databases.sandbox_child"
+STARTING = 60.0
+"""Seconds that a new process may take until it answers."""
+
+SLACK = 3.0
+"""Seconds beyond a statement's own limit after which its process is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a task gives it: its name, its CREATE statement, and its rows in the order of its columns.
+
+    A blob in `rows` is bytes, or {"blob": "<hex digits>"} as JSON has it.
+    """
+
+    name: str
+    create: str
+    rows: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a statement.
+
+    `columns` are empty when it returns no rows by its kind; `changed` counts rows inserted, updated and deleted;
+    `error` is "" when it ran; `cut` tells that there were more rows than `rows`.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Value, ...], ...] = ()
+    changed: int = 0
+    error: str = ""
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one statement may have.
+
+    `instructions` are those of SQLite's machine, so that the same statement is stopped at the same place everywhere;
+    `seconds` is for what one instruction can take. `rows` and `characters` bound what comes back, `value` the bytes of
+    one value, `statement` its own characters, `pages` (4 kB each) the tables.
+    """
+
+    seconds: float = 5.0
+    instructions: int = 20_000_000
+    rows: int = 1_000
+    characters: int = 1_000_000
+    value: int = 1_000_000
+    statement: int = 50_000
+    pages: int = 4_096
+
+
+class Sandbox:
+    """One database at a time; its process is shared with whoever comes after `close`.
+
+    When the process dies or hangs, the tables are made anew and the statements that had changed them, `changes`, are
+    repeated: the tables are then as they were before the statement that was running. `child` is the module that runs as
+    its process.
+    """
+
+    def __init__(self, limits: Limits | None = None, child: str = CHILD) -> None:
+        self.limits = limits or Limits()
+        self._module = child
+        self._child: Child | None = None
+        self._given_back: weakref.finalize[[Child], Sandbox] | None = None
+        self._tables: list[dict[str, Any]] | None = None
+        self.changes: tuple[str, ...] = ()
+
+    def begin(self, tables: Sequence[Table]) -> None:
+        """A new database with these tables and nothing else.
+
+        Raises `InputError` when they cannot be made, and `EnvironmentFailed` when there is no process to hold them.
+        """
+        self._tables = [
+            {
+                "name": table.name,
+                "create": table.create,
+                "rows": [[_sent(value) for value in row] for row in table.rows],
+            }
+            for table in tables
+        ]
+        self.changes = ()
+        try:
+            self._make()
+        except ChildFailed:
+            try:
+                self._make()
+            except ChildFailed as error:
+                raise EnvironmentFailed(
+                    f"The database could not be started ({error}). Nothing was changed; try again."
+                ) from None
+
+    def run(self, statement: str) -> Ran:
+        """Run one statement. Whatever is wrong with it is an `error` in words; the tables are then as before it.
+
+        Raises `InputError` before the first `begin`, and `EnvironmentFailed` when the process cannot be started again.
+        """
+        if len(statement) > self.limits.statement:
+            most = self.limits.statement
+            return Ran(error=f"the statement has {len(statement):,} characters; at most {most:,} are read")
+        answer = self._ask({"do": "run", "statement": statement})
+        if "error" in answer:
+            return Ran(error=str(answer["error"]))
+        ran = Ran(
+            columns=tuple(answer["columns"]),
+            rows=tuple(tuple(map(_received, row)) for row in answer["rows"]),
+            changed=int(answer["changed"]),
+            cut=bool(answer["cut"]),
+        )
+        if ran.changed or not ran.columns:
+            self.changes = (*self.changes, statement)
+        return ran
+
+    def content(self) -> dict[str, list[list[Value]]]:
+        """The rows of every table that there is now, temporary ones left out, in the order in which they are stored.
+
+        Raises `InputError` when there are more than `limits` lets back, and what `run` raises.
+        """
+        answer = self._ask({"do": "content"})
+        if "stopped" in answer:
+            answer = self._ask({"do": "content"})
+        if "error" in answer:
+            raise InputError(f"The tables cannot be compared: {answer['error']}.")
+        return {name: [list(map(_received, row)) for row in rows] for name, rows in answer["content"].items()}
+
+    def close(self) -> None:
+        """Give the process back. `begin` can be called again."""
+        if self._given_back is not None:
+            self._given_back()
+        self._child = self._given_back = self._tables = None
+
+    def _make(self) -> None:
+        """Start from the tables, and repeat what had changed them."""
+        answer = self._answer({"do": "begin", "tables": self._tables, "limits": asdict(self.limits)})
+        if "error" in answer:
+            raise InputError(
+                f"The tables cannot be made: {str(answer['error'])[:300]}. Mend them; nothing was started."
+            )
+        for statement in self.changes:
+            self._answer({"do": "run", "statement": statement})
+
+    def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer to it by a process that has the tables."""
+        if self._tables is None:
+            raise InputError("There is no database yet. Begin one with its tables.")
+        try:
+            answer = self._answer(question)
+            if "lost" in answer:
+                self._make()
+                answer = self._answer(question)
+            return answer
+        except ChildFailed as error:
+            told = str(error)
+        try:
+            self._make()
+        except ChildFailed as error:
+            raise EnvironmentFailed(
+                f"The database stopped ({told}) and could not be started again ({error}). Try again."
+            ) from None
+        return {"error": f"it was stopped: {told}", "stopped": True}
+
+    def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        if self._child is None:
+            self._child = idle.borrow(self._module)
+            self._given_back = weakref.finalize(self, idle.give_back, self._child)
+        if not self._child.running:
+            self._child.ask({"do": "start"}, STARTING)
+        return self._child.ask(question, self.limits.seconds + SLACK)
+
+
+def _sent(value: Any) -> Any:
+    return {"blob": value.hex()} if isinstance(value, bytes) else value
+
+
+def _received(value: Any) -> Value:
+    received: Value = bytes.fromhex(value["blob"]) if isinstance(value, dict) else value
+    return received

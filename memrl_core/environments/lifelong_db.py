@@ -1,0 +1,61 @@
+"""DB-bench of LifelongAgentBench: one table, one question or change, answered in MySQL; the tasks are a person's file.
+
+Judging follows the benchmark. A query is right when its rows are those of the reference statement, numbers within
+1e-6, texts exactly; a change is right when the table holds what it holds after the reference statement. Two things
+differ. The benchmark compares the rows of every query in their order; here the order counts when the reference has an
+ORDER BY at its top, because the order that MySQL gives to other results is promised to nobody. And the benchmark
+compares a changed table by a hash that was published; here it is compared by its rows.
+
+MySQL's statements run on SQLite: see `databases.mysql`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from memrl_core.environments.base import EnvironmentSpec
+from memrl_core.environments.databases.checking import faults_of
+from memrl_core.environments.databases.mysql import CHILD, columns_of, to_sqlite
+from memrl_core.environments.databases.mysql_values import Columns
+from memrl_core.environments.databases.task import DatabaseTask, database_task
+from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
+from memrl_core.errors import InputError
+from memrl_core.records import Task
+
+
+class LifelongDb(DatabaseWorld):
+    """The tasks of a file of DB-bench; `lifelong_file` reads it."""
+
+    name = "lifelong_db"
+    spec = EnvironmentSpec(
+        title="LifelongAgentBench: databases",
+        idea="Answer a question about one table, or change it as asked, by typing MySQL; hand in with COMMIT. The "
+        "simulated model chooses among ready statements instead.",
+        judged="By running it: 1 when the rows, or for a change the table, are those that the published statement "
+        "gives; 0 when they are not, or when nothing was handed in.",
+        source="The DB-bench tasks of LifelongAgentBench, as published with the official MemRL code (MIT licence). "
+        "The file is not part of this program. Load it on the Tasks screen, or look at it with `memrl tasks check "
+        "FILE` and start with `memrl run --env FILE`. Its MySQL runs on SQLite.",
+    )
+    instructions = INSTRUCTIONS.replace("an SQLite database", "a MySQL database")
+    sandbox_child: ClassVar[str] = CHILD
+
+    def translate(self, statement: str) -> str:
+        """A statement of MySQL as SQLite has it. Raises `InputError` for one that cannot be translated."""
+        return to_sqlite(statement, _columns(self._task))
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with a task: its reference and its near misses are run."""
+        world = cls()
+        try:
+            world._task = database_task(task)
+            return faults_of(world._task, world._sandbox, world.translate)
+        except InputError as error:
+            return [str(error)]
+        finally:
+            world.close()
+
+
+def _columns(task: DatabaseTask) -> Columns:
+    return tuple(column for table in task.tables for column in columns_of(table.create))

@@ -1,0 +1,223 @@
+"""A person's file of tasks: what it is, which of its tasks can be used, and why the others cannot.
+
+It is one of three: JSON Lines of own tasks (`intent`, and perhaps id, family, reference, checker, choices, tolerance,
+setup), JSON Lines in the program's own form (`environment` and `data` beside `intent`), or the JSON object of
+LifelongAgentBench's DB-bench.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from memrl_core.environments import environment_class, why_unusable
+from memrl_core.environments.lifelong_file import ENVIRONMENT as LIFELONG
+from memrl_core.environments.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
+from memrl_core.environments.own_data import KEYS, checker_of, faults_of_text, unknown_keys
+from memrl_core.environments.task_file import TaskFile
+from memrl_core.environments.tasks import check_intent
+from memrl_core.errors import InputError, MemRLError
+from memrl_core.records import Task
+
+MOST_BYTES = 200_000_000
+LARGEST_OBJECT = 50_000_000
+"""Bytes of a file that is one JSON value: it is held as a whole."""
+
+LONGEST_LINE = 1_000_000
+LONGEST_NAME = 200
+"""Characters of an id and of a family."""
+
+A_LIST = "The file is one JSON list. Write one task a line, without brackets and commas around them."
+AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
+UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
+_OPENED = (b"{", b"[")
+_OWN_KEYS = ("id", "intent", "family", *KEYS)
+_PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file of tasks for one environment ("" when none of its tasks can be used); `name` is the file's stem."""
+
+    name: str
+    environment: str
+    accepted: tuple[Task, ...]
+    reported: tuple[Reported, ...]
+    notes: tuple[Noted, ...] = ()
+
+
+def check_file(path: Path) -> CheckedFile:
+    """Tell what the file is, and try every task in it.
+
+    Raises `InputError` when it cannot be read as a whole: nothing is there, a folder, too large, empty.
+    """
+    raw = _read(path)
+    name = "".join(filter(str.isprintable, path.stem)) or "tasks"
+    lines = raw.splitlines()
+    filled = [line.strip() for line in lines if line.strip()]
+    whole = _one_value(raw, filled)
+    if is_lifelong(whole):
+        found = read_lifelong(raw)
+        return CheckedFile(name, LIFELONG if found.tasks else "", found.tasks, found.reported, found.notes)
+    if isinstance(whole, list):
+        return CheckedFile(name, "", (), (Reported("line 1", A_LIST),))
+    if filled[0] in _OPENED or (isinstance(whole, dict) and len(filled) > 1):
+        return CheckedFile(name, "", (), (Reported("line 1", AN_OBJECT if whole else UNFINISHED),))
+    return _from_lines(name, lines)
+
+
+def _read(path: Path) -> bytes:
+    """The file without a byte order mark."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder. Nothing was read; name a file in it.")
+    if not path.is_file():
+        raise InputError(f"There is no file {path}. Nothing was read; check the name.")
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise InputError(
+                f"{path.name} has {size / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:,.0f} MB are read. Nothing was read; "
+                "split it."
+            )
+        raw = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"{path.name} cannot be read ({why}). Nothing was read; check the file.") from None
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{path.name} is written in UTF-16. Nothing was read; save it as UTF-8.")
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    if not raw.strip():
+        raise InputError(f"{path.name} is empty. Nothing was read; write one task a line.")
+    return raw
+
+
+def _one_value(raw: bytes, filled: Sequence[bytes]) -> Any:
+    """The JSON value that the whole file is; None for JSON Lines, and for what is no JSON. `filled` are its lines."""
+    if len(raw) > LARGEST_OBJECT or (len(filled) > 1 and _plain_json(filled[0]) is not None):
+        return None
+    return _plain_json(raw)
+
+
+def _plain_json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
+    accepted: dict[str, Task] = {}
+    places: dict[str, str] = {}
+    reported: list[Reported] = []
+    environment = ""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        try:
+            task = _task(line, f"{name[:100]}-{number:04d}")
+            if why := why_unusable(task.environment):
+                raise InputError(why)
+            if environment not in ("", task.environment):
+                raise InputError(f"It is for {task.environment}, the tasks before it are for {environment}.")
+            if task.id in places:
+                raise InputError(f"The id “{task.id}” stands at {places[task.id]} already.")
+            if told := environment_class(task.environment).faults(task):
+                raise InputError(" ".join(told))
+        except MemRLError as error:
+            reported.append(Reported(where, str(error)))
+            continue
+        environment = task.environment
+        accepted[task.id], places[task.id] = task, where
+    return CheckedFile(name, environment, tuple(accepted.values()), tuple(reported), _notes(accepted, places))
+
+
+def _notes(accepted: Mapping[str, Task], places: Mapping[str, str]) -> tuple[Noted, ...]:
+    unjudged = [
+        places[task.id] for task in accepted.values() if task.environment == TaskFile.name and not checker_of(task.data)
+    ]
+    if not unjudged:
+        return ()
+    where = unjudged[0] if len(unjudged) == 1 else f"{len(unjudged):,} lines, the first is {unjudged[0]}"
+    return (Noted(where, "No reference: a person judges the answer."),)
+
+
+def _task(line: bytes, made_id: str) -> Task:
+    """The task on a line. Raises `InputError` with the sentence that is reported."""
+    if len(line) > LONGEST_LINE:
+        raise InputError(f"The line has {len(line):,} bytes; at most {LONGEST_LINE:,} are read.")
+    row = _parsed(line)
+    if not isinstance(row, dict):
+        raise InputError("A task is a JSON object, in curly brackets.")
+    programs = "environment" in row
+    if told := unknown_keys(row, _PROGRAM_KEYS if programs else _OWN_KEYS):
+        raise InputError(" ".join(told))
+    row = {key: value for key, value in row.items() if value is not None}
+    for key in ("id", "family", "environment"):
+        if key in row and (key, row[key]) != ("family", "") and (told := faults_of_text(key, row[key], LONGEST_NAME)):
+            raise InputError(told[0])
+    environment = row.get("environment", TaskFile.name)
+    data = row.get("data", {}) if programs else _own_data(row)
+    if not isinstance(data, dict):
+        raise InputError("data is an object.")
+    return Task(row.get("id", made_id), _intent(row.get("intent")), environment, row.get("family", ""), data)
+
+
+def _own_data(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: row[key] for key in KEYS if key in row}
+    return {"checker": checker_of(given), **given} if checker_of(given) else given
+
+
+def _intent(given: Any) -> str:
+    if given is None:
+        raise InputError("intent is missing: what is asked, as a text.")
+    if not isinstance(given, str):
+        raise InputError("intent is a text: what is asked.")
+    try:
+        return check_intent(given)
+    except InputError as error:
+        raise InputError(f"intent: {str(error).partition('. ')[0]}.") from None
+
+
+def _parsed(raw: bytes) -> Any:
+    """The JSON value of some bytes. Raises `InputError` for what is none, or means nothing everywhere alike."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_without_doubles)
+        # Half of a surrogate pair, which JSON can spell, is no character.
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Not UTF-8, at byte {error.start + 1:,}.") from None
+    except UnicodeEncodeError:
+        raise InputError("It holds half of a surrogate pair, which is no character.") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"Not JSON: {error.msg} at character {error.colno:,}.") from None
+    except RecursionError:
+        raise InputError("It is nested too deeply.") from None
+    except ValueError:  # Of `int`, for thousands of digits.
+        raise InputError("It holds a number with too many digits.") from None
+    return value
+
+
+def _refused(name: str) -> NoReturn:
+    raise InputError(f"{name} is no number in JSON.")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise InputError(f"{digits[:80]} is too large a number.")
+    return number
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InputError(f"The key “{key[:80]}” stands twice.")
+        found[key] = value
+    return found

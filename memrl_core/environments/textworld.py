@@ -1,0 +1,286 @@
+"""Cooking games of TextWorld: read the cookbook, fetch and treat the ingredients, prepare the meal, eat it.
+
+Engine and games: TextWorld (arXiv 1806.11532), its challenge tw-cooking. Games are made on this machine, once for each
+task, and kept in the folder of banks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.child import Child, ChildFailed, idle
+from memrl_core.environments.layout import DONE, action_lines, block, layout
+from memrl_core.environments.textworld_games import Game, game_file, heldout_tasks, train_tasks
+from memrl_core.errors import EnvironmentFailed, InputError
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    CHOICE_MARK,
+    CHOICES,
+    STEPS_THAT_WORKED,
+    TASK_LINE,
+    TRY_INSTEAD,
+    WHAT_WENT_WRONG,
+)
+from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+
+CHILD = "memrl_core.environments.textworld_child"
+SECONDS_TO_MAKE = 180.0
+SECONDS_TO_ANSWER = 60.0
+LONGEST_REPLY = 2_000
+LONGEST_TOLD = 4_000
+
+REFUSED = "You cannot do “"
+OUT_OF_TURNS = "The turns have run out."
+POINTS = "You have {} of {} points."
+GAINED = "Your score has just gone up"
+LOST = "*** You lost! ***"
+WON = "*** The End ***"
+"""The last three are the game's own words."""
+
+_WAY_BACK = {"go north": "go south", "go south": "go north", "go east": "go west", "go west": "go east"}
+_BETWEEN = (" with ", " from ", " into ", " on ", " in ")
+
+INSTRUCTIONS = (
+    "You play a text game: find out from the cookbook in the kitchen what the meal needs, fetch the ingredients, cut "
+    "and cook each of them as the cookbook says and in no other way, prepare the meal in the kitchen, and eat it. "
+    "Each turn you see what happened and what you can do. Answer with exactly one of the lines offered, without the "
+    "dash. If memories of earlier tasks are given, use them."
+)
+
+
+class TextWorldOptions(EnvironmentOptions):
+    """How long a game may last."""
+
+    max_turns: int = Field(
+        30, ge=1, le=200, title="Turns", description="Actions after which a game ends, with the points made by then."
+    )
+
+
+class TextWorld(Environment):
+    """Cooking games. A reward comes once, at the end: the share of the game's points that was made, 1 for a won game.
+
+    Earlier turns give 0 although the game counts its points as they are made, because what learns from single turns
+    adds the rewards of an episode up.
+    """
+
+    name = "textworld"
+    spec = EnvironmentSpec(
+        title="TextWorld: cooking",
+        idea="Find out from a cookbook what the meal needs, fetch it, cut and cook it as the book says, and eat. "
+        "Several games share a cookbook, in kitchens of their own: what a memory tells of one game helps in another.",
+        judged="By the game: the share of its points that was made, 1 when the meal was eaten. An ingredient treated "
+        "in a wrong way loses the game, which keeps its points.",
+        source="TextWorld (Côté et al., arXiv 1806.11532), its challenge tw-cooking; games are made on this machine.",
+        needs="the package textworld, on Linux or macOS",
+    )
+    Options = TextWorldOptions
+    sets = ("textworld-train", "textworld-heldout")
+    reward_source: RewardSource = "environment"
+    instructions = INSTRUCTIONS
+
+    def __init__(self, max_turns: int = 30) -> None:
+        self.max_turns = max_turns
+        self._child: Child | None = None
+        self._ended = True
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        """Begin `task`; its game is made first where it never was, which takes some seconds. There is no luck in it.
+
+        Raises `InputError` when the task is not one of these games, and `EnvironmentFailed`.
+        """
+        self._ended = True
+        faults = self.faults(task)
+        if faults:
+            raise InputError(f"Task {task.id[:80]} is no cooking game: {' '.join(faults)} Nothing was started.")
+        if lacking := self.missing():
+            raise EnvironmentFailed(lacking)
+        self._borrow()
+        game = Game.model_validate(dict(task.data))
+        try:
+            self._path = str(game_file(game, lambda folder: self._make(game, str(folder))))
+        except OSError as error:
+            raise EnvironmentFailed(
+                f"The game could not be kept in the folder of banks ({error.strerror}). Make room there, or name "
+                "another folder in MEMRL_HOME; nothing was started."
+            ) from error
+        self._turns = 0
+        self._actions: list[str] = []
+        self._came: list[str] = []
+        self._stands = self._ask([])
+        self._expected = self._stands["recipe"] + "\n" + block("What wins:", self._stands["walkthrough"])
+        self._ended = False
+        return self._described(self._stands["said"])
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Do one of the actions offered. What is not offered costs a turn; the game never reads it.
+
+        After `EnvironmentFailed` the same action can be tried again: the game is then begun anew and played up to here.
+        """
+        if self._ended:
+            raise InputError("This episode has ended. Begin the next task.")
+        said = _spoken(action)
+        command = next((one for one in self._stands["offered"] if one.lower() == said.lower()), None)
+        if command is None:
+            told = f"{REFUSED}{said[:80]}” here."
+            self._came.append(f"{ANSWER_MARK}{said[:80]} (not offered)")
+        else:
+            before = self._stands["score"]
+            self._stands = self._ask([*self._actions, command])
+            self._actions.append(command)
+            told = self._stands["said"]
+            gained = self._stands["score"] - before
+            self._came.append(f"{ANSWER_MARK}{command}" + (f" ({gained:+d} point)" if gained else ""))
+        self._turns += 1
+        if self._stands["won"] or self._stands["lost"] or self._turns >= self.max_turns:
+            return self._end(told)
+        return self._described(told), 0.0, False, False, {}
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        """The actions that led to points, and what lost the game; from the texts alone."""
+        last = turns[-1].observation if turns else ""
+        done = [(_spoken(turn.reply.text), turn.observation) for turn in turns]
+        kept = _that_led_to_points(done)
+        if not done or (outcome == "success" and not kept) or (outcome == "failure" and WON in last):
+            return layout(task.intent, turns, outcome)  # A person may judge otherwise than the game.
+        head = f"{TASK_LINE}{task.intent}\n"
+        wrong = "" if WON in last else f"{WHAT_WENT_WRONG}{_what_went_wrong(done[-1][0], last)}\n"
+        avoid = block(AVOID, [done[-1][0]]) if LOST in last else ""
+        if not kept:
+            tried = dict.fromkeys(action for action, observed in done if not observed.startswith(REFUSED))
+            return head + wrong + avoid + block(DONE, list(tried))
+        if outcome == "failure":
+            return head + wrong + avoid + block(TRY_INSTEAD, kept)
+        return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept) + wrong + avoid
+
+    def close(self) -> None:
+        """Give the game's process back; the environment can be reset again."""
+        if self._child is not None:
+            self._child = None
+            self._ended = True
+            self._give_back()
+
+    @classmethod
+    def missing(cls) -> str:
+        """What this machine lacks to run it, as a sentence with its remedy; "" when nothing."""
+        if sys.platform == "win32":
+            return "TextWorld does not run on Windows itself. Use Linux, macOS, or the Linux subsystem of Windows."
+        if importlib.util.find_spec("textworld") is None:
+            return "The package textworld is not installed. Install it: pip install 'memrl-inspector[textworld]'."
+        return ""
+
+    @classmethod
+    def make_tasks(cls, name: str) -> list[Task]:
+        """The 40 games of textworld-train or the 20 of textworld-heldout. Raises `InputError` for another name."""
+        if name not in cls.sets:
+            return super().make_tasks(name)
+        return train_tasks(name) if name == cls.sets[0] else heldout_tasks(name)
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with the data of a task, a sentence each; whether there is such a game its making shows."""
+        try:
+            Game.model_validate(dict(task.data))
+        except ValidationError as error:
+            found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
+            return [f"{where[:80] or 'The data'}: {what.removeprefix('Value error, ')}." for where, what in found]
+        return []
+
+    def _borrow(self) -> None:
+        if self._child is None:
+            self._child = idle.borrow(CHILD)
+            self._give_back = weakref.finalize(self, idle.give_back, self._child)
+
+    def _make(self, game: Game, folder: str) -> None:
+        assert self._child is not None
+        try:
+            made = self._child.ask({"do": "make", "folder": folder, "game": game.model_dump()}, SECONDS_TO_MAKE)
+        except ChildFailed as error:
+            raise EnvironmentFailed(f"The game could not be made: {error}. Nothing was started; try again.") from None
+        if made["refused"]:
+            raise InputError(f"{made['refused']}. Choose another cookbook or other demands; nothing was started.")
+
+    def _ask(self, actions: Sequence[str]) -> dict[str, Any]:
+        assert self._child is not None
+        question = {"do": "play", "path": self._path, "actions": list(actions)}
+        try:
+            return self._child.ask(question, SECONDS_TO_ANSWER)
+        except ChildFailed as error:
+            raise EnvironmentFailed(
+                f"The game stopped: {error}. The turns so far are kept; try again, and it is played up to here anew."
+            ) from None
+
+    def _described(self, told: str) -> str:
+        return "\n".join((told, CHOICES, *(CHOICE_MARK + one for one in self._stands["offered"])))
+
+    def _end(self, told: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._ended = True
+        score, most = self._stands["score"], self._stands["most"]
+        won, lost = self._stands["won"], self._stands["lost"]
+        reward = 1.0 if won else min(1.0, max(0.0, score / most)) if most > 0 else 0.0
+        points = f"{score} of {most} points"
+        if won:
+            verdict, why = f"Solved: {points} in {self._turns} turns.", "The meal was eaten."
+        elif lost:
+            verdict = f"Failed: {points}; the game was lost."
+            why = f"“{self._actions[-1]}” lost the game: {told.splitlines()[0]}"
+        else:
+            verdict = f"Failed: {points}; the turns ran out after {self._turns}."
+            why = f"After {self._turns} turns the meal was not eaten."
+        shown = [told, *([] if won or lost else [OUT_OF_TURNS]), POINTS.format(score, most)]
+        came = "\n".join((f"{points}.", *self._came))
+        judgement = Judgement(*(text[:LONGEST_TOLD] for text in (self._expected, came, why)))
+        info = {"verdict": verdict, "success": won, "judgement": judgement}
+        return "\n".join(shown), reward, won or lost, not (won or lost), info
+
+
+def _spoken(reply: str) -> str:
+    """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
+    said = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
+    return " ".join("".join(c if c.isprintable() else " " for c in said).split()).rstrip(".")
+
+
+def _that_led_to_points(done: Sequence[tuple[str, str]]) -> list[str]:
+    """Of (action, what was observed) the actions that gained points, and what led to them.
+
+    These are the ways there without turning back, what was opened, and the first taking of what gained points later:
+    hands are never full, so nothing need be put away.
+    """
+    gains = {position for position, (_, observed) in enumerate(done) if GAINED in observed}
+    used = {thing for position in gains for thing in _things(done[position][0])}
+    kept: list[str] = []
+    taken: set[str] = set()
+    for position, (action, observed) in enumerate(done[: max(gains, default=-1) + 1]):
+        verb, thing = action.partition(" ")[0], next(iter(_things(action)), "")
+        if verb == "take" and thing in used - taken:
+            taken.add(thing)
+            kept.append(action)
+        elif position in gains and verb != "take":
+            kept.append(action)
+        elif observed.startswith(REFUSED):
+            continue
+        elif verb == "go" and kept and kept[-1] == _WAY_BACK.get(action):
+            kept.pop()
+        elif verb == "go" or (verb == "open" and action not in kept):
+            kept.append(action)
+    return kept
+
+
+def _things(action: str) -> list[str]:
+    """What an action names: the thing, and with, from or on what."""
+    rest = action.partition(" ")[2]
+    between = next((word for word in _BETWEEN if word in rest), None)
+    return [part for part in (rest.split(between) if between else [rest]) if part]
+
+
+def _what_went_wrong(action: str, last: str) -> str:
+    if LOST in last:
+        return f"“{action}” lost the game: {last.splitlines()[0]}"
+    return " ".join(line for line in last.splitlines() if line == OUT_OF_TURNS or line.startswith("You have "))

@@ -1,0 +1,150 @@
+"""An environment as a person meets it: what it is, its sets, and one task with what the model is sent."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.environments import environment_class, make_environment, why_unusable
+from memrl_core.environments.base import Environment
+from memrl_core.environments.task_sets import set_names, tasks_of_set
+from memrl_core.errors import MemRLError
+from memrl_core.prompting import first_messages
+from memrl_core.records import Message, Task
+from pages.shared.forms import start_run_form
+from pages.shared.place import Place
+from pages.shared.tasks_place import SET, TASK
+from pages.shared.text import literal, verbatim
+
+SEED = 1
+PROMPT_HEIGHT = 380
+
+
+def card(name: str) -> None:
+    """What the environment is, who judges, what it needs, and whether this machine has that."""
+    why = why_unusable(name)
+    try:
+        found = environment_class(name)
+    except MemRLError:
+        st.error(literal(why), icon=":material/error:")
+        return
+    spec = found.spec
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.subheader(literal(spec.title), anchor=False, width="content")
+        if why:
+            st.badge("not ready here", color="orange", icon=":material/block:")
+        else:
+            st.badge("ready", color="green", icon=":material/check:")
+        who = "judged by its world" if found.reward_source == "environment" else "judged by a person"
+        st.badge(who, color="gray")
+    if why:
+        st.warning(literal(why), icon=":material/build:")
+    st.markdown(literal(spec.idea))
+    st.markdown(f"**How it is judged.** {literal(spec.judged)}")
+    st.caption(literal(" · ".join(part for part in (spec.source, spec.needs) if part)))
+    with st.expander("How the model is told to act, and what can be set", key="tasks_rules"):
+        verbatim(found.instructions)
+        for field in found.Options.model_fields.values():
+            st.markdown(f"**{literal(field.title or '')}.** {literal(field.description or '')}")
+
+
+def chosen_set(name: str) -> list[Task] | None:
+    """The tasks of one of the environment's sets; None, with what to do, when there is none."""
+    try:
+        sets = set_names(name)
+    except MemRLError:
+        return None
+    if not sets:
+        st.info("It has no tasks of its own: load a file of them below.", icon=":material/upload_file:")
+        return None
+    key = f"tasks_set_{name}"
+    asked = st.query_params.get(SET)
+    if key not in st.session_state:
+        st.session_state[key] = asked if asked in sets else sets[0]
+    if st.session_state[key] not in sets:
+        st.session_state[key] = sets[0]
+    chosen = str(st.selectbox("Set of tasks", sets, key=key, width=360))
+    if st.query_params.get(SET) != chosen:
+        st.query_params.pop(TASK, None)
+    st.query_params[SET] = chosen
+    try:
+        tasks = _tasks(chosen)
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return None
+    families = Counter(task.family or "no family" for task in tasks)
+    told = ", ".join(f"{family} {count}" for family, count in families.most_common())
+    st.caption(literal(f"{len(tasks)} tasks in {len(families)} families: {told}"))
+    return tasks
+
+
+@st.cache_data(max_entries=16, show_spinner="Getting the tasks …")
+def _tasks(name: str) -> list[Task]:
+    return tasks_of_set(name)
+
+
+def start(place: Place | None, environment: str) -> None:
+    """Begin a run on the chosen set."""
+    with st.popover("Start a run on this set", icon=":material/add:", type="primary"):
+        start_run_form(place, environment, st.query_params.get(SET))
+
+
+def set_table(tasks: Sequence[Task]) -> Task:
+    """All tasks under each other; the one whose row is chosen."""
+    chosen = st.dataframe(
+        pd.DataFrame(
+            {"task": [t.id for t in tasks], "family": [t.family for t in tasks], "asked": [t.intent for t in tasks]}
+        ),
+        key=f"tasks_table_{tasks[0].environment}_{st.query_params.get(SET)}",
+        hide_index=True,
+        height=260,
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config={"asked": st.column_config.TextColumn("asked", width="large")},
+        alt="The tasks of this set with their family and what is asked",
+    )
+    rows = chosen.selection.rows
+    if rows:
+        st.query_params[TASK] = tasks[rows[0]].id
+    linked = next((task for task in tasks if task.id == st.query_params.get(TASK)), tasks[0])
+    return tasks[rows[0]] if rows else linked
+
+
+def one_task(name: str, task: Task) -> None:
+    """What the model is sent first for a task, without any memory; the answer is there for who asks."""
+    st.markdown(f"**{literal(task.id)}** — what the model is sent first, before any memory")
+    if why_unusable(name):
+        verbatim(task.intent)
+        st.caption("The rest of the prompt comes from the engine, which is not ready here.")
+        return
+    if environment_class(name).spec.needs and not st.toggle(
+        "Set up its world, and show it", key="tasks_set_up", help="The engine is started, which can take some seconds."
+    ):
+        verbatim(task.intent)
+        return
+    try:
+        messages = _first(name, task)
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return
+    with st.container(height=PROMPT_HEIGHT, key="tasks_prompt"):
+        for message in messages:
+            st.caption(f"{message.role} message")
+            verbatim(message.content)
+    with st.expander("What only the judge knows (it may give the answer away)", key="tasks_data"):
+        st.code(json.dumps(dict(task.data), ensure_ascii=False, indent=1)[:20_000], language="json", wrap_lines=True)
+
+
+def _first(name: str, task: Task) -> tuple[Message, ...]:
+    with st.spinner("The world is being set up …"), closing(_simulated(name)) as world:
+        observation = world.reset(task, seed=SEED, at_step=1)
+        return first_messages(world.instructions, (), task.intent, observation)[0]
+
+
+def _simulated(name: str) -> Environment:
+    return make_environment(name, **environment_class(name).simulated_options)

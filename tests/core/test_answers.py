@@ -1,0 +1,225 @@
+"""Checkers of answers: what passes, what fails, and that nothing a model says can hold them up."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from string import ascii_letters, ascii_uppercase
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.environments import patterns
+from memrl_core.environments.answers import MOST_CHARACTERS, chosen, judge, number_of
+from memrl_core.environments.child import Idle
+from memrl_core.errors import EnvironmentFailed, InputError
+
+CITIES = ["Paris", "New York", "B"]
+
+
+def right(answer: str, checker: str, reference: Any, **data: Any) -> bool:
+    return judge(answer, {"checker": checker, "reference": reference, **data}).success
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Paris", True),
+        ("  pARIS\n", True),
+        ("\uff30\uff41\uff52\uff49\uff53", True),
+        ("Paris.", False),
+        ("Par is", False),
+        ("", False),
+        (" \n\t", False),
+    ],
+)
+def test_exact_forgives_case_white_space_and_width_alone(answer: str, expected: bool) -> None:
+    assert right(answer, "exact", "Paris") is expected
+
+
+def test_exact_takes_runs_of_white_space_as_one_and_accents_in_either_spelling() -> None:
+    assert right("new\n\t york", "exact", "New York")
+    assert right("cafe\u0301", "exact", "CAF\u00c9")
+    assert right("STRASSE", "exact", "Straße")
+
+
+@given(st.text(alphabet=ascii_letters + "0123456789 .,-", min_size=1).filter(str.strip))
+def test_exact_passes_a_text_against_itself_in_any_case(text: str) -> None:
+    assert right(f" {text.swapcase()} ", "exact", text)
+
+
+@given(st.text("aAb \n", max_size=6), st.text("aAb \n", min_size=1, max_size=6).filter(str.strip))
+def test_exact_on_plain_letters_is_equality_of_the_words_in_small_letters(answer: str, reference: str) -> None:
+    assert right(answer, "exact", reference) is (answer.lower().split() == reference.lower().split())
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("42", "42"),
+        ("-3.50", "-3.5"),
+        ("\u22123", "-3"),
+        ("1,234,567.5 people", "1234567.5"),
+        ("$12", "12"),
+        ("about 25%.", "25"),
+        ("6.02e23", "602000000000000000000000"),
+        (".5", "0.5"),
+        ("3/4", "0.75"),
+        ("first 3, then 5", "5"),
+        ("Answer: 7, since 3 + 4 = 7 and not 8", "7"),
+        ("answer: 1 ... no, ANSWER : 2 (of 9)", "2"),
+        ("x5 H2O GPT4", None),
+        ("1,23", None),
+        ("1.2.3", None),
+        ("5-3", "3"),
+        ("answer: none of the 5", "5"),
+        ("5/0", None),
+        ("1e99999999999999999999999", None),
+        ("no number", None),
+    ],
+)
+def test_the_number_of_an_answer(text: str, number: str | None) -> None:
+    assert number_of(text) == (None if number is None else Decimal(number))
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9))
+def test_a_number_is_found_however_it_is_written(number: Decimal) -> None:
+    for written in (f"{number}", f"{number:,}", f"It is {number:,}.", f"2 and 3, answer: {number} (not 4)"):
+        assert number_of(written) == number
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6), st.integers(0, 1000), st.booleans())
+def test_a_tolerance_is_absolute_or_a_share_of_the_reference(
+    came: int, reference: int, tolerance: int, share: bool
+) -> None:
+    allowed = Fraction(tolerance, 100) * abs(reference) if share else Fraction(tolerance)
+    given_as = f"{tolerance}%" if share else tolerance
+    assert right(str(came), "numeric", reference, tolerance=given_as) is (abs(came - reference) <= allowed)
+
+
+def test_without_a_tolerance_numbers_are_equal_to_the_last_digit() -> None:
+    assert right("0.10", "numeric", 0.1)
+    assert not right("9007199254740993", "numeric", "9007199254740992")
+    assert not right("0.1000000000000000000000000001", "numeric", "0.1")
+
+
+@pytest.mark.parametrize("tolerance", ["-1", -0.5, "one", "nan", "%", "inf%", True, [1]])
+def test_a_tolerance_that_is_none_is_told(tolerance: Any) -> None:
+    with pytest.raises(InputError, match="tolerance is a number"):
+        right("1", "numeric", 1, tolerance=tolerance)
+
+
+def test_a_pattern_is_searched_for_anywhere_and_minds_case() -> None:
+    assert right("it is 2030-01-01, sure", "regex", r"\d{4}-\d\d-\d\d")
+    assert not right("PARIS", "regex", "Paris")
+    assert right("PARIS", "regex", "(?i)paris")
+
+
+def test_a_catastrophic_pattern_is_stopped_and_the_answer_fails_with_that_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.1)
+    verdict = judge("a" * 5000 + "b", {"checker": "regex", "reference": "(a|aa)+$"})
+    assert not verdict.success
+    assert "longer than 0.1 s" in verdict.why and "counts as wrong" in verdict.told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [("(", "missing"), ("a{1000000000}", "too much memory"), ("(" * 5000 + ")" * 5000, "recursion")],
+)
+def test_what_is_no_pattern_or_too_large_a_one_is_told(pattern: str, says: str) -> None:
+    assert says in patterns.search(pattern, "").fault
+    assert patterns.search("a+", "caat").found
+
+
+def test_a_process_that_ends_is_a_failed_answer_and_one_that_cannot_start_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "idle", Idle())
+    monkeypatch.setattr(patterns, "SECONDS", 60.0)
+    monkeypatch.setattr(patterns, "SLACK", -59.8)
+    assert "did not answer" in patterns.search("(a|aa)+$", "a" * 5000 + "b").stopped
+    monkeypatch.setattr(patterns, "CHILD", "memrl_core.no_such_module")
+    with pytest.raises(EnvironmentFailed, match="try again"):
+        patterns.search("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("answer", "position"),
+    [
+        ("paris", 0),
+        ("a", 0),
+        ("(A)", 0),
+        ("A.", 0),
+        ("a) Paris", 0),
+        ("B", 2),
+        ("b)", 1),
+        ("B: new  york", 1),
+        ("A - Paris", 0),
+        ("A: New York", None),
+        ("A Paris", None),
+        ("D", None),
+        ("Paris is it", None),
+        ("", None),
+    ],
+)
+def test_a_choice_is_named_by_its_text_before_its_letter(answer: str, position: int | None) -> None:
+    assert chosen(answer, CITIES) == position
+
+
+@given(st.integers(2, 26), st.data())
+def test_every_choice_can_be_named_by_its_letter_and_its_text(count: int, data: st.DataObject) -> None:
+    choices = [f"choice number {n}" for n in range(count)]
+    picked, expected = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+    for answer in (ascii_uppercase[picked], choices[picked], f"{ascii_uppercase[picked].lower()}) {choices[picked]}"):
+        for reference in (ascii_uppercase[expected], choices[expected]):
+            assert right(answer, "choice", reference, choices=choices) is (picked == expected)
+
+
+@pytest.mark.parametrize(
+    ("checker", "reference", "data"),
+    [
+        ("exact", "zebra", {}),
+        ("numeric", "7351", {}),
+        ("regex", "zebra", {}),
+        ("choice", "zebra", {"choices": [*CITIES, "zebra"]}),
+    ],
+)
+def test_what_is_told_to_a_model_never_holds_the_reference(checker: str, reference: str, data: dict[str, Any]) -> None:
+    for answer in ("", "A", "12", "something", reference):
+        told = judge(answer, {"checker": checker, "reference": reference, **data}).told
+        assert reference not in told
+
+
+@pytest.mark.parametrize("filling", ["x", "e\u0301\u0316", "1,111,", "answer: "])
+@pytest.mark.parametrize(
+    ("checker", "reference"), [("exact", "e\u0301"), ("numeric", 7), ("regex", "(?:x+x+)+y"), ("choice", "A")]
+)
+def test_ten_megabytes_are_judged_by_their_beginning(
+    monkeypatch: pytest.MonkeyPatch, checker: str, reference: Any, filling: str
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.1)
+    answer = filling * (10_000_000 // len(filling))
+    verdict = judge(answer, {"checker": checker, "reference": reference, "choices": CITIES})
+    assert not verdict.success
+    assert f"Only the first {MOST_CHARACTERS:,} of {len(answer):,} characters" in verdict.told
+
+
+def test_a_right_beginning_of_a_long_answer_passes() -> None:
+    assert right("Answer: 7" + " " * MOST_CHARACTERS + "8", "numeric", 7)
+    assert right("Paris" + " " * MOST_CHARACTERS + "Rome", "exact", "Paris")
+
+
+def test_a_checker_or_reference_that_is_none_is_a_sentence() -> None:
+    for data in (
+        {"checker": "exakt"},
+        {"checker": "numeric", "reference": "seven"},
+        {"checker": "regex", "reference": "("},
+    ):
+        with pytest.raises(InputError):
+            judge("x", data)
+    with pytest.raises(InputError, match="none of the choices"):
+        judge("x", {"checker": "choice", "reference": "Rome", "choices": CITIES})

@@ -1,0 +1,394 @@
+"""The sandbox runs what tasks need and nothing that could harm; what is stopped leaves the tables as they were."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.environments.child import ChildFailed
+from memrl_core.environments.databases import sandbox as module
+from memrl_core.environments.databases.sandbox import Limits, Sandbox, Table
+from memrl_core.errors import EnvironmentFailed, InputError
+
+PEOPLE = Table("people", "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", [[1, "Ann"], [2, "Bob"], [3, None]])
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+HANGS = "SELECT printf('%.*c', 2000000000, 'x')"
+SMALL = Limits(instructions=2_000_000)
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    made = Sandbox(SMALL)
+    made.begin([PEOPLE])
+    yield made
+    made.close()
+
+
+def names(sandbox: Sandbox) -> list[object]:
+    return [name for (name,) in sandbox.run("SELECT name FROM people ORDER BY id").rows]
+
+
+def assert_unharmed(sandbox: Sandbox) -> None:
+    assert names(sandbox) == ["Ann", "Bob", None]
+
+
+def process_of(sandbox: Sandbox) -> int:
+    assert sandbox._child is not None and sandbox._child._life is not None
+    return sandbox._child._life.process.pid
+
+
+def test_rows_come_with_the_names_of_their_columns(sandbox: Sandbox) -> None:
+    ran = sandbox.run("SELECT id, name AS who FROM people WHERE id < 3")
+    assert (ran.columns, ran.rows, ran.error, ran.cut) == (("id", "who"), ((1, "Ann"), (2, "Bob")), "", False)
+
+
+def test_a_change_counts_its_rows_and_stays(sandbox: Sandbox) -> None:
+    assert sandbox.run("UPDATE people SET name = 'Eve' WHERE id > 1").changed == 2
+    assert sandbox.content() == {"people": [[1, "Ann"], [2, "Eve"], [3, "Eve"]]}
+
+
+def test_every_kind_of_value_comes_back_as_it_was(sandbox: Sandbox) -> None:
+    values = [None, 2**63 - 1, -(2**63), 0.1, math.inf, -math.inf, "a'b\n\u2028“é", b"\x00\xff"]
+    sandbox.begin([Table("t", "CREATE TABLE t (v)", [[value] for value in values])])
+    came = [row[0] for row in sandbox.content()["t"]]
+    assert came == values
+    assert [type(value) for value in came] == [type(value) for value in values]
+
+
+def test_a_blob_may_be_written_as_json_has_it(sandbox: Sandbox) -> None:
+    sandbox.begin([Table("t", "CREATE TABLE t (v)", [[{"blob": "00ff"}]])])
+    assert sandbox.run("SELECT v FROM t").rows == ((b"\x00\xff",),)
+
+
+def test_text_that_is_no_utf8_is_replaced(sandbox: Sandbox) -> None:
+    assert sandbox.run("SELECT CAST(x'41ff42' AS TEXT)").rows == (("A\ufffdB",),)
+
+
+def test_views_indexes_and_tables_of_its_own_can_be_made_and_dropped(sandbox: Sandbox) -> None:
+    for statement in (
+        "CREATE INDEX i ON people (name)",
+        "CREATE VIEW v AS SELECT name FROM people",
+        "CREATE TEMP TABLE kept AS SELECT * FROM v",
+        "CREATE TABLE other (a)",
+        "DROP INDEX i",
+        "DROP VIEW v",
+        "DROP TABLE kept",
+    ):
+        assert sandbox.run(statement).error == "", statement
+    assert set(sandbox.content()) == {"people", "other"}
+
+
+@pytest.mark.parametrize("faulty", ["SELECT nothing FROM people", "SELEC 1", "SELECT 1; SELECT 2", "SELECT 'open"])
+def test_faulty_sql_is_an_error_in_words(sandbox: Sandbox, faulty: str) -> None:
+    assert sandbox.run(faulty).error
+    assert_unharmed(sandbox)
+
+
+@pytest.mark.parametrize(
+    ("create", "rows"),
+    [
+        ("CREATE TABLE t (a", []),
+        ("CREATE TABLE other (a)", []),
+        ("CREATE TABLE t (a)", [[1, 2]]),
+        ("CREATE TABLE t (a)", [[2**70]]),
+        ("CREATE TABLE t (a)", [[[1]]]),
+        ("CREATE TABLE t (a)", [[{"blob": "no hex"}]]),
+        ("CREATE TABLE t (a)", [[{}]]),
+        ("ATTACH 'x.db' AS t", []),
+    ],
+)
+def test_tables_that_cannot_be_made_are_told(sandbox: Sandbox, create: str, rows: list[list[object]]) -> None:
+    with pytest.raises(InputError, match="The tables cannot be made: table t: "):
+        sandbox.begin([Table("t", create, rows)])
+
+
+def test_a_new_beginning_knows_nothing_of_the_old_one(sandbox: Sandbox) -> None:
+    sandbox.run("CREATE TEMP TABLE left_over (a)")
+    sandbox.begin([Table("t", "CREATE TABLE t (a)")])
+    assert sandbox.content() == {"t": []}
+    assert "no such table" in sandbox.run("SELECT * FROM left_over").error
+
+
+def test_nothing_can_be_asked_before_the_beginning() -> None:
+    with pytest.raises(InputError, match="no database yet"):
+        Sandbox().run("SELECT 1")
+
+
+# --- ways out ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH '{file}' AS other",
+        "ATTACH 'file:{file}?mode=rwc' AS other",
+        "VACUUM INTO '{file}'",
+        "SELECT writefile('{file}', 'text')",
+        "SELECT readfile('{file}')",
+        "CREATE TABLE people_copy AS SELECT writefile('{file}', name) FROM people",
+    ],
+)
+def test_no_file_is_read_or_written(sandbox: Sandbox, tmp_path: Path, statement: str) -> None:
+    file = tmp_path / "out.db"
+    told = sandbox.run(statement.format(file=file)).error
+    assert told.startswith("not allowed here: ATTACH") or "no such function" in told
+    assert not file.exists()
+    assert_unharmed(sandbox)
+
+
+def test_a_file_that_is_there_cannot_be_opened(sandbox: Sandbox, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "secret.db") as secret:
+        secret.execute("CREATE TABLE secret (word)")
+    sandbox.run(f"ATTACH '{tmp_path / 'secret.db'}' AS other")
+    assert "no such table" in sandbox.run("SELECT * FROM other.secret").error
+
+
+@pytest.mark.parametrize(
+    ("statement", "refused"),
+    [
+        ("PRAGMA writable_schema = 1", "PRAGMA"),
+        ("PRAGMA max_page_count = 100000000", "PRAGMA"),
+        ("SELECT * FROM pragma_database_list", "pragma_database_list"),
+        ("SELECT load_extension('x')", "load_extension"),
+        ("SELECT fts3_tokenizer('simple')", "fts3_tokenizer"),
+        ("SELECT * FROM dbstat", "dbstat"),
+        ("SELECT randomblob(10)", "randomblob"),
+        ("CREATE VIRTUAL TABLE v USING fts4(a)", "virtual table"),
+        ("CREATE TRIGGER t AFTER INSERT ON people BEGIN DELETE FROM people; END", "trigger"),
+        ("CREATE TEMP TRIGGER t AFTER INSERT ON people BEGIN DELETE FROM people; END", "trigger"),
+        ("ALTER TABLE people ADD COLUMN age", "ALTER TABLE"),
+        ("BEGIN", "transaction"),
+        ("COMMIT", "transaction"),
+        ("SAVEPOINT s", "savepoint"),
+        ("DETACH main", "DETACH"),
+    ],
+)
+def test_what_no_task_needs_is_refused(sandbox: Sandbox, statement: str, refused: str) -> None:
+    ran = sandbox.run(statement)
+    assert ran.error.startswith("not allowed here: ") and refused in ran.error
+    assert_unharmed(sandbox)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE sqlite_master SET sql = 'x'", "DELETE FROM sqlite_schema"])
+def test_the_schema_is_not_written_directly(sandbox: Sandbox, statement: str) -> None:
+    assert "may not be modified" in sandbox.run(statement).error
+    assert_unharmed(sandbox)
+
+
+def test_its_process_can_open_nothing_even_without_the_list_of_what_is_allowed(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    child = tmp_path / "open_child.py"
+    child.write_text(
+        "import sqlite3\n"
+        "from memrl_core.environments.databases.sandbox_child import confine\n"
+        "confine()\n"
+        "for open_it in (lambda: open('new', 'w'), lambda: sqlite3.connect('new.db').execute('CREATE TABLE t (a)')):\n"
+        "    try:\n"
+        "        open_it()\n"
+        "        print('opened')\n"
+        "    except (OSError, sqlite3.Error):\n"
+        "        print('refused')\n"
+    )
+    told = subprocess.run(
+        [sys.executable, str(child)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == ["refused", "refused"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["open_child.py"]
+
+
+# --- too much ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{ENDLESS} SELECT count(*) FROM n",
+        f"{ENDLESS} SELECT 1 FROM n WHERE x < 0",
+        f"INSERT INTO people (name) {ENDLESS} SELECT 'more' FROM n",
+        "UPDATE people SET name = (" + ENDLESS + " SELECT count(*) FROM n)",
+    ],
+)
+def test_a_statement_that_never_ends_is_stopped_and_changes_nothing(sandbox: Sandbox, statement: str) -> None:
+    told = sandbox.run(statement).error
+    assert "stopped" in told or "full" in told
+    assert_unharmed(sandbox)
+
+
+def test_it_is_stopped_after_the_same_work_everywhere(sandbox: Sandbox) -> None:
+    assert "more than 2,000,000 instructions" in sandbox.run(f"{ENDLESS} SELECT count(*) FROM n").error
+
+
+def test_the_clock_stops_what_is_slow_without_many_instructions() -> None:
+    slow = Sandbox(Limits(seconds=0.2))
+    slow.begin([PEOPLE])
+    told = slow.run(f"{ENDLESS} SELECT sum(length(hex(zeroblob(40000)))) FROM n").error
+    assert "more than 0.2 seconds" in told
+    assert_unharmed(slow)
+    slow.close()
+
+
+def test_ten_million_rows_are_cut(sandbox: Sandbox) -> None:
+    sandbox.begin([Table("d", "CREATE TABLE d (n)", [[n] for n in range(10)])])
+    ran = sandbox.run("SELECT a.n FROM d a, d b, d c, d e, d f, d g, d h")
+    assert (len(ran.rows), ran.cut, ran.error) == (1_000, True, "")
+
+
+def test_wide_rows_are_cut_by_their_characters(sandbox: Sandbox) -> None:
+    ran = sandbox.run(f"{ENDLESS} SELECT hex(zeroblob(100000)) FROM n LIMIT 50")
+    assert (len(ran.rows), ran.cut) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{ENDLESS} SELECT x FROM n ORDER BY zeroblob(900000), x DESC",
+        f"{ENDLESS} SELECT group_concat(hex(zeroblob(100000))) FROM n",
+        "SELECT zeroblob(2000000000)",
+        f"CREATE TABLE big AS {ENDLESS} SELECT zeroblob(900000) FROM n",
+        f"CREATE TEMP TABLE big AS {ENDLESS} SELECT zeroblob(900000) FROM n",
+        f"SELECT json_group_array(y) FROM ({ENDLESS} SELECT hex(zeroblob(100000)) AS y FROM n)",
+    ],
+)
+def test_a_statement_that_wants_gigabytes_gets_none(sandbox: Sandbox, statement: str) -> None:
+    assert sandbox.run(statement).error
+    assert_unharmed(sandbox)
+
+
+def test_small_changes_cannot_fill_the_memory_either(sandbox: Sandbox) -> None:
+    told = [
+        sandbox.run(f"CREATE TABLE t{n} AS {ENDLESS} SELECT zeroblob(900000) FROM n LIMIT 15").error for n in (1, 2)
+    ]
+    assert told == ["", "database or disk is full"]
+
+
+def test_ten_megabytes_of_sql_are_not_read(sandbox: Sandbox) -> None:
+    assert "at most 50,000" in sandbox.run("SELECT '" + "x" * 10_000_000 + "'").error
+    assert_unharmed(sandbox)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,
+        "SELECT " + " + ".join("1" * 5_000),
+        " UNION ALL ".join(["SELECT 1"] * 1_000),
+        "SELECT " + ", ".join("1" * 5_000),
+        "SELECT '\0'",
+        "\0",
+        "\ud800",
+        "SELECT 'a' LIKE '" + "%a" * 5_000 + "'",
+    ],
+    ids=["brackets", "sum", "union", "columns", "nul in text", "nul", "surrogate", "pattern"],
+)
+def test_monstrous_sql_is_an_error_in_words(sandbox: Sandbox, statement: str) -> None:
+    assert sandbox.run(statement).error
+    assert_unharmed(sandbox)
+
+
+def test_content_beyond_the_bound_is_told(sandbox: Sandbox) -> None:
+    sandbox.run(f"INSERT INTO people (name) {ENDLESS} SELECT 'more' FROM n LIMIT 2000")
+    with pytest.raises(InputError, match="hold more than can be read"):
+        sandbox.content()
+
+
+# --- a process that ends ----------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_hangs_is_ended_and_the_changes_so_far_are_kept(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.run("DELETE FROM people WHERE id > 1")
+    monkeypatch.setattr(module, "SLACK", 0.3 - SMALL.seconds)
+    assert "it did not answer within" in sandbox.run(HANGS).error
+    monkeypatch.undo()
+    assert names(sandbox) == ["Ann"]
+
+
+def test_a_process_killed_in_the_middle_leaves_the_tables_as_they_were_before(sandbox: Sandbox) -> None:
+    sandbox.begin([PEOPLE])
+    sandbox.run("INSERT INTO people VALUES (4, 'Dan')")
+    sandbox.run("CREATE VIEW v AS SELECT count(*) AS n FROM people")
+    killed = process_of(sandbox)
+
+    def kill() -> None:
+        time.sleep(0.3)
+        os.kill(killed, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    told = sandbox.run(HANGS).error
+    killer.join()
+    assert told.startswith("it was stopped: ")
+    assert names(sandbox) == ["Ann", "Bob", None, "Dan"]
+    assert sandbox.run("SELECT n FROM v").rows == ((4,),)
+
+
+def test_a_process_killed_between_two_statements_is_not_noticed(sandbox: Sandbox) -> None:
+    sandbox.run("UPDATE people SET name = 'Eve' WHERE name IS NULL RETURNING id")
+    os.kill(process_of(sandbox), signal.SIGKILL)
+    while sandbox._child is not None and sandbox._child.running:
+        time.sleep(0.01)
+    assert names(sandbox) == ["Ann", "Bob", "Eve"]
+
+
+def test_a_process_killed_while_the_tables_are_read_is_not_noticed(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.run("DELETE FROM people WHERE id > 1")
+    answer, first = Sandbox._answer, [True]
+
+    def killed_once(self: Sandbox, question: Mapping[str, Any]) -> dict[str, Any]:
+        if first and question["do"] == "content":
+            first.clear()
+            assert self._child is not None
+            self._child.close()
+            raise ChildFailed("its process ended")
+        return answer(self, question)
+
+    monkeypatch.setattr(Sandbox, "_answer", killed_once)
+    assert sandbox.content() == {"people": [[1, "Ann"]]}
+
+
+def test_a_table_that_hangs_its_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLACK", 0.3 - SMALL.seconds)
+    with pytest.raises(EnvironmentFailed, match="could not be started"):
+        Sandbox(SMALL).begin([Table("t", f"CREATE TABLE t AS {HANGS}")])
+
+
+def test_a_process_that_was_given_back_serves_the_next_sandbox() -> None:
+    first = Sandbox()
+    first.begin([PEOPLE])
+    process = process_of(first)
+    first.close()
+    second = Sandbox()
+    second.begin([Table("t", "CREATE TABLE t (a)")])
+    assert process_of(second) == process
+    assert second.content() == {"t": []}
+    second.close()
+
+
+def test_a_sandbox_that_nobody_closed_gives_its_process_back() -> None:
+    forgotten = Sandbox()
+    forgotten.begin([PEOPLE])
+    process = process_of(forgotten)
+    del forgotten
+    found = Sandbox()
+    found.begin([PEOPLE])
+    assert process_of(found) == process
+    found.close()

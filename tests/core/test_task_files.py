@@ -1,0 +1,215 @@
+"""A person's file of tasks: what is taken, and a reason for every line that is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.environments import task_files
+from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.tasks import LONGEST_INTENT, sample_data_path
+from memrl_core.errors import InputError
+
+EXAMPLE = sample_data_path() / "task_files" / "example.jsonl"
+GOOD = {"intent": "What is two plus two?", "checker": "numeric", "reference": 4}
+TABLE = "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2)"
+HOUSEHOLD = json.loads((sample_data_path() / "tasks" / "household-demo.jsonl").read_text().splitlines()[0])
+
+
+def a_file(folder: Path, *lines: Any, name: str = "mine.jsonl", end: bytes = b"\n") -> Path:
+    told = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    (folder / name).write_bytes(end.join([*told, b""]))
+    return folder / name
+
+
+def checked(folder: Path, *lines: Any, **how: Any) -> CheckedFile:
+    return check_file(a_file(folder, *lines, **how))
+
+
+def reason(folder: Path, line: Any) -> str:
+    """Why a line between two good ones is reported; these must be taken."""
+    found = checked(folder, {**GOOD, "id": "a"}, line, {**GOOD, "id": "b"})
+    assert [task.id for task in found.accepted] == ["a", "b"]
+    (reported,) = found.reported
+    assert reported.where == "line 2"
+    return reported.reason
+
+
+def test_the_example_is_accepted_whole_and_has_every_checker() -> None:
+    found = check_file(EXAMPLE)
+    assert (found.name, found.environment, found.reported) == ("example", "task_file", ())
+    assert 8 <= len(found.accepted) <= 12
+    assert {t.data.get("checker") for t in found.accepted} == {"exact", "numeric", "regex", "choice", "sql", None}
+    assert [note.where for note in found.notes] == ["line 12"]
+
+
+def test_ids_and_checkers_that_are_left_out_are_made(tmp_path: Path) -> None:
+    found = checked(tmp_path, {"intent": "Capital?", "reference": "Rome", "family": "towns"}, b"", {"intent": "Well?"})
+    first, second = found.accepted
+    assert (first.id, second.id) == ("mine-0001", "mine-0003")
+    assert (first.family, dict(first.data)) == ("towns", {"checker": "exact", "reference": "Rome"})
+    assert dict(second.data) == {}
+    chosen = checked(tmp_path, {"intent": "Which?", "reference": "B", "choices": ["x", "y"], "setup": None})
+    assert dict(chosen.accepted[0].data) == {"checker": "choice", "reference": "B", "choices": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"{not json", "Not JSON"),
+        (b'{"intent": "cut off', "Not JSON: Unterminated string"),
+        (b"[1, 2]", "a JSON object"),
+        (b"null", "a JSON object"),
+        ({"reference": "x"}, "intent is missing"),
+        ({"intent": None}, "intent is missing"),
+        ({"intent": 5}, "intent is a text"),
+        ({"intent": "  \u200b "}, "intent: The task is empty."),
+        ({"intent": "x" * (LONGEST_INTENT + 1)}, "intent: The task has 20,001 characters"),
+        ({**GOOD, "checker": "numerical"}, "There is no checker “numerical”"),
+        ({**GOOD, "refrence": 4}, "is it “reference”?"),
+        ({**GOOD, "colour": "red"}, "There is no key “colour”."),
+        ({**GOOD, "id": 7}, "id is a text, not a number"),
+        ({**GOOD, "id": ""}, "id is empty"),
+        ({**GOOD, "id": "\x1b[31m"}, "cannot be shown"),
+        ({**GOOD, "family": ["a"]}, "family is a text, not a list"),
+        ({**GOOD, "reference": [4]}, "reference is a text, not a list"),
+        ({**GOOD, "tolerance": {}}, "tolerance is a number"),
+        ({"intent": "Which?", "checker": "choice", "reference": "A"}, "needs choices"),
+        ({"intent": "Which?", "checker": "regex"}, "needs a reference"),
+        ({"intent": "Count.", "checker": "sql", "reference": "SELECT 1"}, "needs setup"),
+        ({"intent": "Which?", "choices": ["x", "y"], "reference": "z"}, "none of the choices"),
+        ({**GOOD, "reference": "four"}, "no number"),
+        ({"intent": "Fit.", "checker": "regex", "reference": "(a"}, "The pattern cannot be used: missing )"),
+        ({"intent": "Count.", "checker": "sql", "setup": TABLE, "reference": "SELECT m FROM t"}, "no such column: m"),
+        ({**GOOD, "id": "a"}, "The id “a” stands at line 1 already."),
+        (b'{"intent": "x", "reference": NaN}', "NaN is no number in JSON."),
+        (b'{"intent": "x", "tolerance": -Infinity}', "-Infinity is no number"),
+        (b'{"intent": "x", "checker": "numeric", "reference": 1e999}', "1e999 is too large"),
+        (b'{"intent": "x", "checker": "numeric", "reference": ' + b"9" * 9000 + b"}", "too many digits"),
+        (b'{"intent": "x", "intent": "y"}', "The key “intent” stands twice."),
+        (b'{"intent": "x", "reference": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"intent": "caf\xe9"}', "Not UTF-8, at byte 16."),
+        (b'{"intent": "a\x00b"}', "Not JSON: Invalid control character"),
+        (b'{"intent": "x", "reference": "a\\u0000b"}', "cannot be shown"),
+        (b"\x00" * 50, "Not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"intent": "' + b"x" * 1_000_000 + b'"}', "The line has 1,000,014 bytes"),
+        ({**HOUSEHOLD, "id": "z"}, "It is for household, the tasks before it are for task_file."),
+        ({"intent": "x", "environment": "moon"}, "There is no environment “moon”"),
+        ({"intent": "x", "environment": "task_file", "reference": "y"}, "There is no key “reference”."),
+        ({"intent": "x", "environment": "task_file", "data": {"refrence": "y"}}, "is it “reference”?"),
+        ({"intent": "x", "environment": "task_file", "data": []}, "data is an object"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_reported_and_the_others_are_kept(tmp_path: Path, line: Any, says: str) -> None:
+    assert says in reason(tmp_path, line)
+
+
+def test_the_programs_own_form_goes_through_its_environment(tmp_path: Path) -> None:
+    found = checked(tmp_path, HOUSEHOLD, {**GOOD, "id": "mine"})
+    assert (found.environment, [task.data for task in found.accepted]) == ("household", [HOUSEHOLD["data"]])
+    assert "It is for task_file" in found.reported[0].reason
+    tried = {"intent": "x", "environment": "sql", "data": {"tables": [], "kind": "query", "reference": "SELECT 1"}}
+    assert "tables" in checked(tmp_path, tried).reported[0].reason
+
+
+def test_bundled_files_of_tasks_are_accepted_whole() -> None:
+    for path in sorted((sample_data_path() / "tasks").glob("household-*.jsonl")):
+        found = check_file(path)
+        assert found.accepted and not found.reported
+
+
+def test_a_mark_and_line_ends_of_other_systems_make_no_difference(tmp_path: Path) -> None:
+    plain = checked(tmp_path, GOOD, {"intent": "Well?"})
+    for end in (b"\r\n", b"\r"):
+        assert checked(tmp_path, b"\xef\xbb\xbf" + json.dumps(GOOD).encode(), {"intent": "Well?"}, end=end) == plain
+
+
+def test_line_separators_within_a_text_end_no_line(tmp_path: Path) -> None:
+    line = json.dumps({"intent": "one\u2028two\u0085three"}, ensure_ascii=False).encode()
+    assert len(checked(tmp_path, line).accepted) == 1
+
+
+def test_a_file_of_other_json_is_reported_once(tmp_path: Path) -> None:
+    for lines, says in (
+        ([b"[", b'  {"intent": "x"}', b"]"], "one JSON list"),
+        ([b'[{"intent": "x"}]'], "one JSON list"),
+        ([b"{", b'  "intent": "x"', b"}"], "one JSON object"),
+        ([b"{", b'  "a": {"b": 1},', b'  "c"'], "but is none"),
+    ):
+        (reported,) = checked(tmp_path, *lines).reported
+        assert reported.where == "line 1" and says in reported.reason
+
+
+def test_a_file_of_db_bench_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"instruction": "How many?", "table_info": {}}
+    seen: list[bytes] = []
+
+    monkeypatch.setattr(task_files, "read_lifelong", lambda raw: seen.append(raw) or _Nothing())
+    for indent in (None, 1):
+        text = json.dumps({"0": entry, "1": entry}, indent=indent).encode()
+        assert checked(tmp_path, text, name="standard.json").reported == (("entry 0", "no"),)
+        assert json.loads(seen.pop()) == {"0": entry, "1": entry}
+
+
+class _Nothing:
+    tasks, reported, notes = (), (("entry 0", "no"),), ()
+
+
+def test_what_cannot_be_read_as_a_whole_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "huge").touch()
+    with (tmp_path / "huge").open("r+b") as file:
+        file.truncate(200_000_001)
+    (tmp_path / "blank").write_bytes(b"\xef\xbb\xbf \n\r\n\t\n")
+    (tmp_path / "wide").write_text(json.dumps(GOOD), encoding="utf-16")
+    for name, says in (
+        ("", "is a folder"),
+        ("nothing", "There is no file"),
+        ("huge", "has 200 MB; at most 200 MB"),
+        ("blank", "is empty"),
+        ("wide", "UTF-16"),
+    ):
+        with pytest.raises(InputError, match=says) as caught:
+            check_file(tmp_path / name)
+        assert "Nothing was read" in str(caught.value)
+
+
+def test_an_unreadable_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    path = a_file(tmp_path, GOOD)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(InputError, match="Permission denied"):
+        check_file(path)
+
+
+def test_many_tasks_for_people_make_one_note(tmp_path: Path) -> None:
+    (note,) = checked(tmp_path, GOOD, {"intent": "Well?"}, {"intent": "And?"}).notes
+    assert note.where == "2 lines, the first is line 2"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=60).filter(lambda line: not {10, 13} & set(line)), max_size=5), st.integers(0, 5))
+def test_every_filled_line_is_either_accepted_or_reported(tmp_path: Path, noise: list[bytes], at: int) -> None:
+    lines = [b'{"intent": "first"}', *noise]
+    lines.insert(at + 1, b'{"intent": "good", "reference": "x"}')
+    found = checked(tmp_path, *lines)
+    filled = sum(bool(line.strip()) for line in lines)
+    assert len(found.accepted) + len(found.reported) == filled
+    assert "good" in {task.intent for task in found.accepted}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 400))
+def test_a_file_that_was_cut_anywhere_loses_only_its_last_line(tmp_path: Path, left: int) -> None:
+    raw = (json.dumps(GOOD) + "\n").encode() * 5
+    (tmp_path / "cut.jsonl").write_bytes(raw[:left])
+    found = check_file(tmp_path / "cut.jsonl")
+    whole = raw[:left].count(b"}")
+    assert (len(found.accepted), len(found.reported)) == (whole, int(not raw[:left].endswith((b"}", b"\n"))))

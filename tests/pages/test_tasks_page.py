@@ -1,0 +1,100 @@
+"""The page Tasks: every environment has its page, and a person's own file comes in with a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.environments import environment_class
+from memrl_core.environments.task_sets import kept_sets
+from pages.shared.text import literal
+
+Visit = Callable[..., AppTest]
+PLAIN = ("household", "sql", "task_file", "lifelong_db", "conversation")
+
+
+def shown(app: AppTest) -> AppTest:
+    assert not app.exception
+    assert not [error.value for error in app.error]
+    return app
+
+
+def words(app: AppTest) -> str:
+    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info, *app.subheader))
+
+
+def a_file(folder: Path, *lines: object) -> Path:
+    path = folder / "mine.jsonl"
+    path.write_text("".join(f"{json.dumps(line) if isinstance(line, dict) else line}\n" for line in lines))
+    return path
+
+
+def checked(app: AppTest, path: Path) -> AppTest:
+    app.text_input(key="tasks_path").set_value(str(path))
+    return app.button(key="tasks_check").click().run()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_environment_says_what_it_is_and_who_judges(visit: Visit, name: str) -> None:
+    app = shown(visit("tasks", environment=name))
+    spec = environment_class(name).spec
+    assert literal(spec.title) in words(app)
+    assert literal(spec.judged) in words(app)
+
+
+def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) -> None:
+    app = shown(visit("tasks", environment="sql", set="sql-train"))
+    prompt = "\n".join(block.value for block in app.code)
+    assert environment_class("sql").instructions in prompt
+    assert "CREATE TABLE" in prompt
+    assert [fold.label for fold in app.get("expander") if "give the answer away" in fold.label]
+
+
+def test_a_link_opens_the_very_task(visit: Visit) -> None:
+    from memrl_core.environments.task_sets import tasks_of_set
+
+    task = tasks_of_set("sql-train")[7]
+    app = shown(visit("tasks", environment="sql", set="sql-train", task=task.id))
+    assert literal(task.id) in words(app)
+
+
+def test_an_unknown_environment_in_a_link_gets_a_word_and_the_household(visit: Visit) -> None:
+    app = shown(visit("tasks", environment="moon"))
+    assert environment_class("household").spec.title in words(app)
+
+
+def test_a_file_is_reported_line_by_line_and_what_is_right_is_kept(home: Path, visit: Visit, tmp_path: Path) -> None:
+    path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"}, "{not json")
+    app = shown(checked(visit("tasks"), path))
+    assert "1 accepted, 1 reported" in words(app)
+    (reported,) = [frame.value for frame in app.dataframe if list(frame.value.columns) == ["where", "why"]]
+    assert "2" in str(reported["where"].iloc[0])
+    app = shown(app.button(key="tasks_keep").click().run())
+    (kept,) = kept_sets()
+    assert (kept.environment, kept.tasks) == ("task_file", 1)
+    assert "two plus two" in "\n".join(block.value for block in app.code)
+    app = shown(app.button(key=f"drop_{kept.name}").click().run())
+    assert kept_sets() == ()
+
+
+def test_a_file_that_cannot_be_read_gets_a_sentence(home: Path, visit: Visit, tmp_path: Path) -> None:
+    app = checked(visit("tasks"), tmp_path / "nowhere.jsonl")
+    (error,) = app.error
+    assert "nowhere" in error.value.replace("\\", "")
+
+
+def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> None:
+    app = shown(visit("tasks", environment="sql", set="sql-heldout"))
+    app.text_input(key="new_run_bank").set_value("fresh").run()
+    app.button(key="start_run").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
+        (info,) = bank.runs()
+        assert (info.environment, info.tasks) == ("sql", "sql-heldout")
+        assert dict(info.environment_options) == {"drafts": True}
