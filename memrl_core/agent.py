@@ -195,11 +195,15 @@ class Episode:
         return None if self._stopped else self._info.get("judgement")
 
     @property
+    def judged_by_a_person(self) -> bool:
+        """Whether the environment leaves the verdict to people: always, or on this task."""
+        by_person = self._agent.environment.reward_source == "person"
+        return by_person or (self.generated and self._info.get("success", True) is None)
+
+    @property
     def environment_reward(self) -> float | None:
         """The environment's reward on the policy's scale; None when it gives none or the answer was stopped."""
-        if self._agent.environment.reward_source != "environment" or self._stopped or not self.generated:
-            return None
-        if self._info.get("success", True) is None:
+        if self.judged_by_a_person or self._stopped or not self.generated:
             return None
         assert self.trace.generate is not None
         return self.policy.reward_of(self.trace.generate.turns[-1].reward)

@@ -177,8 +177,9 @@ class LiveRun:
         if not self.under_way:
             self._begin_listed()
         assert self.episode is not None
-        waits = self.agent.environment.reward_source == "person"
-        while self.episode.phase is not None and not (waits and self.episode.phase is Phase.REWARD):
+        while self.episode.phase is not None:
+            if self.episode.phase is Phase.REWARD and self.episode.judged_by_a_person:
+                return
             self._advance()
             if self._cancel.is_set():
                 return

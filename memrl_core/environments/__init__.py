@@ -50,6 +50,14 @@ def environment_class(name: str) -> type[Environment]:
     raise InputError(f"There is no environment “{name[:80]}”. Known: {', '.join(environment_names())}.")
 
 
+def environment_title(name: str) -> str:
+    """How people call an environment; its name where it is not here."""
+    try:
+        return environment_class(name).spec.title
+    except InputError:
+        return name[:80]
+
+
 def why_unusable(name: str) -> str:
     """Why an environment cannot be used on this machine, as a sentence; "" when it can."""
     try:

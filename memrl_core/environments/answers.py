@@ -144,6 +144,12 @@ def number_of(text: str) -> Decimal | None:
     return (found[0] if markers else found[-1]) if found else None
 
 
+def number_alone(text: str) -> Decimal | None:
+    """The number that `text` is, signs of per cent and currency aside; None when it says anything else."""
+    around = _NUMBER.sub(" ", text.replace("−", "-"), count=1)
+    return None if any(map(str.isalnum, around)) else number_of(text)
+
+
 def tolerance_of(tolerance: Any, expected: Decimal) -> Decimal:
     """How far a number may be from `expected`: 0.5 or "0.5" is that much, "1%" that share of it.
 

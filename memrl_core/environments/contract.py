@@ -12,8 +12,8 @@ A check raises `AssertionError` with a sentence. It needs no bank and no model: 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -101,8 +101,7 @@ def begins_anew_after_an_unfinished_episode(make: Make, task: Task) -> None:
     with closing(make()) as fresh, closing(make()) as used:
         first = play(fresh, task, 1, guesses(1))
         _reset(used, task, 2)
-        _reset(used, task, 3)
-        _stepped(used, guesses(3)(used.instructions, 0), "a guess")
+        _stepped(used, guesses(3)(_reset(used, task, 3), 0), "a guess")
         again = play(used, task, 1, guesses(1))
         assert again == first, f"After an unfinished episode the next one differs {_where(first, again)}."
 
@@ -127,10 +126,8 @@ def distils_however_it_ended(make: Make, task: Task) -> None:
         stopped = Turn(Reply("I was", stopped=True), "", 0.0, terminated=False, truncated=False)
         for outcome in get_args(Outcome):
             for turns in (played.turns, (*played.turns[:-1], stopped)):
-                try:
+                with _in(f"`distil`, after {outcome}"):
                     text = a_text("the experience", world.distil(task, turns, outcome))
-                except Exception as error:
-                    raise AssertionError(f"`distil` fails for {outcome} ({words_of(error)}).") from error
                 head = f"{TASK_LINE}{task.intent}".splitlines()[0]
                 assert head in text.splitlines(), f"An experience of {outcome} has no line “{head[:80]}”."
 
@@ -138,10 +135,8 @@ def distils_however_it_ended(make: Make, task: Task) -> None:
 def fits_the_layout(make: Make, task: Task) -> None:
     """What is offered stands at the end of an observation, and no line of it is a heading of the prompt."""
     with closing(make()) as world:
-        try:
+        with _in("What a model is told"):
             a_text("`instructions`", world.instructions)
-        except Breach as breach:
-            raise AssertionError(f"{breach}.") from None
         for observation in play(world, task, 0, guesses(0)).observations:
             broken = layout_breaks(observation)
             assert not broken, f"{broken}: “{observation[-200:]}”."
@@ -151,10 +146,8 @@ def knows_its_task(make: Make, task: Task) -> None:
     """The task is for this environment, is JSON, and has no faults."""
     with closing(make()) as world:
         assert task.environment == world.name, f"The task is for “{task.environment[:80]}”, not for “{world.name}”."
-        try:
-            as_json("the data of the task", task.data)
-        except Breach as breach:
-            raise AssertionError(f"{breach}.") from None
+        with _in("The task"):
+            as_json("its data", task.data)
         faults = world.faults(task)
         assert faults == [], f"The task has faults: {' '.join(faults)[:1000]}"
 
@@ -213,25 +206,32 @@ def layout_breaks(observation: str) -> str:
     return "" if listed and offers == listed else f"Under “{CHOICES}” stand lines that offer nothing"
 
 
+@contextmanager
+def _in(what: str) -> Iterator[None]:
+    """Within it, what fails or breaks the contract does so as an `AssertionError`."""
+    try:
+        yield
+    except Breach as breach:
+        raise AssertionError(f"{what}: {breach}.") from None
+    except Exception as error:
+        raise AssertionError(f"{what}: {words_of(error)}.") from error
+
+
 def _odd(reply: str) -> Answer:
     return lambda observation, turn: reply if turn == 0 else ""
 
 
 def _reset(world: Environment, task: Task, seed: int) -> str:
-    try:
+    with _in("`reset`"):
         return _short(a_text("the observation", world.reset(task, seed=seed, at_step=1), blank=True))
-    except Exception as error:
-        raise AssertionError(f"`reset` fails ({words_of(error)}).") from error
 
 
 def _stepped(world: Environment, reply: str, told: str) -> Step:
-    try:
+    with _in(f"`step`, when the reply is {told}"):
         given = world.step(reply)
         step = taken(given)
         _short(given[0])
-    except Exception as error:
-        raise AssertionError(f"`step` fails when the reply is {told} ({words_of(error)}).") from error
-    return step
+        return step
 
 
 def _short(observation: str) -> str:
@@ -241,11 +241,10 @@ def _short(observation: str) -> str:
 
 
 def _where(first: Played, again: Played) -> str:
-    pairs: Sequence[tuple[Any, Any]] = list(zip(first.turns, again.turns, strict=False))
     if first.first != again.first:
         return "at the first observation"
-    turn = next((number for number, (one, other) in enumerate(pairs, start=1) if one != other), None)
-    return f"in turn {turn}" if turn else "at the end"
+    turns = enumerate(zip(first.turns, again.turns, strict=False), start=1)
+    return next((f"in turn {number}" for number, (one, other) in turns if one != other), "at the end")
 
 
 def _holds(text: str, part: str) -> bool:

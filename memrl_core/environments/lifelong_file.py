@@ -10,14 +10,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlglot import exp
 
-from memrl_core.environments.databases.mysql import CHILD, create_table, parsed
-from memrl_core.environments.databases.near_misses import changed_ones, normal
+from memrl_core.environments.databases.mysql import CHILD, create_table, is_ordered, parsed
+from memrl_core.environments.databases.near_misses import near_misses, normal
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import DatabaseTask
 from memrl_core.environments.lifelong_entry import AnswerInfo, read_entry
@@ -109,7 +108,7 @@ def family_of(kind: str, skills: Iterable[str]) -> str:
     known = list(skills)
     clauses = _CLAUSES if kind == "select" else _CLAUSES[:1]
     found = next((word for start, word in clauses if any(skill.startswith(start) for skill in known)), "")
-    return f"{kind}, {found}" if found else kind
+    return f"{kind} {found}" if found else kind
 
 
 def _entries(text: str) -> Sequence[tuple[str, object]]:
@@ -169,7 +168,7 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     notes = notes_on(read)
     if published is not None and (told := trial.compare(published)):
         notes.append(told)
-    misses = trial.failing(islice(changed_ones(reference, zlib.crc32(reference.encode())), TRIED), NEAR_MISSES)
+    misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
     if len(misses) < NEAR_MISSES:
         notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")
     own = normal(reference)
@@ -196,5 +195,5 @@ def _asked(answer: AnswerInfo, reference: str, read: exp.Expr) -> dict[str, Any]
     return {
         "kind": "query" if query else "modification",
         "reference": reference,
-        "ordered": query and read.args.get("order") is not None,
+        "ordered": query and is_ordered(read),
     }

@@ -42,7 +42,7 @@ class Trial:
             raise InputError("Its statement changes nothing: doing nothing would solve it.")
 
     def compare(self, published: Rows) -> str:
-        """A note about the order of the rows, where there is one. Raises `InputError` when other rows were published."""
+        """A note about the order of the rows, if there is one. Raises `InputError` when other rows were published."""
         rows = () if self._expected.answer is None else self._expected.answer.rows
         if told := differs(published, rows, ordered=self._task.ordered):
             raise InputError(f"Its statement does not give the answer that stands beside it: {told[:300]}.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from memrl_core.environments.answers import MOST_CHOICES, chosen, judge, number_of, tolerance_of
+from memrl_core.environments.answers import MOST_CHOICES, chosen, judge, number_alone, tolerance_of
 from memrl_core.environments.databases.setups import database_data
 from memrl_core.environments.patterns import search
 from memrl_core.errors import InputError
@@ -118,9 +118,9 @@ def _faults_when_tried(given: Mapping[str, Any], checker: str) -> list[str]:
             done = search(reference, "")
             return [f"The pattern cannot be used: {done.fault or done.stopped}."] if done.fault or done.stopped else []
         if checker == NUMERIC:
-            expected = number_of(str(reference))
+            expected = number_alone(str(reference))
             if expected is None:
-                return [f"reference holds no number that can be read: “{reference[:80]}”."]
+                return [f"reference is not one number and nothing else: “{reference[:80]}”."]
             tolerance_of(given.get("tolerance"), expected)
         right = judge(str(reference), {**given, "checker": checker}).success
     except InputError as error:

@@ -65,8 +65,10 @@ def check_file(path: Path) -> CheckedFile:
         return CheckedFile(name, LIFELONG if found.tasks else "", found.tasks, found.reported, found.notes)
     if isinstance(whole, list):
         return CheckedFile(name, "", (), (Reported("line 1", A_LIST),))
-    if filled[0] in _OPENED or (isinstance(whole, dict) and len(filled) > 1):
-        return CheckedFile(name, "", (), (Reported("line 1", AN_OBJECT if whole else UNFINISHED),))
+    if isinstance(whole, dict) and len(filled) > 1:
+        return CheckedFile(name, "", (), (Reported("line 1", AN_OBJECT),))
+    if filled[0] in _OPENED and not any(isinstance(_plain_json(line), dict) for line in filled):
+        return CheckedFile(name, "", (), (Reported("line 1", UNFINISHED),))
     return _from_lines(name, lines)
 
 

@@ -94,18 +94,13 @@ def tasks_of_set(name: str) -> list[Task]:
     Raises `InputError` with the names there are for one that is not here or is damaged, and `EnvironmentFailed` when
     an environment that makes its tasks cannot.
     """
-    if _NAME.fullmatch(name) and _path(name).is_file():
-        return _read(_path(name))
     if name in _bundled():
         return sample_tasks(name)
+    if _NAME.fullmatch(name):
+        return _read(_path(name))
     for environment in environment_names():
         if name in _own_sets(environment):
             return environment_class(environment).make_tasks(name)
-    if _NAME.fullmatch(name):
-        raise InputError(
-            f"The set “{name}” was made of a file and is not kept here any more. Load the file again: the same tasks "
-            "get the same name."
-        )
     known = [one for environment in environment_names() for one in _own_sets(environment)]
     known += [one.name for one in kept_sets()]
     raise InputError(f"There is no set of tasks “{name[:80]}”. Known: {', '.join(known)}.")
@@ -167,11 +162,11 @@ def _listed() -> tuple[tuple[KeptSet, ...], tuple[Reported, ...]]:
     for path in sorted(_folder().glob(f"*{_SUFFIX}")):
         try:
             content, made = _content(path), path.stat().st_mtime
+            first = _task(path, content.partition(b"\n")[0])
         except (InputError, OSError) as error:
             damaged.append(Reported(path.stem, str(error)))
             continue
-        environment = json.loads(content[: content.index(b"\n")])["environment"]
-        kept.append(KeptSet(path.stem, environment, content.count(b"\n"), _time(made)))
+        kept.append(KeptSet(path.stem, first.environment, content.count(b"\n"), _time(made)))
     return tuple(kept), tuple(damaged)
 
 
@@ -180,13 +175,25 @@ def _time(seconds: float) -> str:
 
 
 def _read(path: Path) -> list[Task]:
-    return [Task(**json.loads(line)) for line in _content(path).splitlines()]
+    return [_task(path, line) for line in _content(path).splitlines()]
+
+
+def _task(path: Path, line: bytes) -> Task:
+    try:
+        return Task(**json.loads(line))
+    except (ValueError, TypeError):  # Of a file that was made to look like a kept one.
+        raise InputError(f"The set {path.stem} is none that was kept here. Remove it: {path}") from None
 
 
 def _content(path: Path) -> bytes:
     """A kept file as it was written. Raises `InputError` when it is not that any more."""
     try:
         content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(
+            f"The set “{path.stem}” was made of a file and is not kept here. Load the file again: the same tasks get "
+            "the same name."
+        ) from None
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"The kept set {path.stem[:80]} cannot be read ({why}). Load its file again.") from None

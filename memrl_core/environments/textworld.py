@@ -16,37 +16,17 @@ from pydantic import Field, ValidationError
 
 from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
 from memrl_core.environments.child import Child, ChildFailed, idle
-from memrl_core.environments.layout import DONE, action_lines, block, layout
+from memrl_core.environments.layout import block
+from memrl_core.environments.textworld_experience import OUT_OF_TURNS, POINTS, REFUSED, experience, first_line, spoken
 from memrl_core.environments.textworld_games import Game, game_file, heldout_tasks, train_tasks
 from memrl_core.errors import EnvironmentFailed, InputError
-from memrl_core.prompting import (
-    ANSWER_MARK,
-    AVOID,
-    CHOICE_MARK,
-    CHOICES,
-    STEPS_THAT_WORKED,
-    TASK_LINE,
-    TRY_INSTEAD,
-    WHAT_WENT_WRONG,
-)
+from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 
 CHILD = "memrl_core.environments.textworld_child"
 SECONDS_TO_MAKE = 180.0
 SECONDS_TO_ANSWER = 60.0
-LONGEST_REPLY = 2_000
 LONGEST_TOLD = 4_000
-
-REFUSED = "You cannot do “"
-OUT_OF_TURNS = "The turns have run out."
-POINTS = "You have {} of {} points."
-GAINED = "Your score has just gone up"
-LOST = "*** You lost! ***"
-WON = "*** The End ***"
-"""The last three are the game's own words."""
-
-_WAY_BACK = {"go north": "go south", "go south": "go north", "go east": "go west", "go west": "go east"}
-_BETWEEN = (" with ", " from ", " into ", " on ", " in ")
 
 INSTRUCTIONS = (
     "You play a text game: find out from the cookbook in the kitchen what the meal needs, fetch the ingredients, cut "
@@ -126,7 +106,7 @@ class TextWorld(Environment):
         """
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
-        said = _spoken(action)
+        said = spoken(action)
         command = next((one for one in self._stands["offered"] if one.lower() == said.lower()), None)
         if command is None:
             told = f"{REFUSED}{said[:80]}” here."
@@ -145,20 +125,7 @@ class TextWorld(Environment):
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The actions that led to points, and what lost the game; from the texts alone."""
-        last = turns[-1].observation if turns else ""
-        done = [(_spoken(turn.reply.text), turn.observation) for turn in turns]
-        kept = _that_led_to_points(done)
-        if not done or (outcome == "success" and not kept) or (outcome == "failure" and WON in last):
-            return layout(task.intent, turns, outcome)  # A person may judge otherwise than the game.
-        head = f"{TASK_LINE}{task.intent}\n"
-        wrong = "" if WON in last else f"{WHAT_WENT_WRONG}{_what_went_wrong(done[-1][0], last)}\n"
-        avoid = block(AVOID, [done[-1][0]]) if LOST in last else ""
-        if not kept:
-            tried = dict.fromkeys(action for action, observed in done if not observed.startswith(REFUSED))
-            return head + wrong + avoid + block(DONE, list(tried))
-        if outcome == "failure":
-            return head + wrong + avoid + block(TRY_INSTEAD, kept)
-        return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept) + wrong + avoid
+        return experience(task.intent, turns, outcome)
 
     def close(self) -> None:
         """Give the game's process back; the environment can be reset again."""
@@ -185,7 +152,7 @@ class TextWorld(Environment):
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
-        """What is wrong with the data of a task, a sentence each; whether there is such a game its making shows."""
+        """What is wrong with the data of a task, a sentence each."""
         try:
             Game.model_validate(dict(task.data))
         except ValidationError as error:
@@ -201,11 +168,9 @@ class TextWorld(Environment):
     def _make(self, game: Game, folder: str) -> None:
         assert self._child is not None
         try:
-            made = self._child.ask({"do": "make", "folder": folder, "game": game.model_dump()}, SECONDS_TO_MAKE)
+            self._child.ask({"do": "make", "folder": folder, "game": game.model_dump()}, SECONDS_TO_MAKE)
         except ChildFailed as error:
             raise EnvironmentFailed(f"The game could not be made: {error}. Nothing was started; try again.") from None
-        if made["refused"]:
-            raise InputError(f"{made['refused']}. Choose another cookbook or other demands; nothing was started.")
 
     def _ask(self, actions: Sequence[str]) -> dict[str, Any]:
         assert self._child is not None
@@ -230,7 +195,7 @@ class TextWorld(Environment):
             verdict, why = f"Solved: {points} in {self._turns} turns.", "The meal was eaten."
         elif lost:
             verdict = f"Failed: {points}; the game was lost."
-            why = f"“{self._actions[-1]}” lost the game: {told.splitlines()[0]}"
+            why = f"“{self._actions[-1]}” lost the game: {first_line(told)}"
         else:
             verdict = f"Failed: {points}; the turns ran out after {self._turns}."
             why = f"After {self._turns} turns the meal was not eaten."
@@ -239,48 +204,3 @@ class TextWorld(Environment):
         judgement = Judgement(*(text[:LONGEST_TOLD] for text in (self._expected, came, why)))
         info = {"verdict": verdict, "success": won, "judgement": judgement}
         return "\n".join(shown), reward, won or lost, not (won or lost), info
-
-
-def _spoken(reply: str) -> str:
-    """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
-    said = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
-    return " ".join("".join(c if c.isprintable() else " " for c in said).split()).rstrip(".")
-
-
-def _that_led_to_points(done: Sequence[tuple[str, str]]) -> list[str]:
-    """Of (action, what was observed) the actions that gained points, and what led to them.
-
-    These are the ways there without turning back, what was opened, and the first taking of what gained points later:
-    hands are never full, so nothing need be put away.
-    """
-    gains = {position for position, (_, observed) in enumerate(done) if GAINED in observed}
-    used = {thing for position in gains for thing in _things(done[position][0])}
-    kept: list[str] = []
-    taken: set[str] = set()
-    for position, (action, observed) in enumerate(done[: max(gains, default=-1) + 1]):
-        verb, thing = action.partition(" ")[0], next(iter(_things(action)), "")
-        if verb == "take" and thing in used - taken:
-            taken.add(thing)
-            kept.append(action)
-        elif position in gains and verb != "take":
-            kept.append(action)
-        elif observed.startswith(REFUSED):
-            continue
-        elif verb == "go" and kept and kept[-1] == _WAY_BACK.get(action):
-            kept.pop()
-        elif verb == "go" or (verb == "open" and action not in kept):
-            kept.append(action)
-    return kept
-
-
-def _things(action: str) -> list[str]:
-    """What an action names: the thing, and with, from or on what."""
-    rest = action.partition(" ")[2]
-    between = next((word for word in _BETWEEN if word in rest), None)
-    return [part for part in (rest.split(between) if between else [rest]) if part]
-
-
-def _what_went_wrong(action: str, last: str) -> str:
-    if LOST in last:
-        return f"“{action}” lost the game: {last.splitlines()[0]}"
-    return " ".join(line for line in last.splitlines() if line == OUT_OF_TURNS or line.startswith("You have "))

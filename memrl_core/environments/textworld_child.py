@@ -1,7 +1,7 @@
 """The package textworld in a process of its own: it makes cooking games and plays them.
 
 Importing it is heavy and its interpreter is C code. Questions are
-{"do": "make", "folder": …, "game": …}, answered by {"refused": …}, a sentence or "", and
+{"do": "make", "folder": …, "game": …}, answered by {} when the game is there, and
 {"do": "play", "path": …, "actions": [all since the beginning]}, answered by how the game stands after them.
 """
 
@@ -76,7 +76,7 @@ class Player:
         self._expected = {"recipe": recipe, "walkthrough": walkthrough}
 
 
-def make(folder: str, game: Mapping[str, Any]) -> dict[str, Any]:
+def make(folder: str, game: Mapping[str, Any]) -> None:
     """Make a game (`textworld_games.Game` as a mapping) in an existing folder; it keeps nothing else there."""
     textworld = import_module("textworld")
     _, make_game, _ = import_module("textworld.challenges").CHALLENGES["tw-cooking"]
@@ -85,10 +85,7 @@ def make(folder: str, game: Mapping[str, Any]) -> dict[str, Any]:
     options.seeds = {"map": kitchen, "objects": kitchen, "grammar": kitchen, "quest": cookbook}
     options.path = str(Path(folder) / GAME_FILES[0])
     settings = {name: game[name] for name in ("recipe", "take", "go", "open", "cook", "cut")}
-    try:
-        made = make_game({**settings, "drop": False, "recipe_seed": 0, "split": None}, options)
-    except ValueError as error:  # Some recipes cannot be had: salt cannot be cut.
-        return {"refused": f"TextWorld finds no such game: {str(error)[:200]}"}
+    made = make_game({**settings, "drop": False, "recipe_seed": 0, "split": None}, options)
     with tempfile.TemporaryDirectory(dir=folder) as compiling:
         tempfile.tempdir = compiling  # What a killed compiler leaves goes away with the folder.
         try:
@@ -96,12 +93,12 @@ def make(folder: str, game: Mapping[str, Any]) -> dict[str, Any]:
         finally:
             tempfile.tempdir = None
     Path(options.path).with_suffix(".ni").unlink(missing_ok=True)
-    return {"refused": ""}
 
 
 def _answer(question: dict[str, Any], player: Player) -> dict[str, Any]:
     if question["do"] == "make":
-        return make(question["folder"], question["game"])
+        make(question["folder"], question["game"])
+        return {}
     return player.play(question["path"], question["actions"])
 
 

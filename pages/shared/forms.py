@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
-from memrl_core.environments import environment_class, environment_names, why_unusable
+from memrl_core.environments import environment_class, environment_names, environment_title, why_unusable
 from memrl_core.environments.task_sets import set_names
 from memrl_core.errors import MemRLError
 from memrl_core.policies import policy_class, settings_of, usable_policies
@@ -75,9 +75,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
 
 def _environment_and_tasks() -> tuple[str, str | None]:
     names = [name for name in environment_names() if not why_unusable(name)]
-    environment = st.selectbox(
-        "Environment", names, key="new_environment", format_func=lambda name: environment_class(name).spec.title
-    )
+    environment = st.selectbox("Environment", names, key="new_environment", format_func=environment_title)
     sets = [*set_names(environment), *([TYPED] if environment == "conversation" else [])]
     tasks = st.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
     others = len(environment_names()) - len(names)

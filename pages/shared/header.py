@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core import workspace
+from memrl_core.environments import environment_title
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
 from memrl_core.records import RunInfo
 from pages.shared import place as places
@@ -32,6 +33,7 @@ def header(place: Place) -> None:
             _mode(place)
     with st.container(horizontal=True, vertical_alignment="center", key="chips", gap="small"):
         if place.run:
+            _environment_chip(place.run)
             _method_chip(place.run)
             _model_chip(place.run)
         _embedder_chip(place)
@@ -129,6 +131,20 @@ def _mode(place: Place) -> None:
         args=("header_mode", shown, lambda mode: places.go(step=None if mode == "Live" else place.last_step)),
         help="Live: the run goes on from its end. Replay: everything as it was after the chosen step.",
     )
+
+
+def _environment_chip(run: RunInfo) -> None:
+    options = ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in run.environment_options.items())
+    st.badge(
+        literal(" · ".join(part for part in (environment_title(run.environment), options) if part)),
+        icon=":material/public:",
+        color="gray",
+        help=literal(f"The world of this run. Tasks: {run.tasks or 'typed, or given by who made it'}."),
+    )
+
+
+def _said(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _method_chip(run: RunInfo) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from memrl_core.environments import environment_title
 from memrl_core.environments.task_files import CheckedFile, check_file
 from memrl_core.environments.task_sets import drop, keep, kept_sets
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
-from pages.shared.tasks_place import CHOSEN, ENVIRONMENT, SET, title_of
+from pages.shared.tasks_place import CHOSEN, ENVIRONMENT, SET
 from pages.shared.text import literal
 
 CHECKED = "tasks_checked"
@@ -84,8 +85,8 @@ def _report(checked: CheckedFile) -> None:
     with st.container(border=True, key="tasks_report"):
         accepted, reported = len(checked.accepted), len(checked.reported)
         st.markdown(
-            f"**{literal(checked.name)}** · {literal(title_of(checked.environment))} · **{accepted:,} accepted, "
-            f"{reported:,} reported**"
+            f"**{literal(checked.name)}** · {literal(environment_title(checked.environment))} · "
+            f"**{accepted:,} accepted, {reported:,} reported**"
         )
         families = Counter(task.family or "no family" for task in checked.accepted)
         st.caption(literal(", ".join(f"{family} {count}" for family, count in families.most_common())))
@@ -151,7 +152,7 @@ def _kept() -> None:
                 on_click=_go_to,
                 args=(one.environment, one.name),
             )
-            st.caption(literal(f"{one.tasks} tasks · {title_of(one.environment)}"))
+            st.caption(literal(f"{one.tasks} tasks · {environment_title(one.environment)}"))
             with st.popover("", icon=":material/delete:", help="Drop this set"):
                 st.markdown("Runs on it stay, but cannot go on until the file is loaded again.")
                 st.button("Drop it", key=f"drop_{one.name}", on_click=_drop, args=(one.name,))

@@ -15,7 +15,7 @@ from memrl_core.environments.base import Environment
 from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.prompting import first_messages
-from memrl_core.records import Message, Task
+from memrl_core.records import Task
 from pages.shared.forms import start_run_form
 from pages.shared.place import Place
 from pages.shared.tasks_place import SET, TASK
@@ -53,8 +53,8 @@ def card(name: str) -> None:
             st.markdown(f"**{literal(field.title or '')}.** {literal(field.description or '')}")
 
 
-def chosen_set(name: str) -> list[Task] | None:
-    """The tasks of one of the environment's sets; None, with what to do, when there is none."""
+def chosen_set(place: Place | None, name: str) -> list[Task] | None:
+    """The tasks of one of the environment's sets, to run or to look at; None, with what to do, when there is none."""
     try:
         sets = set_names(name)
     except MemRLError:
@@ -68,7 +68,12 @@ def chosen_set(name: str) -> list[Task] | None:
         st.session_state[key] = asked if asked in sets else sets[0]
     if st.session_state[key] not in sets:
         st.session_state[key] = sets[0]
-    chosen = str(st.selectbox("Set of tasks", sets, key=key, width=360))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = str(st.selectbox("Set of tasks", sets, key=key, width=360))
+        with st.popover(
+            "Start a run on this set", icon=":material/add:", type="primary", disabled=bool(why_unusable(name))
+        ):
+            start_run_form(place, name, chosen)
     if st.query_params.get(SET) != chosen:
         st.query_params.pop(TASK, None)
     st.query_params[SET] = chosen
@@ -79,7 +84,7 @@ def chosen_set(name: str) -> list[Task] | None:
         return None
     families = Counter(task.family or "no family" for task in tasks)
     told = ", ".join(f"{family} {count}" for family, count in families.most_common())
-    st.caption(literal(f"{len(tasks)} tasks in {len(families)} families: {told}"))
+    st.caption(f"{len(tasks)} tasks in {len(families)} families", help=literal(told))
     return tasks
 
 
@@ -88,24 +93,19 @@ def _tasks(name: str) -> list[Task]:
     return tasks_of_set(name)
 
 
-def start(place: Place | None, environment: str) -> None:
-    """Begin a run on the chosen set."""
-    with st.popover("Start a run on this set", icon=":material/add:", type="primary"):
-        start_run_form(place, environment, st.query_params.get(SET))
-
-
 def set_table(tasks: Sequence[Task]) -> Task:
     """All tasks under each other; the one whose row is chosen."""
     chosen = st.dataframe(
-        pd.DataFrame(
-            {"task": [t.id for t in tasks], "family": [t.family for t in tasks], "asked": [t.intent for t in tasks]}
-        ),
+        pd.DataFrame([(task.family, task.intent, task.id) for task in tasks], columns=["family", "asked", "task"]),
         key=f"tasks_table_{tasks[0].environment}_{st.query_params.get(SET)}",
         hide_index=True,
-        height=260,
+        height=PROMPT_HEIGHT + 40,
         on_select="rerun",
         selection_mode="single-row",
-        column_config={"asked": st.column_config.TextColumn("asked", width="large")},
+        column_config={
+            "family": st.column_config.TextColumn("family", width=120),
+            "asked": st.column_config.TextColumn("asked", width="large"),
+        },
         alt="The tasks of this set with their family and what is asked",
     )
     rows = chosen.selection.rows
@@ -128,22 +128,21 @@ def one_task(name: str, task: Task) -> None:
         verbatim(task.intent)
         return
     try:
-        messages = _first(name, task)
+        prompt = _prompt(name, task)
     except MemRLError as error:
         st.error(literal(str(error)), icon=":material/error:")
         return
     with st.container(height=PROMPT_HEIGHT, key="tasks_prompt"):
-        for message in messages:
-            st.caption(f"{message.role} message")
-            verbatim(message.content)
+        verbatim(prompt)
     with st.expander("What only the judge knows (it may give the answer away)", key="tasks_data"):
         st.code(json.dumps(dict(task.data), ensure_ascii=False, indent=1)[:20_000], language="json", wrap_lines=True)
 
 
-def _first(name: str, task: Task) -> tuple[Message, ...]:
+def _prompt(name: str, task: Task) -> str:
     with st.spinner("The world is being set up …"), closing(_simulated(name)) as world:
         observation = world.reset(task, seed=SEED, at_step=1)
-        return first_messages(world.instructions, (), task.intent, observation)[0]
+        messages, _ = first_messages(world.instructions, (), task.intent, observation)
+        return messages[-1].content
 
 
 def _simulated(name: str) -> Environment:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.environments import environment_class, environment_names
-from memrl_core.errors import MemRLError
+from memrl_core.environments import environment_names, environment_title
 
 ENVIRONMENT, SET, TASK = "environment", "set", "task"
 IN_LINK = (ENVIRONMENT, SET, TASK)
@@ -15,14 +14,6 @@ CHOSEN = "tasks_environment"
 def in_link() -> dict[str, str]:
     """What the page has in the URL beside the place."""
     return {name: st.query_params[name] for name in IN_LINK if name in st.query_params}
-
-
-def title_of(name: str) -> str:
-    """How people call an environment; its name where its package cannot be loaded."""
-    try:
-        return environment_class(name).spec.title
-    except MemRLError:
-        return name
 
 
 def chosen_environment() -> str:
@@ -38,7 +29,7 @@ def chosen_environment() -> str:
     st.session_state.setdefault(CHOSEN, names[0])
     chosen = str(
         st.segmented_control(
-            "Environment", names, key=CHOSEN, required=True, format_func=title_of, label_visibility="collapsed"
+            "Environment", names, key=CHOSEN, required=True, format_func=environment_title, label_visibility="collapsed"
         )
     )
     if st.query_params.get(ENVIRONMENT) != chosen:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments import patterns
-from memrl_core.environments.answers import MOST_CHARACTERS, chosen, judge, number_of
+from memrl_core.environments.answers import MOST_CHARACTERS, chosen, judge, number_alone, number_of
 from memrl_core.environments.child import Idle
 from memrl_core.errors import EnvironmentFailed, InputError
 
@@ -82,6 +82,14 @@ def test_exact_on_plain_letters_is_equality_of_the_words_in_small_letters(answer
 )
 def test_the_number_of_an_answer(text: str, number: str | None) -> None:
     assert number_of(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [("1e3", True), ("-1,000 %", True), ("€ 5.", True), ("3/4", True), ("5 m", False), ("1 2", False), ("%", False)],
+)
+def test_a_reference_is_a_number_alone(text: str, alone: bool) -> None:
+    assert (number_alone(text) is not None) is alone
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9))

@@ -32,6 +32,7 @@ from memrl_core.analysis.methods import (
     paired_by_task,
 )
 from memrl_core.bank import MemoryBank
+from memrl_core.environments import environment_class
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.files import COSTS, PICTURES
@@ -535,7 +536,7 @@ def test_in_one_bank_the_arm_that_made_the_run_chooses_what_it_chose() -> None:
 def a_recorded_run(path: Path, environment: str = "household", steps: int = 8) -> MemoryBank:
     embedder = workspace.make_embedder("hashing", workspace.Preferences())
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    tasks = workspace.TASK_SETS[environment][0]
+    tasks = environment_class(environment).sets[0]
     workspace.start_run(bank, environment=environment, tasks=tasks, run="r", policy="rag", seed=4)
     live = workspace.live_run(bank, "r", workspace.Preferences())
     list(live.agent.run(live.tasks[:steps]))

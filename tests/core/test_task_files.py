@@ -83,7 +83,7 @@ def test_ids_and_checkers_that_are_left_out_are_made(tmp_path: Path) -> None:
         ({"intent": "Which?", "checker": "regex"}, "needs a reference"),
         ({"intent": "Count.", "checker": "sql", "reference": "SELECT 1"}, "needs setup"),
         ({"intent": "Which?", "choices": ["x", "y"], "reference": "z"}, "none of the choices"),
-        ({**GOOD, "reference": "four"}, "no number"),
+        ({**GOOD, "reference": "four"}, "not one number"),
         ({"intent": "Fit.", "checker": "regex", "reference": "(a"}, "The pattern cannot be used: missing )"),
         ({"intent": "Count.", "checker": "sql", "setup": TABLE, "reference": "SELECT m FROM t"}, "no such column: m"),
         ({**GOOD, "id": "a"}, "The id “a” stands at line 1 already."),
@@ -144,6 +144,12 @@ def test_a_file_of_other_json_is_reported_once(tmp_path: Path) -> None:
     ):
         (reported,) = checked(tmp_path, *lines).reported
         assert reported.where == "line 1" and says in reported.reason
+
+
+def test_a_first_line_that_is_damaged_costs_no_other(tmp_path: Path) -> None:
+    for damaged in (b"{", b"[", b"{}", b'"', b'{"0": {}}'):
+        found = checked(tmp_path, damaged, GOOD, b"oops")
+        assert (len(found.accepted), [one.where for one in found.reported]) == (1, ["line 1", "line 3"])
 
 
 def test_a_file_of_db_bench_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def a_bank(name: str = "mine", environment: str = "household", model: str = "sim
     path = workspace.banks_folder() / name
     with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
         if runs:
-            tasks = workspace.TASK_SETS[environment][0] if environment == "household" else ""
+            tasks = "household-train" if environment == "household" else ""
             workspace.start_run(bank, environment=environment, tasks=tasks, model=model, run="r")
     return name
 

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
-from memrl_core.environments.task_sets import kept_sets
+from memrl_core.environments.task_sets import kept_sets, tasks_of_set
 from pages.shared.text import literal
 
 Visit = Callable[..., AppTest]
@@ -36,7 +36,7 @@ def a_file(folder: Path, *lines: object) -> Path:
 
 
 def checked(app: AppTest, path: Path) -> AppTest:
-    app.text_input(key="tasks_path").set_value(str(path))
+    app = app.text_input(key="tasks_path").set_value(str(path)).run()
     return app.button(key="tasks_check").click().run()
 
 
@@ -51,14 +51,11 @@ def test_every_environment_says_what_it_is_and_who_judges(visit: Visit, name: st
 def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) -> None:
     app = shown(visit("tasks", environment="sql", set="sql-train"))
     prompt = "\n".join(block.value for block in app.code)
-    assert environment_class("sql").instructions in prompt
     assert "CREATE TABLE" in prompt
     assert [fold.label for fold in app.get("expander") if "give the answer away" in fold.label]
 
 
 def test_a_link_opens_the_very_task(visit: Visit) -> None:
-    from memrl_core.environments.task_sets import tasks_of_set
-
     task = tasks_of_set("sql-train")[7]
     app = shown(visit("tasks", environment="sql", set="sql-train", task=task.id))
     assert literal(task.id) in words(app)

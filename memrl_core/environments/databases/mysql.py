@@ -69,6 +69,8 @@ def to_sqlite(statement: str, columns: Columns = ()) -> str:
     what cannot be read, is not one statement, or is of a kind that cannot be run here.
     """
     read = parsed(statement)
+    if isinstance(read, exp.Show | exp.Describe):
+        return _listing(read, columns)
     try:
         kinds = kinds_in(read, columns)
         written = changed(arranged(_plain(read), kinds), kinds, columns)
@@ -116,9 +118,11 @@ def parsed(statement: str) -> exp.Expr:
     return found[0]
 
 
-def ordered(statement: str) -> bool:
-    """Whether a query asks for an order of its rows itself: ORDER BY at its top. Raises `InputError`."""
-    return parsed(statement).args.get("order") is not None
+def is_ordered(query: exp.Expr) -> bool:
+    """Whether a query asks for an order of its rows itself: ORDER BY at its top."""
+    while isinstance(query, exp.Subquery) and query.args.get("order") is None:
+        query = query.this
+    return query.args.get("order") is not None
 
 
 def create_table(name: str, columns: Columns) -> str:
@@ -142,9 +146,7 @@ def columns_of(create: str) -> Columns:
 
 
 def _plain(read: exp.Expr) -> exp.Expr:
-    """Without what says how MySQL should work rather than what it should give; SHOW and DESCRIBE as queries."""
-    if isinstance(read, exp.Show | exp.Describe):
-        return _listing(read)
+    """Without what says how MySQL should work rather than what it should give."""
     for table in read.find_all(exp.Table):
         for key in ("hints", "partition", "db", "catalog"):
             table.set(key, None)
@@ -166,16 +168,18 @@ def _plain(read: exp.Expr) -> exp.Expr:
     return read
 
 
-def _listing(read: exp.Show | exp.Describe) -> exp.Expr:
+def _listing(read: exp.Show | exp.Describe, columns: Columns) -> str:
+    """A query for what SHOW TABLES, SHOW COLUMNS and DESCRIBE tell."""
     if isinstance(read, exp.Show) and read.name.upper() == "TABLES":
-        return exp.select(exp.column("name").as_("Tables")).from_("sqlite_master").where("type = 'table'")
+        return "SELECT name AS `Tables` FROM sqlite_master WHERE type = 'table'"
     named = read.args.get("target") if isinstance(read, exp.Show) else read.this
-    if not isinstance(named, exp.Identifier | exp.Table) or (
-        isinstance(read, exp.Show) and read.name.upper() not in ("COLUMNS", "CREATE TABLE")
-    ):
+    other = isinstance(read, exp.Show) and read.name.upper() != "COLUMNS"
+    if other or not columns or not isinstance(named, exp.Identifier | exp.Table):
         raise InputError(_ONLY)
-    wanted = exp.EQ(this=exp.column("name"), expression=exp.Literal.string(named.name))
-    return exp.select(exp.column("sql").as_("Create Table", quoted=True)).from_("sqlite_master").where(wanted)
+    told = exp.values([(name, written) for name, written in columns]).sql(dialect=Writing)
+    # The condition always holds; it is an error when there is no such table.
+    there = f"(SELECT COUNT(*) FROM {_quoted(named.name)}) >= 0"
+    return f"SELECT column1 AS `Field`, column2 AS `Type` FROM ({told}) WHERE {there}"
 
 
 def _depth(text: str) -> int:

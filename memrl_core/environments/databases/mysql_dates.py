@@ -15,6 +15,10 @@ _MONTHS = "January February March April May June July August September October N
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 MONTHS, DAYS = _MONTHS.split(), _DAYS.split()
 
+_MONTHS_OF = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
+_SECONDS = {"WEEK": 604_800, "DAY": 86_400, "HOUR": 3_600, "MINUTE": 60, "SECOND": 1}
+_OF_A_DAY = ("HOUR", "MINUTE", "SECOND")
+
 _MOMENT = re.compile(
     r"\s*(\d{4})[-/.]?(\d{1,2})[-/.]?(\d{1,2})(?:[T ]+(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?"
 )
@@ -97,44 +101,40 @@ def week(value: Any, mode: Any = 0) -> int:
 def later(value: Any, count: Any, unit: str) -> str:
     """A date moved by so many units; with a time when it had one or the unit is smaller than a day.
 
-    Raises `ValueError` for what is no date, no number, or no unit.
+    Raises `ValueError` for what is no date and no number, and `KeyError` for the unit.
     """
-    when, unit = moment(value), unit.upper()
-    steps = float(str(count))
-    if unit in ("YEAR", "QUARTER", "MONTH"):
-        months = when.year * 12 + when.month - 1 + round(steps) * {"YEAR": 12, "QUARTER": 3, "MONTH": 1}[unit]
+    when, steps, unit = moment(value), float(str(count)), unit.upper()
+    if unit in _OF_A_DAY:
+        return moment_text(when + timedelta(seconds=steps * _SECONDS[unit]))
+    if unit in _SECONDS:
+        moved = when + timedelta(seconds=round(steps) * _SECONDS[unit])
+    else:
+        months = when.year * 12 + when.month - 1 + round(steps) * _MONTHS_OF[unit]
         year, month = divmod(months, 12)
         day = min(when.day, calendar.monthrange(year, month + 1)[1])
         moved = when.replace(year=year, month=month + 1, day=day)
-    elif unit in ("WEEK", "DAY"):
-        moved = when + timedelta(days=round(steps) * (7 if unit == "WEEK" else 1))
-    elif unit in ("HOUR", "MINUTE", "SECOND"):
-        return moment_text(when + timedelta(seconds=steps * {"HOUR": 3600, "MINUTE": 60, "SECOND": 1}[unit]))
-    else:
-        raise ValueError("unit")
     return moment_text(moved) if has_time(value) else day_text(moved)
 
 
 def between(unit: str, first: Any, second: Any) -> int:
-    """TIMESTAMPDIFF: whole units from the first to the second moment. Raises `ValueError`."""
+    """TIMESTAMPDIFF: whole units from the first to the second moment. Raises `ValueError`, `KeyError` for the unit."""
     start, end, unit = moment(first), moment(second), unit.upper()
-    seconds = {"WEEK": 604800, "DAY": 86400, "HOUR": 3600, "MINUTE": 60, "SECOND": 1}
-    if unit in seconds:
-        return int((end - start).total_seconds() / seconds[unit])
+    if unit in _SECONDS:
+        return int((end - start).total_seconds() / _SECONDS[unit])
     if end < start:
         return -between(unit, second, first)
     months = (end.year - start.year) * 12 + end.month - start.month
     months -= (end.day, end.time()) < (start.day, start.time())
-    return (
-        months // {"YEAR": 12, "QUARTER": 3, "MONTH": 1}[unit] if unit in ("YEAR", "QUARTER", "MONTH") else _no_unit()
-    )
+    return months // _MONTHS_OF[unit]
 
 
 def part(unit: str, value: Any) -> int:
-    """EXTRACT: one part of a date or time. Raises `ValueError`."""
+    """EXTRACT: one part of a date or time. Raises `ValueError`, `KeyError` for the unit."""
     unit = unit.upper()
-    if unit in ("HOUR", "MINUTE", "SECOND"):
-        return time_of(value)[("HOUR", "MINUTE", "SECOND").index(unit)]
+    if unit in _OF_A_DAY:
+        return time_of(value)[_OF_A_DAY.index(unit)]
+    if unit == "WEEK":
+        return week(value)
     when = moment(value)
     parts = {
         "YEAR": when.year,
@@ -143,7 +143,7 @@ def part(unit: str, value: Any) -> int:
         "QUARTER": (when.month + 2) // 3,
         "YEAR_MONTH": when.year * 100 + when.month,
     }
-    return week(value) if unit == "WEEK" else parts[unit] if unit in parts else _no_unit()
+    return parts[unit]
 
 
 def formatted(value: Any, pattern: Any) -> str:
@@ -183,10 +183,6 @@ def read(value: Any, pattern: Any) -> str:
 
 def _month(name: str) -> int:
     return [month[:3].lower() for month in MONTHS].index(name[:3].lower()) + 1
-
-
-def _no_unit() -> int:
-    raise ValueError("unit")
 
 
 def _days(value: Any) -> int:

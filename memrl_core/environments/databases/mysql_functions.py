@@ -155,8 +155,8 @@ SCALARS: Mapping[str, Callable[..., Any]] = {
     "floor": lambda x: math.floor(number(x)),
     "ceil": lambda x: math.ceil(number(x)),
     "ceiling": lambda x: math.ceil(number(x)),
-    "pow": lambda x, y: float(number(x)) ** number(y),
-    "power": lambda x, y: float(number(x)) ** number(y),
+    "pow": lambda x, y: math.pow(number(x), number(y)),
+    "power": lambda x, y: math.pow(number(x), number(y)),
     "sqrt": lambda x: math.sqrt(number(x)),
     "exp": lambda x: math.exp(number(x)),
     "ln": logarithm,
@@ -226,7 +226,7 @@ def _careful(function: Callable[..., Any], *, null: bool) -> Callable[..., Any]:
             return None
         try:
             return function(*values)
-        except (ValueError, OverflowError, ArithmeticError, AttributeError, re.error):
+        except (ValueError, LookupError, ArithmeticError, re.error):
             return None
 
     return called

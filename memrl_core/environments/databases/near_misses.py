@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice, zip_longest
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,15 @@ from sqlglot import exp
 
 from memrl_core.environments.databases.mysql import Reading, parsed
 
-Change = Callable[[], None]
+Change = Callable[[], object]
 
 
-def near_misses(statement: str, count: int, seed: int) -> list[str]:
+def near_misses(statement: str, count: int, seed: int) -> Iterator[str]:
     """At most `count` statements of MySQL that differ from one in one thing each, of as many sorts as there are.
 
-    The same seed gives the same ones. Some may give what the statement gives, or fail: they are to be tried. Raises
-    `InputError` for a statement that cannot be read.
+    They are made as they are asked for; the same seed gives the same ones. Some may give what the statement gives, or
+    fail: they are to be tried. Raises `InputError` for a statement that cannot be read.
     """
-    return list(islice(changed_ones(statement, seed), count))
-
-
-def changed_ones(statement: str, seed: int) -> Iterator[str]:
-    """All of them, one after the other; what `near_misses` raises."""
     tree = parsed(statement)
     rng = np.random.default_rng(seed)
     places = [(sort, number) for sort, rule in _SORTS.items() for number in range(sum(1 for _ in rule(tree)))]
@@ -35,9 +31,12 @@ def changed_ones(statement: str, seed: int) -> Iterator[str]:
     told = {tree.sql(dialect=Reading, comments=False)}
     for numbers in zip_longest(*by_sort.values()):
         for sort, number in zip(by_sort, numbers, strict=True):
-            if number is not None and (one := _changed(tree, sort, number)) not in told:
-                told.add(one)
-                yield one
+            if number is None or (one := _changed(tree, sort, number)) in told:
+                continue
+            if len(told) > count:
+                return
+            told.add(one)
+            yield one
 
 
 def normal(statement: str) -> str:
@@ -58,31 +57,31 @@ def _conditions(tree: exp.Expr) -> Iterator[Change]:
     """One side of an AND or OR is dropped."""
     for node in tree.find_all(exp.And, exp.Or):
         for kept in (node.this, node.expression):
-            yield lambda node=node, kept=kept: node.replace(kept)  # type: ignore[misc]
+            yield partial(node.replace, kept)
 
 
 def _connectives(tree: exp.Expr) -> Iterator[Change]:
     """AND and OR change places."""
     for node in tree.find_all(exp.And, exp.Or):
         other = exp.Or if isinstance(node, exp.And) else exp.And
-        yield lambda node=node, other=other: _replaced(node, other)  # type: ignore[misc]
+        yield partial(_replaced, node, other)
 
 
 def _comparisons(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(*_OTHER_COMPARISONS):
         if node.find_ancestor(exp.Where, exp.Having, exp.Case, exp.If) is not None:
-            yield lambda node=node: _replaced(node, _OTHER_COMPARISONS[type(node)])  # type: ignore[misc]
+            yield partial(_replaced, node, _OTHER_COMPARISONS[type(node)])
 
 
 def _aggregates(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(*_OTHER_AGGREGATES):
         if not isinstance(node.this, exp.Distinct):
-            yield lambda node=node: _replaced(node, _OTHER_AGGREGATES[type(node)])  # type: ignore[misc]
+            yield partial(_replaced, node, _OTHER_AGGREGATES[type(node)])
 
 
 def _directions(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(exp.Ordered):
-        yield lambda node=node: node.set("desc", not node.args.get("desc"))  # type: ignore[misc]
+        yield partial(node.set, "desc", not node.args.get("desc"))
 
 
 def _limits(tree: exp.Expr) -> Iterator[Change]:
@@ -92,7 +91,7 @@ def _limits(tree: exp.Expr) -> Iterator[Change]:
         if given.is_int:
             for other in (int(given.name) + 1, int(given.name) - 1):
                 if other > 0:
-                    yield lambda given=given, other=other: given.replace(exp.Literal.number(other))  # type: ignore[misc]
+                    yield partial(given.replace, exp.Literal.number(other))
 
 
 def _clauses(tree: exp.Expr) -> Iterator[Change]:
@@ -100,7 +99,7 @@ def _clauses(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(exp.Select, exp.Update, exp.Delete):
         for key in ("where", "having", "distinct", "order", "limit", "offset"):
             if node.args.get(key) is not None:
-                yield lambda node=node, key=key: node.set(key, None)  # type: ignore[misc]
+                yield partial(node.set, key, None)
 
 
 def _numbers(tree: exp.Expr) -> Iterator[Change]:
@@ -108,7 +107,7 @@ def _numbers(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(exp.Literal):
         if node.is_int and not isinstance(node.parent, exp.Limit | exp.Offset | exp.DataTypeParam | exp.Anonymous):
             for other in (int(node.name) + 1, int(node.name) - 1):
-                yield lambda node=node, other=other: node.replace(exp.convert(other))  # type: ignore[misc]
+                yield partial(node.replace, exp.convert(other))
 
 
 def _columns(tree: exp.Expr) -> Iterator[Change]:
@@ -116,9 +115,9 @@ def _columns(tree: exp.Expr) -> Iterator[Change]:
     shown = tree.expressions if isinstance(tree, exp.Select) else []
     if len(shown) > 1:
         for number, node in enumerate(shown):
-            yield lambda node=node: node.pop()  # type: ignore[misc]
+            yield node.pop
             if number:
-                yield lambda one=shown[number - 1], node=node: _swapped(one, node)  # type: ignore[misc]
+                yield partial(_swapped, shown[number - 1], node)
 
 
 def _values(tree: exp.Expr) -> Iterator[Change]:
@@ -130,23 +129,23 @@ def _values(tree: exp.Expr) -> Iterator[Change]:
     if len(names) < 2 or not all(len(row.expressions) == len(names) for row in rows):
         return
     for number in range(len(names)):
-        yield lambda number=number: _without(number, [tree.this, *rows])  # type: ignore[misc]
+        yield partial(_without, number, [tree.this, *rows])
         if number:
             for row in rows:
                 one, other = row.expressions[number - 1], row.expressions[number]
-                yield lambda one=one, other=other: _swapped(one, other)  # type: ignore[misc]
+                yield partial(_swapped, one, other)
 
 
 def _assignments(tree: exp.Expr) -> Iterator[Change]:
     """One of several assignments is left out."""
     if isinstance(tree, exp.Update) and len(tree.expressions) > 1:
         for node in tree.expressions:
-            yield lambda node=node: node.pop()  # type: ignore[misc]
+            yield node.pop
 
 
 def _arithmetic(tree: exp.Expr) -> Iterator[Change]:
     for node in tree.find_all(*_OTHER_ARITHMETIC):
-        yield lambda node=node: _replaced(node, _OTHER_ARITHMETIC[type(node)])  # type: ignore[misc]
+        yield partial(_replaced, node, _OTHER_ARITHMETIC[type(node)])
 
 
 def _replaced(node: Any, other: type[exp.Expr]) -> None:

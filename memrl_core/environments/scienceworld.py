@@ -1,0 +1,238 @@
+"""ScienceWorld: elementary science in a small text world; boil water, find a living thing, build a circuit, grow fruit.
+
+Engine and tasks: ScienceWorld (Wang et al., arXiv 2203.07540), the package scienceworld, which needs Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.scienceworld_engine import NO_PACKAGE, Engine, Stands, listed, missing
+from memrl_core.environments.scienceworld_sets import tasks_of
+from memrl_core.environments.scienceworld_words import (
+    ALL_POINTS,
+    REFUSED,
+    TAKEN_AWAY,
+    answered,
+    choices,
+    culprit,
+    expected,
+    experience,
+    goals_of,
+    plain,
+    reached,
+    score_line,
+    spoken,
+)
+from memrl_core.errors import EnvironmentFailed, InputError
+from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, CHOICES
+from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+
+VARIATIONS_EACH = 3
+"""Variations of each type of task in a set."""
+
+LONGEST_TOLD = 4_000
+SPLITS = {"scienceworld-train": "train", "scienceworld-dev": "dev", "scienceworld-test": "test"}
+
+INSTRUCTIONS = (
+    "You act in a small world with a kitchen, a workshop, a greenhouse and other rooms, and solve a task of elementary "
+    "science. Each turn you see what happened and what you can do. Answer with one action on one line: one of those "
+    "offered, without the dash, or another of their kind, such as “look around”, “open cupboard”, “pick up metal pot”, "
+    "“move metal pot to stove”, “pour jug into flower pot 1”, “use thermometer on water”, “wait”. With “focus on …” "
+    "you tell the game which thing the task is about: do it only where the task asks for it, because to focus on the "
+    "wrong thing ends the game and takes all points. If memories of earlier tasks are given, use them."
+)
+
+Said = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class ScienceWorldOptions(EnvironmentOptions):
+    """How long an episode lasts, how hard it is made, and how much is offered."""
+
+    max_turns: int = Field(
+        30,
+        ge=1,
+        le=200,
+        title="Turns",
+        description="Actions after which an episode ends, with the points made by then. Many tasks can be solved in "
+        "30, some need 50 to 180.",
+    )
+    simplifications: Literal["none", "easy"] = Field(
+        "easy",
+        title="Simplifications",
+        description="easy: the engine's own: doors stand open, one can teleport to any room, flower pots water "
+        "themselves, and nothing can be wired up where the task does not need it. none: the world without these.",
+    )
+    most_offered: int = Field(
+        150,
+        ge=10,
+        le=1000,
+        title="Actions offered",
+        description="Often a thousand actions are possible. At most so many are offered, from each verb alike, those "
+        "that share words with the task first; what is left out can still be typed.",
+    )
+
+
+class ScienceWorld(Environment):
+    """ScienceWorld's tasks. A reward comes once, at the end: the points made, of 100; lost points count as none.
+
+    Earlier turns give 0 although the game counts its points as they are made, because what learns from single turns
+    adds the rewards of an episode up, and the last one holds them all.
+    """
+
+    name = "scienceworld"
+    spec = EnvironmentSpec(
+        title="ScienceWorld",
+        idea="Thirty types of tasks of elementary science in a house with a workshop and a greenhouse: boil, melt, "
+        "measure, mix, wire up, grow, find, compare. Each type has variations in substance, place and room.",
+        judged="By the game: the share of its 100 points that was made, for the goal and for steps towards it. To "
+        "focus on the wrong thing ends the game without any.",
+        source="ScienceWorld (Wang et al., arXiv 2203.07540), its own engine and split into train, dev and test.",
+        needs="the package scienceworld, and Java",
+    )
+    Options = ScienceWorldOptions
+    sets = tuple(SPLITS)
+    reward_source: RewardSource = "environment"
+    instructions = INSTRUCTIONS
+
+    def __init__(
+        self, max_turns: int = 30, simplifications: Literal["none", "easy"] = "easy", most_offered: int = 150
+    ) -> None:
+        self.max_turns = max_turns
+        self.simplifications = simplifications
+        self.most_offered = most_offered
+        self._engine = Engine()
+        self._ended = True
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        """Begin `task`; the engine is started where none is running. There is no luck in it.
+
+        Raises `InputError` when the engine has no such task, and `EnvironmentFailed`.
+        """
+        self._ended = True
+        self._intent = task.intent
+        self._actions: list[str] = []
+        self._came: list[str] = []
+        self._stands: Stands = {}
+        try:
+            if told := _ill_formed(task):
+                raise InputError(" ".join(told))
+            easy = "easy" if self.simplifications == "easy" else ""
+            self._stands = self._engine.begin(task.data["task"], task.data["variation"], easy)
+        except InputError as error:
+            raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {error} Nothing was started.") from None
+        self._ended = False
+        return self._described(f"{plain(self._stands['said'])}\n{score_line(self._points, 0)}")
+
+    def step(self, action: str) -> Said:
+        """Do one action, offered or not. What the engine does not know costs a turn.
+
+        After `EnvironmentFailed` the same action can be tried again: the engine is then started anew and the task
+        played up to here.
+        """
+        if self._ended:
+            raise InputError("This episode has ended. Begin the next task.")
+        said, before = spoken(action), self._points
+        self._stands = self._engine.act(said)
+        self._actions.append(said)
+        told = answered(said, self._stands["said"])
+        gained = self._points - before
+        note = f" ({gained:+d})" if gained else " (refused)" if told.startswith(REFUSED) else ""
+        self._came.append(f"{ANSWER_MARK}{said[:80]}{note}")
+        seen = f"{told}\n{score_line(self._points, gained)}"
+        if self._stands["ended"] or self._points >= ALL_POINTS or len(self._actions) >= self.max_turns:
+            return self._end(seen)
+        return self._described(seen), 0.0, False, False, {}
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        """The actions that led to points, and what lost them all; from the texts alone."""
+        return experience(task.intent, turns, outcome)
+
+    def close(self) -> None:
+        """Give the engine to whoever needs one next; the environment can be reset again."""
+        self._ended = True
+        self._engine.close()
+
+    @classmethod
+    def missing(cls) -> str:
+        """What this machine lacks to run it, as a sentence with its remedy; "" when nothing."""
+        return missing()
+
+    @classmethod
+    def make_tasks(cls, name: str) -> list[Task]:
+        """The first three variations of every type in one of the engine's splits; types take turns.
+
+        Listing them takes the engine some seconds, once. Raises `InputError` for another name, `EnvironmentFailed`.
+        """
+        if name not in SPLITS:
+            return super().make_tasks(name)
+        if missing() == NO_PACKAGE:  # Its version names the file in which they are kept.
+            raise EnvironmentFailed(NO_PACKAGE)
+        return tasks_of(name, lambda: listed(SPLITS[name], VARIATIONS_EACH))
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with a task, a sentence each; the engine is asked whether it has such a task."""
+        if told := _ill_formed(task):
+            return told
+        engine = Engine()
+        try:
+            engine.begin(task.data["task"], task.data["variation"], "")
+        except (InputError, EnvironmentFailed) as error:
+            return [str(error)]
+        finally:
+            engine.close()
+        return []
+
+    @property
+    def _points(self) -> int:
+        return max(0, int(self._stands["score"]))
+
+    def _described(self, seen: str) -> str:
+        valid = self._stands["valid"]
+        offered = choices(valid, self._intent, self.most_offered)
+        lines = [f"{seen} {_turns(self.max_turns - len(self._actions))} left."]
+        if more := len(set(valid)) - len(offered):
+            lines.append(f"Possible too, and left out of the list: {more}. They can be typed.")
+        return "\n".join([*lines, *([CHOICES] if offered else []), *(CHOICE_MARK + one for one in offered)])
+
+    def _end(self, seen: str) -> Said:
+        self._ended = True
+        goals = goals_of(self._stands["goals"])
+        points, turns, why = self._points, _turns(len(self._actions)), reached(goals)
+        solved, lost = points >= ALL_POINTS, self._stands["score"] < 0
+        made, over = f"{points} of {ALL_POINTS} points", solved or bool(self._stands["ended"])
+        if solved:
+            verdict = f"Solved: {made} in {turns}."
+        elif lost:
+            did = culprit(self._actions)[:80]
+            verdict = f"Failed: “{did}” ended the game after {turns} and took all points."
+            why = f"“{did}” was a wrong choice, which ends the game. {why}"
+            seen += f"\n{TAKEN_AWAY}"
+        else:
+            verdict = f"Failed: {made} after {turns}."
+            seen += "\nThe game ends here." if over else "\nThe turns have run out."
+        came = "\n".join((f"{made}.", *self._came))
+        judgement = Judgement(*(text[:LONGEST_TOLD] for text in (expected(goals), came, why)))
+        info = {"verdict": verdict, "success": solved, "judgement": judgement}
+        return seen, points / ALL_POINTS, over, not over, info
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+def _ill_formed(task: Task) -> list[str]:
+    """What is wrong with the data of a task, as far as can be told without the engine."""
+    told = []
+    kind, variation = task.data.get("task"), task.data.get("variation")
+    if not isinstance(kind, str):
+        told.append("task is a text: the type, such as boil.")
+    if not isinstance(variation, int) or isinstance(variation, bool) or variation < 0:
+        told.append("variation is a whole number from 0.")
+    told += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
+    return told
