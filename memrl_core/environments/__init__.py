@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrl_core.environments.base import Environment
-from memrl_core.environments.breaks import words_of
+from memrl_core.environments.texts import words_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.settings import sentence_of
 

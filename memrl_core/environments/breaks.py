@@ -12,10 +12,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from memrl_core.environments.base import EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.texts import LONGEST, storable
 from memrl_core.records import Judgement, RewardSource
-
-LONGEST = 200_000
-"""Characters of a text that a model reads; of a longer one the middle is left out."""
 
 LONGEST_TOLD = 4_000
 """Characters of a text that people read."""
@@ -27,24 +25,6 @@ Step = tuple[str, float, bool, bool, dict[str, Any]]
 
 class Breach(Exception):
     """What was given breaks the contract; the text says how."""
-
-
-def storable(text: str, longest: int = LONGEST) -> str:
-    """`text` without NUL and halves of surrogate pairs, which cannot be stored, and without its middle if too long."""
-    if len(text) > longest:
-        mark = f"\n… {len(text) - longest:,} characters and more were left out here …\n"
-        half = max(0, longest - len(mark)) // 2
-        text = text[:half] + mark[: longest - 2 * half] + text[len(text) - half :]
-    return text.encode("utf-8", "ignore").decode().replace("\0", "")
-
-
-def words_of(error: BaseException) -> str:
-    """A failure of foreign code, for the inside of a sentence."""
-    try:
-        said = str(error)
-    except Exception:
-        said = "it does not say why"
-    return storable(f"{type(error).__name__}: {said[:200]}", 240)
 
 
 def wrong(what: str, given: Any, wanted: str) -> Breach:

@@ -24,10 +24,10 @@ from memrl_core.environments.breaks import (
     sound_spec,
     taken,
     whole,
-    words_of,
     wrong,
 )
 from memrl_core.environments.tasks import check_intent, sample_data_path
+from memrl_core.environments.texts import words_of
 from memrl_core.errors import EnvironmentFailed, InputError, MemRLError
 from memrl_core.records import Outcome, Task, Turn
 

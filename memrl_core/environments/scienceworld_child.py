@@ -57,8 +57,8 @@ class World:
             if question["do"] == "act":
                 return self._act(question["action"])
             return {"tasks": self._list(question["split"], question["each"])}
-        except import_module("py4j.protocol").Py4JNetworkError:
-            _give_up("the Java program ended")
+        except Exception as error:
+            _give_up(f"the Java program ended or failed, {type(error).__name__}")
 
     def _start(self) -> None:
         os.environ["PATH"] = os.pathsep.join(filter(None, (java_folder(), os.environ.get("PATH"))))
@@ -67,7 +67,7 @@ class World:
             self._engine = import_module("scienceworld").ScienceWorldEnv(envStepLimit=NO_LIMIT)
             self._types = self._engine.get_task_names()
         except Exception as error:
-            _give_up(f"Java did not start the engine ({type(error).__name__})")
+            _give_up(f"Java did not start the engine, {type(error).__name__}")
         # Never used here, and left behind by a process that is killed.
         self._engine._obj_tree_tempdir.cleanup()
 

@@ -87,8 +87,9 @@ class TextWorld(Environment):
         try:
             self._path = str(game_file(game, lambda folder: self._make(game, str(folder))))
         except OSError as error:
+            why = error.strerror or type(error).__name__
             raise EnvironmentFailed(
-                f"The game could not be kept in the folder of banks ({error.strerror}). Make room there, or name "
+                f"The game could not be kept in the folder of banks ({why}). Make room there, or name "
                 "another folder in MEMRL_HOME; nothing was started."
             ) from error
         self._turns = 0

@@ -43,8 +43,8 @@ class Player:
 
     def play(self, path: str, actions: list[str]) -> dict[str, Any]:
         """How the game in a file stands after these actions, which go on from those done before or begin anew."""
-        known = self._state is not None and path == self._path and self._done == actions[: len(self._done)]
-        if not known or not actions:
+        goes_on = actions and path == self._path and self._done == actions[: len(self._done)]
+        if not goes_on:
             self._begin(path)
         for action in actions[len(self._done) :]:
             self._state = self._game.step(action)[0]
@@ -61,7 +61,6 @@ class Player:
         }
 
     def _begin(self, path: str) -> None:
-        self._state = None
         if self._game is not None:
             self._game.close()
         textworld = import_module("textworld")

@@ -24,7 +24,7 @@ SHOWN = 500
 def files() -> None:
     """Load a file of tasks, see what is accepted and why the rest is not, keep it; and the files kept so far."""
     st.divider()
-    st.subheader("Your own tasks", anchor=False)
+    st.subheader("Load a file of tasks", anchor=False)
     loaded, kept = st.columns([3, 2], gap="large")
     with loaded:
         _load()

@@ -60,7 +60,10 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
     except MemRLError:
         return None
     if not sets:
-        st.info("It has no tasks of its own: load a file of them below.", icon=":material/upload_file:")
+        st.info(
+            "It has no tasks of its own: load a file of them below, and keep what is accepted.",
+            icon=":material/upload_file:",
+        )
         return None
     key = f"tasks_set_{name}"
     asked = st.query_params.get(SET)
@@ -117,16 +120,14 @@ def set_table(tasks: Sequence[Task]) -> Task:
 
 def one_task(name: str, task: Task) -> None:
     """What the model is sent first for a task, without any memory; the answer is there for who asks."""
-    st.markdown(f"**{literal(task.id)}** — what the model is sent first, before any memory")
-    if why_unusable(name):
-        verbatim(task.intent)
-        st.caption("The rest of the prompt comes from the engine, which is not ready here.")
-        return
-    if environment_class(name).spec.needs and not st.toggle(
-        "Set up its world, and show it", key="tasks_set_up", help="The engine is started, which can take some seconds."
+    st.markdown(f"**{literal(task.id)}**")
+    needs_engine = bool(environment_class(name).spec.needs)
+    if why_unusable(name) or (
+        needs_engine and not st.toggle("Set up its world, and show the prompt", key="tasks_set_up")
     ):
         verbatim(task.intent)
         return
+    st.caption("What the model is sent first, before any memory")
     try:
         prompt = _prompt(name, task)
     except MemRLError as error:

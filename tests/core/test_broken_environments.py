@@ -15,8 +15,9 @@ from pydantic import Field, field_validator
 
 from memrl_core.environments import make_environment, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentOptions
-from memrl_core.environments.breaks import LONGEST, LONGEST_TOLD, storable
+from memrl_core.environments.breaks import LONGEST_TOLD
 from memrl_core.environments.guarded import guarded
+from memrl_core.environments.texts import LONGEST, storable
 from memrl_core.errors import EnvironmentFailed, InputError, OllamaDown
 from memrl_core.records import Judgement, Task
 from tests.builders import an_agent

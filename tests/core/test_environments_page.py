@@ -6,18 +6,18 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from memrl_core.environments import GROUP, environment_class, why_unusable
+from memrl_core import environments
+from memrl_core.environments import environment_class, environment_names, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.task_sets import tasks_of_set
 from tests.builders import an_agent
-from tests.core.foreign_environments import installed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
 NAME = "guess_number"
@@ -29,13 +29,26 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """The class of the page, installed as the page says."""
-    module = ModuleType(NAME)
-    exec(compile(blocks("python")[0], f"{NAME}.py", "exec"), vars(module))
-    monkeypatch.setitem(sys.modules, NAME, module)
-    with installed(monkeypatch, **{NAME: module.GuessNumber}):
-        yield module.GuessNumber
+    offered = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]
+    points = [f"[{group}]\n" + "".join(f"{n} = {t}\n" for n, t in found.items()) for group, found in offered.items()]
+    information = tmp_path / f"{NAME}-0.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0.1\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
+    (tmp_path / f"{NAME}.py").write_text(blocks("python")[0], encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.syspath_prepend(tmp_path)
+        _forget()
+        yield import_module(NAME).GuessNumber
+    sys.modules.pop(NAME)
+    _forget()
+
+
+def _forget() -> None:
+    environments._foreign.cache_clear()
+    environments._loaded.cache_clear()
 
 
 def test_the_example_is_short() -> None:
@@ -43,11 +56,9 @@ def test_the_example_is_short() -> None:
 
 
 def test_the_example_is_found_by_its_entry_point(example: Any) -> None:
-    ((name, target),) = tomllib.loads(blocks("toml")[0])["project"]["entry-points"][GROUP].items()
-    module, _, found = target.partition(":")
-    assert name == NAME
-    assert getattr(sys.modules[module], found) is example
+    assert NAME in environment_names()
     assert why_unusable(NAME) == ""
+    assert issubclass(environment_class(NAME), example)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
