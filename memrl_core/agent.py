@@ -33,6 +33,7 @@ from memrl_core.records import (
     GenerateRecord,
     Judgement,
     LedgerEvent,
+    Outcome,
     Phase,
     RecallRecord,
     Reply,
@@ -326,7 +327,7 @@ class Episode:
         return RewardRecord(
             reward=reward,
             source=self._earned[-1].source if self._earned else None,
-            outcome=self.policy.outcome_of(reward),
+            outcome=self._outcome(reward),
             verdict=self.verdict,
             rater=", ".join(event.rater for event in given),
             reason=" · ".join(event.reason for event in given if event.reason),
@@ -334,6 +335,10 @@ class Episode:
             environment=self.environment_reward,
             judgement=self.judgement,
         )
+
+    def _outcome(self, reward: float | None) -> Outcome:
+        by_people = any(part.source == "person" for part in self._earned)
+        return self.policy.outcome_judged(reward, None if by_people else self._info.get("success"))
 
     def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:
         assert self.trace.reward is not None and self.trace.decision is not None

@@ -190,7 +190,7 @@ def _lesson(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Les
     rewards = bank.active_rewards(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
     policy = _cached_policy(trace.policy, trace.settings)
-    return Lesson(trace, reward, policy.outcome_of(reward), bank.embedding, bank.memory)
+    return Lesson(trace, reward, policy.outcome_now(trace, reward), bank.embedding, bank.memory)
 
 
 def _policy_at(bank: MemoryBank, run: str, name: str, step: int) -> Policy[Any]:

@@ -105,7 +105,7 @@ class Rerunner:
             record,
             str(info.get("verdict", "")),
             reward,
-            self._policy.outcome_of(reward),
+            self._policy.outcome_judged(reward, info.get("success")),
             tuple(ask.asked),
         )
 

@@ -26,7 +26,7 @@ from memrl_core.environments.breaks import (
     whole,
     wrong,
 )
-from memrl_core.environments.tasks import check_intent, sample_data_path
+from memrl_core.environments.tasks import check_intent
 from memrl_core.environments.texts import words_of
 from memrl_core.errors import EnvironmentFailed, InputError, MemRLError
 from memrl_core.records import Outcome, Task, Turn
@@ -171,9 +171,8 @@ def _unusable(name: str, how: str) -> InputError:
 
 def _sets(given: Any) -> tuple[str, ...]:
     names = tuple(a_name("a name in `sets`", name) for name in listed("`sets`", given))
-    bundled = {path.stem for path in (sample_data_path() / "tasks").glob("*.jsonl")} if names else set()
     for position, name in enumerate(names):
-        if name in bundled or any(name in environment_class(own).sets for own in ENVIRONMENTS):
+        if any(name in environment_class(own).sets for own in ENVIRONMENTS):
             raise Breach(f"its set of tasks “{name}” has the name of one that comes with the program")
         if name in names[:position]:
             raise Breach(f"its set of tasks “{name}” stands twice in `sets`")

@@ -84,10 +84,10 @@ def make(folder: str, game: Mapping[str, Any]) -> None:
     options.seeds = {"map": kitchen, "objects": kitchen, "grammar": kitchen, "quest": cookbook}
     options.path = str(Path(folder) / GAME_FILES[0])
     settings = {name: game[name] for name in ("recipe", "take", "go", "open", "cook", "cut")}
-    made = make_game({**settings, "drop": False, "recipe_seed": 0, "split": None}, options)
     with tempfile.TemporaryDirectory(dir=folder) as compiling:
         tempfile.tempdir = compiling  # What a killed compiler leaves goes away with the folder.
         try:
+            made = make_game({**settings, "drop": False, "recipe_seed": 0, "split": None}, options)
             textworld.generator.compile_game(made, options)
         finally:
             tempfile.tempdir = None

@@ -96,7 +96,7 @@ class _Watcher:
             return
         reward = effective_reward(self._bank.active_rewards(trace.run, trace.step, trace.id), trace.settings)
         made_by = make_policy(trace.policy, settings_that_fit(trace.policy, trace.settings).model_dump())
-        lesson = Lesson(trace, reward, made_by.outcome_of(reward), self._bank.embedding, self._bank.memory)
+        lesson = Lesson(trace, reward, made_by.outcome_now(trace, reward), self._bank.embedding, self._bank.memory)
         self._policy.learn(self._state, lesson)
         self._policy.remember(self._state, lesson)
 

@@ -58,6 +58,11 @@ child.serve(answer)
 
 SAYS = "import sys, time; sys.stdin.readline(); sys.stdout.write({}); sys.stdout.flush(); time.sleep(600)"
 DEAF = "import time; time.sleep(600)"
+RUNS_AWAY = (
+    "import subprocess, sys, time; from pathlib import Path;"
+    "away = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True);"
+    "Path(__file__).with_suffix('.away').write_text(f'{away.pid} '); time.sleep(600)"
+)
 
 Make = Callable[[str], Child]
 
@@ -85,6 +90,21 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def asked_by_another(child: Child) -> tuple[threading.Thread, list[str]]:
+    """A thread that asks, and a list of how that failed."""
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            child.ask({"text": "x" * 1_000_000}, 2 * LONG)
+        except ChildFailed as error:
+            told.append(str(error))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    return asking, told
 
 
 def gone(process: int) -> bool:
@@ -214,21 +234,24 @@ def test_after_an_interrupt_no_question_gets_the_answer_to_another(make: Make) -
 
 def test_closing_from_another_thread_ends_the_wait_for_an_answer(make: Make) -> None:
     child = make(DEAF)
-    told: list[str] = []
-
-    def ask() -> None:
-        try:
-            child.ask({"text": "x" * 1_000_000}, LONG)
-        except ChildFailed as error:
-            told.append(str(error))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking, told = asked_by_another(child)
     until(lambda: child.running)
     child.close()
     asking.join(LONG)
     assert told == ["it was ended meanwhile"]
     assert not child.running
+
+
+def test_what_ran_away_with_the_pipes_holds_nobody_up(make: Make, tmp_path: Path) -> None:
+    child, away = make(RUNS_AWAY), tmp_path / "tiny_0.away"
+    asking, told = asked_by_another(child)
+    until(lambda: away.exists() and away.read_text().endswith(" "))
+    try:
+        child.close()
+        asking.join(LONG)
+        assert told == ["it was ended meanwhile"]
+    finally:
+        os.kill(int(away.read_text()), signal.SIGKILL)
 
 
 def test_what_it_started_ends_with_it(make: Make) -> None:

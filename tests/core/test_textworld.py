@@ -26,8 +26,6 @@ from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Reply, Task, Turn
 from tests.builders import an_agent
 
-pytestmark = pytest.mark.xdist_group("core/test_textworld.py")
-
 TRAIN, HELDOUT = (TextWorld.make_tasks(name) for name in TextWorld.sets)
 TASK = TRAIN[0]
 

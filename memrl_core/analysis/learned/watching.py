@@ -88,5 +88,5 @@ class Watching:
 def lesson_of(bank: MemoryBank, trace: StepTrace) -> Lesson:
     """A finished step as any method learns from it, with the reward that stands now."""
     reward = effective_reward(bank.active_rewards(trace.run, trace.step, trace.id), trace.settings)
-    outcome = make_policy(trace.policy, trace.settings).outcome_of(reward)
+    outcome = make_policy(trace.policy, trace.settings).outcome_now(trace, reward)
     return Lesson(trace, reward, outcome, bank.embedding, bank.memory)
