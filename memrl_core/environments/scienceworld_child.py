@@ -31,6 +31,7 @@ JAVA_OPTIONS = (
     "-XX:-UsePerfData",
 )
 NO_LIMIT = sys.maxsize
+QUARTERS_BEFORE = {"train": 0, "dev": 2, "test": 3}
 
 
 def java_folder() -> str:
@@ -92,10 +93,13 @@ class World:
     def _list(self, split: str, each: int) -> list[tuple[str, int, str]]:
         found = []
         for task in self._types:
-            self._engine.load(task, 0)
+            # A task has to be loaded before its splits can be asked for: best the one with which the split begins.
+            loaded = self._engine.get_max_variations(task) // 4 * QUARTERS_BEFORE[split]
+            self._engine.load(task, loaded)
             for variation in getattr(self._engine, f"get_variations_{split}")()[:each]:
-                if variation:
+                if variation != loaded:
                     self._engine.load(task, variation)
+                    loaded = variation
                 found.append((task, variation, self._engine.get_task_description()))
         return found
 

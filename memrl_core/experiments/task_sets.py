@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memrl_core.environments import make_environment
-from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
+from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 
@@ -26,6 +26,16 @@ def named_tasks(name: str, count: int = 0) -> list[Task]:
             raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
     chosen = [task for task in tasks if not families or task.family in families]
     return chosen[: count or len(chosen)]
+
+
+def judged_sets() -> list[str]:
+    """The sets whose world gives rewards and can be used on this machine, in the order of the environments."""
+    judged = [
+        name
+        for name in environment_names()
+        if not why_unusable(name) and environment_class(name).reward_source == "environment"
+    ]
+    return [one for name in judged for one in set_names(name)]
 
 
 def environment_of(name: str) -> str:

@@ -9,18 +9,18 @@ import streamlit as st
 
 from memrl_core.analysis.methods import Estimate, MethodRow
 from memrl_core.background import Work
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
+from memrl_core.experiments.task_sets import judged_sets
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.policies import policy_class, settings_that_fit, usable_policies
 from pages.shared.arm import BADGES, deviations
 from pages.shared.models import chat_model_choice
 from pages.shared.picture import show
+from pages.shared.task_picker import tasks_in
 from pages.shared.text import literal
 from pages.shared.work import working
 
-SETS = ("household-train", "household-heldout")
 USUAL = ("none", "rag", "memp", "memrl")
 MODES: Mapping[Mode, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
 ASKED = "arms_asked"
@@ -73,11 +73,14 @@ def _form() -> dict[str, str] | None:
                     format_func=lambda name: policy_class(name).spec.title,
                 )  # fmt: skip
         with second:
+            sets = judged_sets()
             tasks = st.selectbox(
-                "Tasks", SETS, index=SETS.index(link["tasks"]) if link.get("tasks") in SETS else 0, key="arms_tasks"
+                "Tasks", sets, index=sets.index(link["tasks"]) if link.get("tasks") in sets else 0, key="arms_tasks"
             )
-            most = len(sample_tasks(tasks))
-            count = st.number_input("How many tasks", 2, most, _whole(link, "count", 20, most), key="arms_count")
+            most = len(tasks_in(tasks))
+            count = st.number_input(
+                "How many tasks", min(2, most), most, _whole(link, "count", 20, most), key="arms_count"
+            )
             epochs = st.number_input("Epochs", 1, 20, _whole(link, "epochs", 4, 20), key="arms_epochs")
         with third:
             model = chat_model_choice("arms")
@@ -88,8 +91,9 @@ def _form() -> dict[str, str] | None:
             )  # fmt: skip
         steps = len(chosen) * int(count) * int(epochs) * int(seeds)
         st.caption(
-            f"{steps:,} steps; with the simulated model some hundred go by in a second. No memory is added as an arm "
-            "where it is missing: without it nobody could tell gain from luck."
+            f"{steps:,} steps; of the household some hundred go by in a second with the simulated model, of other "
+            "worlds fewer. No memory is added as an arm where it is missing: without it nobody could tell gain from "
+            "luck."
         )
         sent = st.button("Start", type="primary", icon=":material/play_arrow:", key="arms_start")
     if sent and not chosen:

@@ -63,6 +63,8 @@ def _load() -> None:
     if asked:
         with st.spinner("Every task is tried with its own reference …"):
             _check(uploaded, path)
+    if said := st.session_state.pop("tasks_said", None):
+        st.success(literal(said), icon=":material/save:")
     if failure := st.session_state.pop("tasks_failure", None):
         st.error(literal(failure), icon=":material/error:")
 
@@ -128,7 +130,7 @@ def _keep(checked: CheckedFile) -> None:
         return
     st.session_state.pop(CHECKED, None)
     _go_to(checked.environment, name)
-    st.toast(literal(f"Kept as {name}. Start a run on it above."), icon=":material/save:")
+    st.session_state["tasks_said"] = f"Kept as {name}. It is chosen above: start a run on it."
 
 
 def _go_to(environment: str, name: str) -> None:

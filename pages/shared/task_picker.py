@@ -81,7 +81,7 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
         st.query_params.pop(TASK, None)
     st.query_params[SET] = chosen
     try:
-        tasks = _tasks(chosen)
+        tasks = tasks_in(chosen)
     except MemRLError as error:
         st.error(literal(str(error)), icon=":material/error:")
         return None
@@ -92,7 +92,8 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
 
 
 @st.cache_data(max_entries=16, show_spinner="Getting the tasks …")
-def _tasks(name: str) -> list[Task]:
+def tasks_in(name: str) -> list[Task]:
+    """The tasks of a set; some engines take seconds to tell theirs."""
     return tasks_of_set(name)
 
 

@@ -74,7 +74,7 @@ def refusal(path: Path, **changes: int) -> str:
             "streams.1.stages.1.tasks",
             "no family “fly”. Known: cool",
         ),
-        ("[[streams]]\nevaluate = ['nowhere']\n", 3, "streams.1.evaluate", "Known: conversation, household"),
+        ("[[streams]]\nevaluate = ['nowhere']\n", 3, "streams.1.evaluate", "Known: household-train, household-heldout"),
         (
             "[[streams]]\nevaluate = ['household-demo', 'household-demo']\n",
             3,

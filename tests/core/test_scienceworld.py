@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -28,7 +27,6 @@ from memrl_core.environments.contract import (
     gives_no_answer_away,
 )
 from memrl_core.environments.scienceworld import ScienceWorld
-from memrl_core.environments.scienceworld_child import JAVA_OPTIONS
 from memrl_core.environments.scienceworld_words import choices, goals_of
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
@@ -66,6 +64,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("MEMRL_HOME", str(folder))
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_TO_START)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        patch.setattr(scienceworld_engine, "CHILD", "tests.core.scienceworld_gold")
         patch.setattr(scienceworld_engine, "idle", Idle(most=1))
         yield folder
 
@@ -79,17 +79,10 @@ def world() -> Iterator[ScienceWorld]:
 @pytest.fixture(scope="module")
 def gold() -> list[str]:
     """The engine's own solution."""
-    asked = (
-        "import json, scienceworld\n"
-        "engine = scienceworld.ScienceWorldEnv()\n"
-        f"engine.load({TASK.data['task']!r}, 0, 'easy', generateGoldPath=True)\n"
-        "print(json.dumps(engine.get_gold_action_sequence()))\n"
-        "engine.close()\n"
-    )
-    surroundings = {**os.environ, "JAVA_TOOL_OPTIONS": " ".join((*JAVA_OPTIONS, QUICK_TO_START))}
-    told = subprocess.run([sys.executable, "-c", asked], env=surroundings, capture_output=True, check=True, timeout=60)
-    actions: list[str] = json.loads(told.stdout)
-    return actions
+    with closing(ScienceWorld()) as asked:
+        asked.reset(TASK, seed=0, at_step=1)
+        actions: list[str] = child_of(asked).ask({"do": "solve", **TASK.data}, LONG)["actions"]
+        return actions
 
 
 def played(world: ScienceWorld, actions: Sequence[str], task: Task = TASK) -> tuple[list[Turn], dict[str, Any]]:
@@ -279,50 +272,6 @@ def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: Scien
     first = played(world, PLAIN_ACTIONS)
     played(world, ["teleport to art studio", "look around"], BOIL)
     assert played(world, PLAIN_ACTIONS) == first
-
-
-def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlives_its_process(
-    world: ScienceWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    undisturbed = played(world, PLAIN_ACTIONS)
-    first, second, third, *rest = PLAIN_ACTIONS
-    world.reset(TASK, seed=0, at_step=1)
-    came = [world.step(first)]
-    os.kill(java_of(world), signal.SIGKILL)
-    with pytest.raises(EnvironmentFailed, match=r"the Java program ended or failed.*kept up to here; try again"):
-        world.step(second)
-    came.append(world.step(second))
-    java = java_of(world)
-    os.kill(java, signal.SIGSTOP)
-    with monkeypatch.context() as patch, pytest.raises(EnvironmentFailed, match=r"within 0.2 seconds.*try again"):
-        patch.setattr(scienceworld_engine, "SECONDS_TO_ACT", 0.2)
-        world.step(third)
-    until_gone(java)
-    came += [world.step(action) for action in (third, *rest)]
-    assert [turn[0] for turn in came] == [turn.observation for turn in undisturbed[0]]
-    assert came[-1][4] == undisturbed[1]
-    java = java_of(world)
-    os.kill(process_of(world), signal.SIGKILL)
-    until_gone(java)
-
-
-def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
-    program = (
-        "import os, signal\n"
-        "from tests.core.test_scienceworld import TASK, ScienceWorld, java_of, process_of\n"
-        "world = ScienceWorld()\n"
-        "world.reset(TASK, seed=0, at_step=1)\n"
-        "print(process_of(world), java_of(world), flush=True)\n"
-        "os.kill(java_of(world), signal.SIGSTOP)\n"
-        "world.step('wait')\n"
-    )
-    here = str(Path(__file__).parents[2])
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=here) as running:
-        assert running.stdout is not None
-        started = [int(process) for process in running.stdout.readline().split()]
-        running.kill()
-    assert len(started) == 2
-    until_gone(*started)
 
 
 def test_a_world_that_nobody_closed_gives_its_engine_back() -> None:
@@ -555,3 +504,50 @@ def test_a_choice_among_meanings_is_kept_or_avoided_with_its_action(world: Scien
 def test_a_solved_task_that_a_person_judged_badly_is_what_to_avoid(world: ScienceWorld) -> None:
     solved = turns_of(("open jar", "The jar is now open.\nScore: 100 of 100 (+100)."))
     assert world.distil(TASK, solved, "failure").endswith("Avoid:\n> open jar\n")
+
+
+# --- what ends the engine: last, because every test after it would have to start one -----------------------------------
+
+
+def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlives_its_process(
+    world: ScienceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = played(world, PLAIN_ACTIONS)
+    first, second, third, *rest = PLAIN_ACTIONS
+    world.reset(TASK, seed=0, at_step=1)
+    came = [world.step(first)]
+    os.kill(java_of(world), signal.SIGKILL)
+    with pytest.raises(EnvironmentFailed, match=r"the Java program ended or failed.*kept up to here; try again"):
+        world.step(second)
+    came.append(world.step(second))
+    java = java_of(world)
+    os.kill(java, signal.SIGSTOP)
+    with monkeypatch.context() as patch, pytest.raises(EnvironmentFailed, match=r"within 0.2 seconds.*try again"):
+        patch.setattr(scienceworld_engine, "SECONDS_TO_ACT", 0.2)
+        world.step(third)
+    until_gone(java)
+    came += [world.step(action) for action in (third, *rest)]
+    assert [turn[0] for turn in came] == [turn.observation for turn in undisturbed[0]]
+    assert came[-1][4] == undisturbed[1]
+    java = java_of(world)
+    os.kill(process_of(world), signal.SIGKILL)
+    until_gone(java)
+
+
+def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
+    program = (
+        "import os, signal\n"
+        "from tests.core.test_scienceworld import TASK, ScienceWorld, java_of, process_of\n"
+        "world = ScienceWorld()\n"
+        "world.reset(TASK, seed=0, at_step=1)\n"
+        "print(process_of(world), java_of(world), flush=True)\n"
+        "os.kill(java_of(world), signal.SIGSTOP)\n"
+        "world.step('wait')\n"
+    )
+    here = str(Path(__file__).parents[2])
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=here) as running:
+        assert running.stdout is not None
+        started = [int(process) for process in running.stdout.readline().split()]
+        running.kill()
+    assert len(started) == 2
+    until_gone(*started)

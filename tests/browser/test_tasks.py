@@ -1,0 +1,62 @@
+"""From the page Tasks to a step judged by a real database, and a file of one's own, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from memrl_core.environments import ENVIRONMENTS, environment_class
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import settled, violations
+
+
+def test_every_environment_has_its_page(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/tasks")
+    settled(page)
+    for name in ENVIRONMENTS:
+        title = environment_class(name).spec.title
+        page.get_by_role("radio", name=title, exact=True).click()
+        expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
+        settled(page)
+        assert re.search(rf"environment={name}\b", page.url)
+    page.goto(f"{app.url}/tasks?environment=sql")
+    settled(page)
+    expect(page.locator(".st-key-tasks_prompt")).to_contain_text("CREATE TABLE")
+    assert violations(page) == []
+
+
+def test_a_run_on_sql_shows_what_was_expected_what_came_and_why(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/tasks?environment=sql&set=sql-heldout")
+    settled(page)
+    page.get_by_role("button", name="Start a run on this set").click()
+    page.locator(".st-key-new_run_bank input").fill("on-sql")
+    page.locator(".st-key-new_run_bank input").press("Enter")
+    settled(page)
+    page.locator(".st-key-start_run button").click()
+    page.wait_for_url(re.compile(r"/step\?.*bank=on-sql"))
+    expect(page.get_by_text("drafts on").first).to_be_visible()
+    page.locator(".st-key-finish button").click()
+    expect(page.locator(".st-key-step button")).to_contain_text("next task", timeout=30_000)
+    settled(page)
+    page.locator("summary", has_text="5 · Reward").click()
+    judgement = page.locator(".st-key-judgement")
+    expect(judgement).to_contain_text("SELECT")
+    expect(judgement).to_contain_text("Why.")
+
+
+def test_a_file_of_ones_own_is_reported_kept_and_shown(page: Page, app: RunningApp, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"intent": "2 + 2 = <b>?</b>", "reference": "4", "checker": "numeric"}\nnot json\n')
+    page.goto(f"{app.url}/tasks?environment=task_file")
+    settled(page)
+    page.locator(".st-key-tasks_file input[type=file]").set_input_files(str(path))
+    settled(page)
+    page.locator(".st-key-tasks_check button").click()
+    expect(page.locator(".st-key-tasks_report")).to_contain_text("1 accepted, 1 reported")
+    page.locator(".st-key-tasks_keep button").click()
+    expect(page.locator(".st-key-tasks_prompt")).to_contain_text("2 + 2 = <b>?</b>")
+    settled(page)
+    assert re.search(r"set=mine-[0-9a-f]{8}", page.url)
+    assert violations(page) == []
