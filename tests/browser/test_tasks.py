@@ -13,6 +13,8 @@ from tests.browser.test_story import settled, violations
 
 
 def test_every_environment_has_its_page(page: Page, app: RunningApp) -> None:
+    # An engine that has not run here yet takes its time to tell its tasks.
+    page.set_default_timeout(120_000)
     page.goto(f"{app.url}/tasks")
     settled(page)
     for name in ENVIRONMENTS:

@@ -1,4 +1,4 @@
-"""ScienceWorld's process, which also tells the engine's own solution of a task; no other process is started for that."""
+"""ScienceWorld's process, which also tells the engine's own solution of a task: for tests alone."""
 
 from __future__ import annotations
 

@@ -49,9 +49,6 @@ PLAIN_ACTIONS = [
 ]
 """They begin among cups of paint, whose order and names differ where hashes decide them."""
 
-QUICK_TO_START = "-XX:TieredStopAtLevel=1"
-"""Java then takes half the time for a short episode, and more for long ones."""
-
 LONG = 30.0
 """Seconds within which every process ends that ends at all."""
 
@@ -63,7 +60,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("MEMRL_HOME", str(folder))
-        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_TO_START)
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         patch.setattr(scienceworld_engine, "CHILD", "tests.core.scienceworld_gold")
         patch.setattr(scienceworld_engine, "idle", Idle(most=1))
@@ -251,7 +247,7 @@ def test_what_is_no_task_is_refused_with_the_reason(world: ScienceWorld, data: d
     ],
 )
 def test_it_keeps_the_contract_of_environments(check: Any) -> None:
-    check(lambda: ScienceWorld(max_turns=3), TASK)
+    check(lambda: ScienceWorld(max_turns=2), TASK)
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
@@ -310,7 +306,7 @@ def test_a_java_that_does_not_start_is_explained(
     a_java(tmp_path / "bin", does)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(scienceworld_engine, "idle", Idle())
-    monkeypatch.setattr(scienceworld_engine, "SECONDS_TO_START", 2.0 if "sleep" in does else LONG)
+    monkeypatch.setattr(scienceworld_engine, "SECONDS_TO_START", 1.0 if "sleep" in does else LONG)
     with closing(ScienceWorld()) as world, pytest.raises(EnvironmentFailed, match=f"{says}.*`java -version`"):
         world.reset(TASK, seed=0, at_step=1)
 
@@ -506,7 +502,7 @@ def test_a_solved_task_that_a_person_judged_badly_is_what_to_avoid(world: Scienc
     assert world.distil(TASK, solved, "failure").endswith("Avoid:\n> open jar\n")
 
 
-# --- what ends the engine: last, because every test after it would have to start one -----------------------------------
+# --- what ends the engine: last, because a test after it would have to start one --------------------------------------
 
 
 def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlives_its_process(
