@@ -19,19 +19,21 @@ LAB = "lab"
 REWARDS = "rewards?bank=demo&run=household&step=21&show=all"
 DECISION = "decision?bank=demo&step=29&ask=pair&weight=0.7"
 METHODS = "methods?bank=demo&run=household&step=29&show=pool"
+TASKS = "tasks?environment=sql"
 PICTURES = (
     ("step-light.png", "light", STEP, ".memory-map .plot-container", 1130),
     ("step-dark.png", "dark", STEP, ".memory-map .plot-container", 1130),
     ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container", 1540),
     ("rewards-light.png", "light", REWARDS, "[class*='st-key-output_']", 980),
     ("methods-light.png", "light", METHODS, ".st-key-methods_on_pool .plot-container", 1180),
+    ("tasks-light.png", "light", TASKS, ".st-key-tasks_prompt", 1000),
     ("lab-light.png", "light", LAB, ".st-key-lab_begin", 1180),
 )
 EPOCHS_BEFORE, EPOCHS = 4, 8
 
 
 def main() -> None:
-    """Serve the demo from an empty home folder; photograph a reversal, a question, all methods on a step, the Lab."""
+    """Serve the demo from an empty home folder; photograph the screens of the README."""
     with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
         server = subprocess.Popen(
             [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(PORT), "--headless"],

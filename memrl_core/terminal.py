@@ -19,6 +19,7 @@ from memrl_core.analysis.outline import operation_line
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
 from memrl_core.bank.integrity import Finding
+from memrl_core.environments import environment_names, why_unusable
 from memrl_core.models.ollama_status import OllamaStatus
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
@@ -137,12 +138,16 @@ class DoctorRow:
 
 
 def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterable[Finding]) -> list[DoctorRow]:
-    """What was found of Ollama, its models and the bank."""
+    """What was found of Ollama, its models, the environments and the bank."""
     running = status.state != "not_running"
     rows = [DoctorRow("Ollama", "ok" if running else "optional", status.sentence, status.remedy)]
     rows.append(
         DoctorRow("embedded default", "ok", "The simulated model and the lexical embedder are always there.", "")
     )
+    lacking = {name: why for name in environment_names() if (why := why_unusable(name))}
+    usable = ", ".join(name for name in environment_names() if name not in lacking)
+    rows.append(DoctorRow("environments", "ok", f"These can be used: {usable}.", ""))
+    rows += [DoctorRow(f"environment: {name}", "optional", why, "") for name, why in lacking.items()]
     for finding in findings:
         rows.append(
             DoctorRow(f"bank: {finding.name}", "ok" if finding.ok else "broken", finding.sentence, finding.remedy)
