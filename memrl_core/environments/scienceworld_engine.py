@@ -51,9 +51,12 @@ class Engine:
             self._give_back = weakref.finalize(self, idle.give_back, self._child)
         self._begun = {"do": "begin", "task": task, "variation": variation, "simplifications": simplifications}
         self._done = []
+        was_running = self._child.running
         try:
             stands = self._load()
         except ChildFailed as error:
+            if was_running:  # Java may have ended while nobody used it.
+                return self.begin(task, variation, simplifications)
             raise EnvironmentFailed(
                 f"ScienceWorld could not be started: {error}. Nothing was started; {SEE_JAVA}"
             ) from None

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments import make_environment, scienceworld, scienceworld_engine, why_unusable
-from memrl_core.environments.child import Child, Idle
+from memrl_core.environments.child import Child, ChildFailed, Idle
 from memrl_core.environments.contract import (
     distils_however_it_ended,
     ends_whatever_is_replied,
@@ -27,6 +27,7 @@ from memrl_core.environments.contract import (
     gives_no_answer_away,
 )
 from memrl_core.environments.scienceworld import ScienceWorld
+from memrl_core.environments.scienceworld_engine import Engine
 from memrl_core.environments.scienceworld_words import choices, goals_of
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
@@ -279,6 +280,24 @@ def test_a_world_that_nobody_closed_gives_its_engine_back() -> None:
     found = scienceworld_engine.idle.borrow(scienceworld_engine.CHILD)
     scienceworld_engine.idle.give_back(found)
     assert found is child
+
+
+class Tired:
+    """A child that fails while it is running, and then answers."""
+
+    running, started = True, 1
+
+    def ask(self, question: dict[str, Any], within: float) -> dict[str, Any]:
+        if self.running:
+            self.running = False
+            raise ChildFailed("its process ended")
+        return {"score": self.started}
+
+
+def test_an_engine_that_failed_while_it_was_idle_is_replaced() -> None:
+    engine = Engine()
+    engine._child = Tired()  # type: ignore[assignment]
+    assert engine.begin("boil", 0, "") == {"score": 1}
 
 
 def test_what_is_missing_is_said_with_its_remedy(
