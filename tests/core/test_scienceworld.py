@@ -33,6 +33,7 @@ from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Outcome, Reply, Task, Turn
 from tests.builders import an_agent
+from tests.core.an_episode import played
 
 pytestmark = pytest.mark.xdist_group("core/test_scienceworld.py")
 
@@ -82,18 +83,6 @@ def gold() -> list[str]:
         return actions
 
 
-def played(world: ScienceWorld, actions: Sequence[str], task: Task = TASK) -> tuple[list[Turn], dict[str, Any]]:
-    """The turns of an episode, and what the world told at its end."""
-    world.reset(task, seed=0, at_step=1)
-    turns: list[Turn] = []
-    info: dict[str, Any] = {}
-    for action in actions:
-        assert not info, "the episode ended too early"
-        observation, reward, terminated, truncated, info = world.step(action)
-        turns.append(Turn(Reply(action), observation, reward, terminated, truncated))
-    return turns, info
-
-
 def child_of(world: ScienceWorld) -> Child:
     assert world._engine._child is not None
     return world._engine._child
@@ -135,7 +124,7 @@ def until_gone(*processes: int) -> None:
 
 
 def test_the_engines_own_solution_makes_all_points(world: ScienceWorld, gold: list[str]) -> None:
-    turns, info = played(world, gold)
+    turns, info = played(world, TASK, gold)
     assert [turn.reward for turn in turns] == [0.0] * (len(turns) - 1) + [1.0]
     assert turns[-1].terminated
     assert info["success"] is True
@@ -149,7 +138,7 @@ def test_the_engines_own_solution_makes_all_points(world: ScienceWorld, gold: li
 
 def test_points_made_before_the_turns_run_out_are_the_reward(gold: list[str]) -> None:
     with closing(ScienceWorld(max_turns=len(gold) - 1)) as short:
-        turns, info = played(short, gold[:-1])
+        turns, info = played(short, TASK, gold[:-1])
     assert [turn.reward for turn in turns] == [0.0] * (len(turns) - 1) + [0.75]
     assert (turns[-1].terminated, turns[-1].truncated, info["success"]) == (False, True, False)
     assert info["verdict"] == f"Failed: 75 of 100 points after {len(gold) - 1} turns."
@@ -158,7 +147,7 @@ def test_points_made_before_the_turns_run_out_are_the_reward(gold: list[str]) ->
 
 
 def test_to_focus_on_the_wrong_thing_ends_the_game_without_points(world: ScienceWorld) -> None:
-    turns, info = played(world, ["teleport to kitchen", "activate stove", "focus on agent"], BOIL)
+    turns, info = played(world, BOIL, ["teleport to kitchen", "activate stove", "focus on agent"])
     assert (turns[-1].reward, turns[-1].terminated, info["success"]) == (0.0, True, False)
     assert turns[-1].observation.splitlines()[1:] == [
         "Score: 0 of 100 (-2).",
@@ -266,9 +255,9 @@ def test_episodes_and_worlds_share_one_engine(world: ScienceWorld) -> None:
 
 
 def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: ScienceWorld) -> None:
-    first = played(world, PLAIN_ACTIONS)
-    played(world, ["teleport to art studio", "look around"], BOIL)
-    assert played(world, PLAIN_ACTIONS) == first
+    first = played(world, TASK, PLAIN_ACTIONS)
+    played(world, BOIL, ["teleport to art studio", "look around"])
+    assert played(world, TASK, PLAIN_ACTIONS) == first
 
 
 def test_a_world_that_nobody_closed_gives_its_engine_back() -> None:
@@ -527,7 +516,7 @@ def test_a_solved_task_that_a_person_judged_badly_is_what_to_avoid(world: Scienc
 def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlives_its_process(
     world: ScienceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = played(world, PLAIN_ACTIONS)
+    undisturbed = played(world, TASK, PLAIN_ACTIONS)
     first, second, third, *rest = PLAIN_ACTIONS
     world.reset(TASK, seed=0, at_step=1)
     came = [world.step(first)]
@@ -551,18 +540,16 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
     program = (
-        "import os, signal\n"
-        "from tests.core.test_scienceworld import TASK, ScienceWorld, java_of, process_of\n"
-        "world = ScienceWorld()\n"
-        "world.reset(TASK, seed=0, at_step=1)\n"
-        "print(process_of(world), java_of(world), flush=True)\n"
-        "os.kill(java_of(world), signal.SIGSTOP)\n"
-        "world.step('wait')\n"
+        "from memrl_core.environments.scienceworld_engine import Engine\n"
+        "engine = Engine()\n"
+        "engine.begin('boil', 0, 'easy')\n"
+        "print(engine._child._life.process.pid, flush=True)\n"
+        "while True: engine.act('wait')\n"
     )
-    here = str(Path(__file__).parents[2])
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=here) as running:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
-        started = [int(process) for process in running.stdout.readline().split()]
+        process = int(running.stdout.readline())
+        (java,) = started_by(process)
+        os.kill(java, signal.SIGSTOP)
         running.kill()
-    assert len(started) == 2
-    until_gone(*started)
+    until_gone(process, java)

@@ -25,6 +25,7 @@ from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Reply, Task, Turn
 from tests.builders import an_agent
+from tests.core.an_episode import played
 
 TRAIN, HELDOUT = (TextWorld.make_tasks(name) for name in TextWorld.sets)
 TASK = TRAIN[0]
@@ -49,7 +50,7 @@ def world() -> Iterator[TextWorld]:
 def walkthrough() -> list[str]:
     """The game's own, as people are told it when an episode has ended."""
     with closing(TextWorld(max_turns=1)) as short:
-        expected = played(short, ["look"])[1]["judgement"].expected
+        expected = played(short, TASK, ["look"])[1]["judgement"].expected
     return [line.removeprefix("> ") for line in expected.splitlines() if line.startswith("> ")]
 
 
@@ -61,18 +62,6 @@ def losing(walkthrough: list[str]) -> list[str]:
     return [*walkthrough[:position], cooking.replace(" with oven", " with stove")]
 
 
-def played(world: TextWorld, actions: Sequence[str]) -> tuple[list[Turn], dict[str, Any]]:
-    """The turns of an episode, and what the world told at its end."""
-    world.reset(TASK, seed=0, at_step=1)
-    turns: list[Turn] = []
-    info: dict[str, Any] = {}
-    for action in actions:
-        assert not info, "the episode ended too early"
-        observation, reward, terminated, truncated, info = world.step(action)
-        turns.append(Turn(Reply(action), observation, reward, terminated, truncated))
-    return turns, info
-
-
 def kept_games(home: Path) -> list[Path]:
     return sorted(home.glob("cache/textworld-*/*"))
 
@@ -81,7 +70,7 @@ def kept_games(home: Path) -> list[Path]:
 
 
 def test_the_games_own_walkthrough_wins(world: TextWorld, walkthrough: list[str]) -> None:
-    turns, info = played(world, walkthrough)
+    turns, info = played(world, TASK, walkthrough)
     assert [turn.reward for turn in turns] == [0.0] * (len(turns) - 1) + [1.0]
     assert turns[-1].terminated
     assert info["success"] is True
@@ -92,7 +81,7 @@ def test_the_games_own_walkthrough_wins(world: TextWorld, walkthrough: list[str]
 def test_an_ingredient_cooked_in_a_wrong_way_loses_the_game_which_keeps_its_points(
     world: TextWorld, losing: list[str]
 ) -> None:
-    turns, info = played(world, losing)
+    turns, info = played(world, TASK, losing)
     assert (turns[-1].reward, turns[-1].terminated, turns[-1].truncated) == (0.25, True, False)
     assert info["success"] is False
     assert info["verdict"] == "Failed: 1 of 4 points; the game was lost."
@@ -104,7 +93,7 @@ def test_an_ingredient_cooked_in_a_wrong_way_loses_the_game_which_keeps_its_poin
 def test_the_turns_run_out_with_the_points_made_by_then(losing: list[str]) -> None:
     with closing(make_environment("textworld", max_turns=len(losing) - 1)) as short:
         assert isinstance(short, TextWorld)
-        turns, info = played(short, losing[:-1])
+        turns, info = played(short, TASK, losing[:-1])
     assert (turns[-1].reward, turns[-1].terminated, turns[-1].truncated) == (0.25, False, True)
     assert info["verdict"] == f"Failed: 1 of 4 points; the turns ran out after {len(losing) - 1}."
     assert turns[-1].observation.endswith("The turns have run out.\nYou have 1 of 4 points.")
@@ -136,7 +125,7 @@ def test_what_is_not_offered_costs_a_turn_and_never_reaches_the_game(world: Text
     assert refused.splitlines()[1:] == first[first.index("You can:") :].splitlines()
     assert reward == 0
     with closing(TextWorld(max_turns=2)) as short:
-        turns, _ = played(short, [reply, "open fridge"])
+        turns, _ = played(short, TASK, [reply, "open fridge"])
     assert turns[-1].truncated
     assert turns[-1].observation.startswith("You open the fridge")
 
@@ -202,13 +191,13 @@ def test_a_game_is_made_once(home: Path, world: TextWorld) -> None:
 def test_a_damaged_game_is_made_again_and_is_the_same_in_another_folder_and_process(
     home: Path, world: TextWorld, walkthrough: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = world.reset(TASK, seed=0, at_step=1), played(world, walkthrough)
+    here = world.reset(TASK, seed=0, at_step=1), played(world, TASK, walkthrough)
     shutil.copytree(home, tmp_path, dirs_exist_ok=True)
     (folder,) = kept_games(tmp_path)
     (folder / "game.z8").write_bytes(b"half a ga")
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
     with closing(TextWorld()) as other:
-        assert (other.reset(TASK, seed=1, at_step=2), played(other, walkthrough)) == here
+        assert (other.reset(TASK, seed=1, at_step=2), played(other, TASK, walkthrough)) == here
     assert len((folder / "game.z8").read_bytes()) > 100_000
     assert kept_games(tmp_path) == [folder]
 
@@ -244,7 +233,7 @@ def process_of(world: TextWorld) -> int:
 def test_an_episode_goes_on_after_its_process_hung_and_was_killed(
     world: TextWorld, walkthrough: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = played(world, walkthrough)
+    undisturbed = played(world, TASK, walkthrough)
     world.reset(TASK, seed=0, at_step=1)
     first, second, *rest = walkthrough
     world.step(first)

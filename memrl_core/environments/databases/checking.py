@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from memrl_core.environments.databases.judging import HandedIn, Translate, attempted, why_not
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.statements import joined, split
 from memrl_core.environments.databases.task import DatabaseTask
 from memrl_core.errors import InputError
+
+_ROW_KEY = re.compile(r"\bINTEGER(\s+PRIMARY\s+KEY)(?:\s+ASC\b)?(?:\s+AUTOINCREMENT\b)?", re.IGNORECASE)
 
 
 def unusable(task: DatabaseTask, expected: HandedIn) -> str:
@@ -18,6 +22,40 @@ def unusable(task: DatabaseTask, expected: HandedIn) -> str:
     if expected.answer is None:
         return "its reference returns no rows, not even none."
     return "its reference returns more rows than can be compared." if expected.answer.cut else ""
+
+
+def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> bool:
+    """Whether what the reference gives depends on the order in which the rows of the tables are stored.
+
+    It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
+    like any answer. So an ORDER BY that leaves ties is told, or a LIMIT that cuts through one. False for a reference
+    that is no standard for others. Raises `EnvironmentFailed`.
+    """
+    try:
+        expected = attempted(sandbox, task, task.reference, translate)
+        if unusable(task, expected):
+            return False
+        return bool(why_not(task, expected, attempted(sandbox, _reversed(task), task.reference, translate)))
+    except InputError:
+        return False
+
+
+def _reversed(task: DatabaseTask) -> DatabaseTask:
+    """The task with the rows of its tables in the opposite order.
+
+    SQLite stores rows by their INTEGER PRIMARY KEY. A query reads the same with an INT there, which stores them as they
+    come; a change may need the numbers that only INTEGER PRIMARY KEY gives.
+    """
+    tables = [
+        table.model_copy(
+            update={
+                "rows": table.rows[::-1],
+                "create": _ROW_KEY.sub(r"INT\1", table.create) if task.kind == "query" else table.create,
+            }
+        )
+        for table in task.tables
+    ]
+    return task.model_copy(update={"tables": tables})
 
 
 def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> list[str]:
