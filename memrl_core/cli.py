@@ -111,9 +111,9 @@ def run(
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()
-    chosen = settings_of(policy, _pairs(settings or []))
+    chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"))
     env, task_set = environment_and_set(env, task_set)
-    world = {**_pairs(options or []), **({"shift_at": shift_at} if shift_at else {})}
+    world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
     with open_or_create(bank, embedder) as memory:
         info = workspace.start_run(
             memory,
@@ -198,12 +198,12 @@ tasks.app.command("compare")(measure.compare_environments)
 app.add_typer(tasks.app, name="tasks")
 
 
-def _pairs(settings: list[str]) -> dict[str, Any]:
+def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
     pairs = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
+    for one in given:
+        key, equals, value = one.partition("=")
         if not equals:
-            raise SettingsError(f"“{setting}” is not a setting: write it as name=value, such as weight=0.5.")
+            raise SettingsError(f"“{one[:80]}” is not {kind}: write it as name=value, such as {example}.")
         pairs[key.strip()] = value.strip()
     return pairs
 

@@ -142,7 +142,10 @@ def tasks_of(info: RunInfo) -> list[Task]:
             "environment that they are for."
         )
     if info.task_count > len(tasks):
-        raise InputError(f"The set {info.tasks} has {len(tasks)} tasks; {info.task_count} were asked for.")
+        raise InputError(
+            f"The set {info.tasks} has {len(tasks):,} tasks; {info.task_count:,} were asked for. Ask for at most "
+            f"{len(tasks):,}, or for 0, which takes all."
+        )
     return tasks[: info.task_count or len(tasks)]
 
 

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from os.path import exists, isfile  # Those of Path raise for names that are too long.
 from pathlib import Path
 
 from rich.markup import escape
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names
+from memrl_core.environments.task_file import TaskFile, left_to_people
 from memrl_core.environments.task_files import check_file
-from memrl_core.environments.task_sets import keep, set_names
+from memrl_core.environments.task_sets import keep, set_names, tasks_of_set
 from memrl_core.errors import InputError
+from memrl_core.experiments.task_sets import named_tasks
 
 SUFFIXES = (".json", ".jsonl")
+"""Of what is taken for a file even when none is there."""
 
 
 def environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
     """The environment, and the name of its set of tasks ("" where a person types them).
 
-    Either may be a file of tasks: it is checked, what can be used is kept under a name, and the rest is told. Raises
-    `InputError` for names that do not exist, a file without a task, and a file for another environment.
+    Either may be a file of tasks, where it is no name: it is checked, what can be used is kept under a name, and the
+    rest is told, as is what only people can judge. Raises `InputError` for names that do not exist, a file without a
+    task, a file for another environment, and a set beside a file.
     """
+    found = _environment_and_set(environment, task_set)
+    _tell_who_judges(*found)
+    return found
+
+
+def _environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
     if environment not in environment_names() and _is_file(environment):
-        return kept_file(Path(environment))
+        if task_set:
+            raise InputError(
+                f"The tasks are those of the file {environment[:80]}; there is no set “{task_set[:80]}” in it. Nothing "
+                "was run; leave --set out, or name an environment by --env."
+            )
+        return _kept(Path(environment))
     found = environment_class(environment)
-    if _is_file(task_set):
-        theirs, name = kept_file(Path(task_set))
+    if task_set not in set_names(environment) and _is_file(task_set):
+        theirs, name = _kept(Path(task_set))
         if theirs != environment:
             raise InputError(f"The tasks of {task_set[:80]} are for {theirs}, not for {environment}. Nothing was run.")
         return environment, name
@@ -38,8 +54,19 @@ def environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
 
 
 def kept_file(path: Path) -> tuple[str, str]:
-    """A file of tasks, checked and kept: its environment and the name of the set. Raises `InputError`."""
+    """A file of tasks to measure on, checked and kept: its environment and the name of the set.
+
+    Raises `InputError` for a file without a task, and for one that only people can judge.
+    """
+    environment, name = _kept(path)
+    named_tasks(name)
+    return environment, name
+
+
+def _kept(path: Path) -> tuple[str, str]:
     checked = check_file(path)
+    if not checked.accepted:
+        raise InputError(f"No task of {path.name[:80]} can be used. Nothing was kept. Why: memrl tasks check {path}")
     name = keep(checked)
     told = f"{path.name}: {len(checked.accepted)} accepted, {len(checked.reported)} reported; kept as {name}."
     console.print(escape(told))
@@ -48,5 +75,16 @@ def kept_file(path: Path) -> tuple[str, str]:
     return checked.environment, name
 
 
+def _tell_who_judges(environment: str, task_set: str) -> None:
+    if environment != TaskFile.name:
+        return
+    tasks = tasks_of_set(task_set)
+    if count := sum(map(left_to_people, tasks)):
+        console.print(
+            f"Tasks without a reference: {count:,} of {len(tasks):,}. People must judge the answers, in the app or by "
+            "`memrl rewards import`."
+        )
+
+
 def _is_file(name: str) -> bool:
-    return Path(name).suffix.lower() in SUFFIXES or ("/" in name and Path(name).exists())
+    return Path(name).suffix.lower() in SUFFIXES or isfile(name) or ("/" in name and exists(name))

@@ -1,10 +1,12 @@
 """Whether an answer is right, by one of four rules.
 
-exact     the texts are equal after Unicode NFKC, without regard to case, with white space trimmed and runs of it as one
-          space.
+exact     the texts are equal after Unicode NFKC, without regard to case and to signs that cannot be seen (of Unicode's
+          category Cf), with white space trimmed and runs of it as one space.
 numeric   the number in the answer is within the tolerance of the reference (none: equal). The number is the first one
           after the last "answer:", else the last one. 1,234.5 and 1e3 and 3/4 are numbers; signs of per cent and
-          currency are passed over, so that 25% counts as 25; a comma that groups no thousands makes it no number.
+          currency and units are passed over, so that 25% counts as 25 and 5km as 5. Groups parted by blanks or
+          underscores (1 000, 1_000), a comma that groups no thousands, and what is joined to further letters and digits
+          (0x10, 2x4) make it no number.
 regex     the pattern is found somewhere in the answer, as the library `regex` reads it: case counts unless it begins
           with (?i). A search that takes too long counts as not found.
 choice    the answer is one of the choices, compared as in exact, or its letter (A is the first), or both.
@@ -44,9 +46,9 @@ _FEWEST_PER_CHARACTER = 4
 
 _CONTEXT = Context(prec=60, Emax=10**6, Emin=-(10**6), traps=[])
 _NUMBER = re.compile(
-    r"(?<![^\W_])(?<![^\W_][.,])"  # Not within a word or another number.
-    r"([-+]?+(?>\d{1,3}(?:,\d{3})++(?!\d)|\d++|(?=\.\d))(?:\.\d++)?+(?:[eE][-+]?\d++)?+)"
-    r"(?:/(\d++(?:\.\d++)?+))?+(?![.,]?\d)"
+    r"(?<![^\W_])(?<![^\W_][.,_])"  # Not within a word or another number.
+    r"([-+]?+(?!0[xX])(?>\d{1,3}(?:[, \u00a0\u2009\u202f]\d{3}(?!\d))++|\d++|(?=\.\d))(?:\.\d++)?+(?:[eE][-+]?\d++)?+)"
+    r"(?:/(\d++(?:\.\d++)?+))?+(?![.,_]?\d)(?![^\W\d_]++\d)"
 )
 _MARKER = re.compile(r"answer\s*:", re.IGNORECASE)
 _LABEL = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]|\s*[-–]\s|\s*$)\s*(.*)", re.DOTALL)
@@ -137,7 +139,7 @@ _CHECKERS: Mapping[str, Callable[[str, Mapping[str, Any]], Verdict]] = {
 
 def number_of(text: str) -> Decimal | None:
     """The number that `text` gives as its answer, exactly (fractions to 60 digits); None when there is none."""
-    text = text.replace("−", "-")
+    text = without_unseen(text).replace("−", "-")
     markers = list(_MARKER.finditer(text))
     after = text[markers[-1].end() :] if markers else text
     found = [number for match in _NUMBER.finditer(after) if (number := _number(match)) is not None]
@@ -146,7 +148,7 @@ def number_of(text: str) -> Decimal | None:
 
 def number_alone(text: str) -> Decimal | None:
     """The number that `text` is, signs of per cent and currency aside; None when it says anything else."""
-    around = _NUMBER.sub(" ", text.replace("−", "-"), count=1)
+    around = _NUMBER.sub(" ", without_unseen(text).replace("−", "-"), count=1)
     return None if any(map(str.isalnum, around)) else number_of(text)
 
 
@@ -170,6 +172,7 @@ def tolerance_of(tolerance: Any, expected: Decimal) -> Decimal:
 
 def chosen(text: str, choices: Sequence[str]) -> int | None:
     """The position of the choice that `text` names by its text, its letter, or both; None when it names none."""
+    text = without_unseen(text)
     by_text = next((n for n, one in enumerate(choices) if _same(text, one)), None)
     label = _LABEL.fullmatch(text.strip())
     if by_text is not None or label is None:
@@ -179,10 +182,15 @@ def chosen(text: str, choices: Sequence[str]) -> int | None:
     return position if named else None
 
 
+def without_unseen(text: str) -> str:
+    """The text without signs of Unicode's category Cf, such as a byte order mark or a space of no width."""
+    return text if text.isascii() else "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
+
+
 def _number(match: re.Match[str]) -> Decimal | None:
     try:
         number, below = Decimal(match[1].replace(",", "")), Decimal(match[2] or 1)
-    except InvalidOperation:  # An exponent that no machine holds.
+    except InvalidOperation:  # An exponent that no machine holds, or groups parted by blanks.
         return None
     if not below or any(part and abs(part.adjusted()) > LARGEST_EXPONENT for part in (number, below)):
         return None
@@ -190,7 +198,7 @@ def _number(match: re.Match[str]) -> Decimal | None:
 
 
 def _same(one: str, other: str) -> bool:
-    one, other = " ".join(one.split()), _plain(other)
+    one, other = " ".join(without_unseen(one).split()), _plain(without_unseen(other))
     # Normalising is slow for long runs of accents; what is that much longer cannot become equal.
     return len(one) <= _FEWEST_PER_CHARACTER * len(other) and _plain(one) == other
 

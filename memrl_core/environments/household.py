@@ -7,7 +7,7 @@ object and ends the episode. Nothing knows which memory, if any, was used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,8 @@ class Household(Environment):
             self._treatment = str(task.data.get("treatment", ""))
             self._wanted = int(task.data.get("count", 1))
             self._where = {str(thing): str(place) for thing, place in dict(task.data["things"]).items()}
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"Task {task.id} is not a household task. Choose tasks of the household.") from None
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise InputError(f"Task {task.id[:80]} is not a household task. Choose tasks of the household.") from None
         self._rng = np.random.default_rng(seed)
         self._at_step = at_step
         self._searched = list(OPEN_PLACES)
@@ -106,6 +106,30 @@ class Household(Environment):
         self._ended = False
         seen = "; ".join(f"on the {place}: {', '.join(self._on(place)) or 'nothing'}" for place in OPEN_PLACES)
         return self._described(f"You see, {seen}. Closed: {', '.join(CLOSED_PLACES)}. Your hands are empty.")
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with a task, a sentence each: what it lacks, and what nobody could reach or do."""
+        world = cls()
+        try:
+            world.reset(task, seed=0, at_step=1)
+        except InputError:
+            return ["It is not a household task: its data holds object, target and things (thing to place)."]
+        return list(world._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if self._target not in OPEN_PLACES:
+            yield f"Nothing can be put on “{self._target[:80]}”; target is one of {', '.join(OPEN_PLACES)}."
+        if self._treatment and self._treatment not in TREATMENTS:
+            yield f"There is no treatment “{self._treatment[:80]}”; known: {', '.join(TREATMENTS)}."
+        for thing, place in self._where.items():
+            if place not in PLACES:
+                yield f"{thing[:80]} is in “{place[:80]}”, where nobody can look; places are {', '.join(PLACES)}."
+        if self._wanted < 1:
+            yield "count is at least 1."
+        there = sum(_kind(thing) == self._object for thing in self._where)
+        if there < self._wanted:
+            yield f"It asks for {self._wanted:,} of “{self._object[:80]}”, and there are {there}."
 
     def reliability(self, treatment: str, appliance: str, at_step: int) -> float:
         """The true chance that `appliance` works at `at_step`: for studies of regret, never for an agent."""

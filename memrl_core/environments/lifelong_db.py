@@ -17,6 +17,7 @@ from memrl_core.environments.base import EnvironmentSpec
 from memrl_core.environments.databases.checking import faults_of
 from memrl_core.environments.databases.mysql import CHILD, columns_of, to_sqlite
 from memrl_core.environments.databases.mysql_values import Columns
+from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
 from memrl_core.errors import InputError
@@ -39,6 +40,7 @@ class LifelongDb(DatabaseWorld):
     )
     instructions = INSTRUCTIONS.replace("an SQLite database", "a MySQL database")
     sandbox_child: ClassVar[str] = CHILD
+    dialect: ClassVar[Dialect] = "mysql"
 
     def translate(self, statement: str) -> str:
         """A statement of MySQL as SQLite has it. Raises `InputError` for one that cannot be translated."""
@@ -49,7 +51,7 @@ class LifelongDb(DatabaseWorld):
         """What is wrong with a task: its reference and its near misses are run."""
         world = cls()
         try:
-            world._task = database_task(task)
+            world._task = database_task(task, cls.dialect)
             return faults_of(world._task, world._sandbox, world.translate)
         except InputError as error:
             return [str(error)]

@@ -17,6 +17,8 @@ from memrl_core.settings import sentence_of
 LONGEST_LITERAL = 200_000
 LARGEST_INTEGER = 2**63 - 1
 
+_HOLDS = "holds something else than texts, finite numbers of 64 bits and None."
+
 Rows = list[list[Any]]
 
 
@@ -89,7 +91,10 @@ def read_entry(value: object) -> Entry:
         if len(row) != len(names):
             raise InputError(f"Row {number} has {len(row)} values, its table {len(names)} columns.")
         if not all(map(_can_be_stored, row)):
-            raise InputError(f"Row {number} holds something else than texts, finite numbers of 64 bits and None.")
+            raise InputError(f"Row {number} {_HOLDS}")
+    for number, row in enumerate(entry.answer_info.direct or (), start=1):
+        if not all(map(_can_be_stored, row)):
+            raise InputError(f"Row {number} of its answer (direct) {_HOLDS}")
     return entry
 
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from sqlglot import exp
 
 from memrl_core.environments.databases.mysql import CHILD, create_table, is_ordered, parsed
+from memrl_core.environments.databases.mysql_dates import stored_moment
+from memrl_core.environments.databases.mysql_values import MOMENTS, Columns, kind_of_type
 from memrl_core.environments.databases.near_misses import near_misses, normal
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import DatabaseTask
-from memrl_core.environments.lifelong_entry import AnswerInfo, read_entry
-from memrl_core.environments.lifelong_trial import Trial, notes_on
-from memrl_core.environments.tasks import check_intent
+from memrl_core.environments.lifelong_entry import AnswerInfo, Rows, read_entry
+from memrl_core.environments.lifelong_trial import APPEARANCE, AS_STORED, TIES, Trial, notes_on
+from memrl_core.environments.tasks import LONGEST_INTENT, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 
@@ -29,7 +31,7 @@ ENVIRONMENT = "lifelong_db"
 MOST_BYTES = 200_000_000
 LONGEST_KEY = 80
 LONGEST_DATA = 100_000
-"""Characters of a task's table and answer as JSON: they are stored with every step."""
+"""Characters of a task's table, answer and statements as JSON: they are stored with every step."""
 
 NEAR_MISSES = 3
 TRIED = 24
@@ -94,6 +96,9 @@ def read_lifelong(source: Path | str | bytes | Mapping[str, object]) -> Lifelong
             except InputError as error:
                 reported.append(Reported(where, str(error)))
                 continue
+            except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+                reported.append(Reported(where, f"It holds something that cannot be read ({type(error).__name__})."))
+                continue
             tasks[task.id] = task
             notes += [Noted(where, sentence) for sentence in told]
     return LifelongFile(tuple(tasks.values()), tuple(reported), tuple(notes))
@@ -154,20 +159,20 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     entry = read_entry(value)
     table, reference = entry.table_info, entry.answer_info.sql.strip()
     columns = tuple((column.name, column.type) for column in table.column_info_list)
-    read = parsed(reference)
+    asked, read = _instruction(entry.instruction), parsed(reference)
     data: dict[str, Any] = {
-        "tables": [{"name": table.name, "create": create_table(table.name, columns), "rows": table.row_list}],
+        "tables": [
+            {"name": table.name, "create": create_table(table.name, columns), "rows": _stored(table.row_list, columns)}
+        ],
         **_asked(entry.answer_info, reference, read),
     }
-    if len(json.dumps(data)) > LONGEST_DATA:
-        raise InputError(
-            f"Its table and answer have more than {LONGEST_DATA:,} characters; every step would store them."
-        )
-    trial = Trial(sandbox, DatabaseTask.model_validate(data), columns)
+    trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
     published = entry.answer_info.direct
     notes = notes_on(read)
     if published is not None and (told := trial.compare(published)):
         notes.append(told)
+    if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.leaves_ties():
+        notes.append(TIES)
     misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
     if len(misses) < NEAR_MISSES:
         notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")
@@ -176,11 +181,31 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     if published is not None:
         data["expected"] = published
     data["skills"] = list(entry.skill_list)
-    intent = (
-        f"{check_intent(entry.instruction)} The table {table.name} has the columns {', '.join(n for n, _ in columns)}."
-    )
+    if len(json.dumps(data)) > LONGEST_DATA:
+        raise InputError(
+            f"Its table, answer and statements have more than {LONGEST_DATA:,} characters; every step would store them."
+        )
+    intent = f"{asked} The table {table.name} has the columns {', '.join(n for n, _ in columns)}."
     family = family_of("select" if isinstance(read, exp.Query) else read.key, entry.skill_list)
     return Task(f"lifelong-db-{key}", intent, ENVIRONMENT, family, data), notes
+
+
+def _stored(rows: Rows, columns: Columns) -> Rows:
+    """The rows as MySQL's table holds them: dates are written in one way."""
+    kinds = [kind_of_type(written) for _, written in columns]
+    return [
+        [stored_moment(value, str(kind)) if kind in MOMENTS else value for kind, value in zip(kinds, row, strict=True)]
+        for row in rows
+    ]
+
+
+def _instruction(text: str) -> str:
+    """The question of an entry. Raises `InputError`."""
+    try:
+        return check_intent(text)
+    except InputError:
+        long = f"has more than {LONGEST_INTENT:,} characters" if len(text) > LONGEST_INTENT else "is empty"
+        raise InputError(f"Its instruction {long}.") from None
 
 
 def _asked(answer: AnswerInfo, reference: str, read: exp.Expr) -> dict[str, Any]:

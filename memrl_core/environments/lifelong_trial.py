@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from memrl_core.environments.databases.checking import unusable
+from memrl_core.environments.databases.checking import order_is_open, unusable
 from memrl_core.environments.databases.judging import HandedIn, attempted, why_not
 from memrl_core.environments.databases.mysql import to_sqlite
 from memrl_core.environments.databases.mysql_values import Columns
@@ -26,6 +26,7 @@ AS_STORED = (
     "Accepted; its answer rests on an order that the statement does not ask for: rows are taken as the table holds "
     "them."
 )
+TIES = "Accepted; its order leaves ties open, and rows are expected as they come here: add a column to ORDER BY."
 JOINED = "Accepted; {} … JOIN is rewritten for SQLite and does the same."
 
 
@@ -47,6 +48,10 @@ class Trial:
         if told := differs(published, rows, ordered=self._task.ordered):
             raise InputError(f"Its statement does not give the answer that stands beside it: {told[:300]}.")
         return ANOTHER_ORDER if differs(published, rows, ordered=True) else ""
+
+    def leaves_ties(self) -> bool:
+        """Whether its ORDER BY leaves open what it is to give."""
+        return order_is_open(self._task, self._sandbox, self._translate)
 
     def solved_by(self, statements: str) -> bool:
         """Whether statements solve the task."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from memrl_core.environments.answers import MOST_CHOICES, chosen, judge, number_alone, tolerance_of
+from memrl_core.environments.answers import MOST_CHOICES, chosen, judge, number_alone, tolerance_of, without_unseen
 from memrl_core.environments.databases.setups import database_data
 from memrl_core.environments.patterns import search
 from memrl_core.errors import InputError
@@ -44,6 +44,8 @@ def faults_of(data: Mapping[str, Any]) -> list[str]:
     told = unknown_keys(data, KEYS)
     given = {key: value for key, value in data.items() if key in KEYS and value is not None}
     checker = checker_of(given)
+    if not isinstance(given.get("checker", ""), str):
+        return [*told, f"checker is a text, not {_KINDS[type(given['checker'])]}."]
     if "checker" in given and given["checker"] not in CHECKERS:
         return [*told, f"There is no checker “{checker[:80]}”; known: {', '.join(CHECKERS)}."]
     told += [
@@ -68,7 +70,7 @@ def faults_of_text(key: str, value: Any, longest: int) -> list[str]:
     """Why a value is no text that can be used, as a sentence in a list."""
     if not isinstance(value, str):
         return [f"{key} is a text, not {_KINDS.get(type(value), 'null')}."]
-    if not value.strip():
+    if not without_unseen(value).strip():
         return [f"{key} is empty."]
     if len(value) > longest:
         return [f"{key} has {len(value):,} characters; at most {longest:,} fit."]

@@ -11,6 +11,7 @@ from memrl_core.environments.answers import chosen, judge
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.conversation import ANSWER, JUDGED_BY_A_PERSON
 from memrl_core.environments.databases.setups import database_data
+from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.environments.own_data import SQL, checker_of, faults_of
 from memrl_core.environments.sql import Sql
 from memrl_core.errors import InputError
@@ -111,6 +112,18 @@ class TaskFile(Environment):
         if self._database is None:
             self._database = Sql()
         return self._database
+
+
+def left_to_people(task: Task) -> bool:
+    """Whether nothing but a person can judge the answers to a task."""
+    return task.environment == TaskFile.name and not checker_of(task.data)
+
+
+def as_database_task(task: Task) -> DatabaseTask | None:
+    """What a task asks of a database, where its checker is `sql`. Raises `InputError` and `EnvironmentFailed`."""
+    if task.environment != TaskFile.name or checker_of(task.data) != SQL:
+        return None
+    return database_task(_of_a_database(task))
 
 
 def _expected(data: Mapping[str, Any]) -> str:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from memrl_core.environments import environment_class, why_unusable
+from memrl_core.environments.databases.checking import order_is_open
+from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.lifelong_file import ENVIRONMENT as LIFELONG
 from memrl_core.environments.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
 from memrl_core.environments.own_data import KEYS, checker_of, faults_of_text, unknown_keys
-from memrl_core.environments.task_file import TaskFile
+from memrl_core.environments.task_file import TaskFile, as_database_task, left_to_people
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task
@@ -33,8 +37,11 @@ LONGEST_NAME = 200
 
 A_LIST = "The file is one JSON list. Write one task a line, without brackets and commas around them."
 AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
+OPEN_ORDER = "Its order leaves ties open; add a column to ORDER BY."
 UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
+LONGEST_STEM = 40
 _OPENED = (b"{", b"[")
+_STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
 
@@ -70,6 +77,11 @@ def check_file(path: Path) -> CheckedFile:
     if filled[0] in _OPENED and not any(isinstance(_plain_json(line), dict) for line in filled):
         return CheckedFile(name, "", (), (Reported("line 1", UNFINISHED),))
     return _from_lines(name, lines)
+
+
+def stem_of(name: str) -> str:
+    """What the name of a file gives to the names of its tasks and of its set; itself for what is such a stem."""
+    return _STRANGE.sub("-", name)[:LONGEST_STEM].strip("-.") or "tasks"
 
 
 def _read(path: Path) -> bytes:
@@ -120,7 +132,7 @@ def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
             continue
         where = f"line {number}"
         try:
-            task = _task(line, f"{name[:100]}-{number:04d}")
+            task = _task(line, f"{stem_of(name)}-{number:04d}")
             if why := why_unusable(task.environment):
                 raise InputError(why)
             if environment not in ("", task.environment):
@@ -134,13 +146,21 @@ def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
             continue
         environment = task.environment
         accepted[task.id], places[task.id] = task, where
-    return CheckedFile(name, environment, tuple(accepted.values()), tuple(reported), _notes(accepted, places))
+    notes = (*_open_orders(accepted, places), *_unjudged(accepted, places))
+    return CheckedFile(name, environment, tuple(accepted.values()), tuple(reported), notes)
 
 
-def _notes(accepted: Mapping[str, Task], places: Mapping[str, str]) -> tuple[Noted, ...]:
-    unjudged = [
-        places[task.id] for task in accepted.values() if task.environment == TaskFile.name and not checker_of(task.data)
-    ]
+def _open_orders(accepted: Mapping[str, Task], places: Mapping[str, str]) -> list[Noted]:
+    with closing(Sandbox()) as sandbox:
+        return [
+            Noted(places[task.id], OPEN_ORDER)
+            for task in accepted.values()
+            if (asked := as_database_task(task)) is not None and order_is_open(asked, sandbox, str)
+        ]
+
+
+def _unjudged(accepted: Mapping[str, Task], places: Mapping[str, str]) -> tuple[Noted, ...]:
+    unjudged = [places[task.id] for task in accepted.values() if left_to_people(task)]
     if not unjudged:
         return ()
     where = unjudged[0] if len(unjudged) == 1 else f"{len(unjudged):,} lines, the first is {unjudged[0]}"

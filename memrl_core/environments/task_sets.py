@@ -18,16 +18,14 @@ from pathlib import Path
 
 from memrl_core.environments import environment_class, environment_names
 from memrl_core.environments.lifelong_file import Reported
-from memrl_core.environments.task_files import CheckedFile
+from memrl_core.environments.task_files import CheckedFile, stem_of
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.home import home
 from memrl_core.records import Task
 
-LONGEST_STEM = 40
 _DIGITS = 8
 _NAME = re.compile(r"\w[\w.-]{0,39}-[0-9a-f]{8}", re.ASCII)
-_STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
 _SUFFIX = ".jsonl"
 
 
@@ -49,8 +47,7 @@ def keep(checked: CheckedFile) -> str:
     if not checked.accepted:
         raise InputError(f"No task of {checked.name[:80]} can be used. Nothing was kept; mend the file and try again.")
     content = b"".join(json.dumps(asdict(task)).encode() + b"\n" for task in checked.accepted)
-    stem = _STRANGE.sub("-", checked.name).strip("-.")[:LONGEST_STEM] or "tasks"
-    name = f"{stem}-{_digest(content)}"
+    name = f"{stem_of(checked.name)}-{_digest(content)}"
     target = _path(name)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,6 +100,12 @@ def tasks_of_set(name: str) -> list[Task]:
             return environment_class(environment).make_tasks(name)
     known = [one for environment in environment_names() for one in _own_sets(environment)]
     known += [one.name for one in kept_sets()]
+    whole, colon, _ = name.partition(":")
+    if colon and whole in known:
+        raise InputError(
+            f"A run takes all of the set {whole}: families behind a colon belong to experiments. Leave “:” and what "
+            "follows out, or keep a file with the tasks that you want."
+        )
     raise InputError(f"There is no set of tasks “{name[:80]}”. Known: {', '.join(known)}.")
 
 
@@ -191,8 +194,8 @@ def _content(path: Path) -> bytes:
         content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(
-            f"The set “{path.stem}” was made of a file and is not kept here. Load the file again: the same tasks get "
-            "the same name."
+            f"The set “{path.stem}” was made of a file and is not kept here. Load the file again, named "
+            f"{path.stem[: -_DIGITS - 1]}.jsonl (or .json) as it was then: the same tasks under that name are this set."
         ) from None
     except OSError as error:
         why = error.strerror or type(error).__name__

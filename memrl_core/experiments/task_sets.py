@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
+from memrl_core.environments.task_file import left_to_people
 from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
@@ -11,13 +12,14 @@ from memrl_core.records import Task
 def named_tasks(name: str, count: int = 0) -> list[Task]:
     """The first `count` tasks (0: all) of a set such as "household-train" or "household-train:heat,cool".
 
-    What stands behind the colon are families. Raises `InputError` for a set or family that does not exist, and for an
-    environment in which only a person gives rewards: nothing could be measured there.
+    What stands behind the colon is a family, or several with commas between them. Raises `InputError` for a set or
+    family that does not exist, and where only people can judge: nothing could be measured there.
     """
     set_name, _, listed = name.partition(":")
     tasks = tasks_of_set(set_name.strip())
-    families = [family.strip() for family in listed.split(",") if family.strip()]
     there = list(dict.fromkeys(task.family for task in tasks))
+    families = [family for family in there if family and family.strip() == listed.strip()]
+    families = families or [family.strip() for family in listed.split(",") if family.strip()]
     for family in families:
         if family not in there:
             raise InputError(f"The set {set_name} has no family “{family[:80]}”. Known: {', '.join(there)}.")
@@ -25,6 +27,11 @@ def named_tasks(name: str, count: int = 0) -> list[Task]:
         if make_environment(environment).reward_source != "environment":
             raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
     chosen = [task for task in tasks if not families or task.family in families]
+    if all(map(left_to_people, chosen)):
+        raise InputError(
+            f"The tasks of {name[:80]} have no reference, so only people can judge them, and nothing can be measured. "
+            "Nothing was run; give them references, or choose another set."
+        )
     return chosen[: count or len(chosen)]
 
 

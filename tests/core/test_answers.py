@@ -45,6 +45,14 @@ def test_exact_takes_runs_of_white_space_as_one_and_accents_in_either_spelling()
     assert right("STRASSE", "exact", "Straße")
 
 
+@pytest.mark.parametrize("sign", ["\u200b", "\ufeff", "\u00ad", "\u2060", "\u200e"])
+def test_signs_that_cannot_be_seen_make_no_difference(sign: str) -> None:
+    assert right(f"{sign}Pa{sign}ris{sign}", "exact", "Paris") and right("Paris", "exact", f"Par{sign}is")
+    assert right(sign * 1000 + "Paris", "exact", "Paris")
+    assert right(f"{sign}A", "choice", "Paris", choices=CITIES)
+    assert not right(sign, "exact", "Paris")
+
+
 @given(st.text(alphabet=ascii_letters + "0123456789 .,-", min_size=1).filter(str.strip))
 def test_exact_passes_a_text_against_itself_in_any_case(text: str) -> None:
     assert right(f" {text.swapcase()} ", "exact", text)
@@ -74,6 +82,18 @@ def test_exact_on_plain_letters_is_equality_of_the_words_in_small_letters(answer
         ("1,23", None),
         ("1.2.3", None),
         ("5-3", "3"),
+        ("1 000", None),
+        ("answer: 12\u202f345\u00a0678.5", None),
+        ("in 2020 100 people", "100"),
+        ("1_000", None),
+        ("x_5", None),
+        ("_5_", "5"),
+        ("0x10", None),
+        ("-0xff", None),
+        ("2x4", None),
+        ("5km", "5"),
+        ("answer: 1,234 5678", "1234"),
+        ("1\u200b000", "1000"),
         ("answer: none of the 5", "5"),
         ("5/0", None),
         ("1e99999999999999999999999", None),
@@ -86,7 +106,16 @@ def test_the_number_of_an_answer(text: str, number: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "alone"),
-    [("1e3", True), ("-1,000 %", True), ("€ 5.", True), ("3/4", True), ("5 m", False), ("1 2", False), ("%", False)],
+    [
+        ("1e3", True),
+        ("-1,000 %", True),
+        ("€ 5.", True),
+        ("3/4", True),
+        ("5 m", False),
+        ("1 2", False),
+        ("%", False),
+        ("1 000", False),
+    ],
 )
 def test_a_reference_is_a_number_alone(text: str, alone: bool) -> None:
     assert (number_alone(text) is not None) is alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import nan
@@ -25,6 +26,11 @@ from tests.core.foreign_environments import LEFT, Lamp, LampOptions, installed
 
 TOO_LONG = "x" * (LONGEST + 1)
 UNSTORABLE = "a\0b\ud800c"
+
+
+def spelled(given: object) -> str:
+    """The same name for the same parameter in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(given))
 
 
 def odd(**given: Any) -> Any:
@@ -119,7 +125,7 @@ class Aliased(EnvironmentOptions):
         ({"missing": "nothing"}, r"failed in missing \(TypeError"),
         ({"close": lambda world: 1 / 0}, r"failed in close \(ZeroDivisionError"),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_what_cannot_be_used_is_left_out_and_its_page_says_why(
     monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, Any], sentence: str
@@ -258,7 +264,7 @@ def test_ctrl_c_and_sentences_of_the_program_pass_through(error: BaseException) 
         (("", 0.0, True, False, {**END, "judgement": "left"}), "the judgement is 'left' instead of a Judgement"),
         (("", 0.0, True, False, {**END, "judgement": Judgement("a", "b", 3)}), "the judgement is 3"),  # type: ignore[arg-type]
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_what_step_must_not_give_is_a_sentence(given: Any, sentence: str) -> None:
     with pytest.raises(EnvironmentFailed, match=rf"“odd” broke its contract in step: {sentence}.*What came before is"):
@@ -381,7 +387,7 @@ TASK = Task("t", "light a lamp", "lamp", "", {"switch": "left"})
         ([replace(TASK, data={1: "a"})], "the data of “t”"),
         ([replace(TASK, data={"a": "\ud800"})], "the data of “t”"),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_tasks_that_cannot_be_used_are_a_sentence(given: Any, sentence: str) -> None:
     with pytest.raises(EnvironmentFailed, match=f"“odd” broke its contract in make_tasks: {sentence}"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -59,14 +58,15 @@ def test_a_file_of_which_nothing_can_be_used_is_told_too(home: Path) -> None:
     assert (code, said.splitlines()[-1]) == (1, "0 accepted, 2 reported")
 
 
-def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(home: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "memrl_core.cli", "tasks", "check", str(home / "nothing.jsonl")],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "There is no file" in done.stderr and "Traceback" not in done.stderr
+def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["memrl", "tasks", "check", str(home / "nothing.jsonl")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert "There is no file" in said.err and "Traceback" not in said.err
     assert memrl("tasks", "check", str(home))[0] == 2
     assert memrl("tasks", "check", a_file(home))[0] == 2
 
@@ -121,6 +121,29 @@ def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
         (kept,) = kept_sets()
         assert (info.environment, info.tasks) == ("task_file", kept.name)
         assert bank.trace(info.id, 6).reward.reward == 1.0
+
+
+def test_a_run_on_tasks_for_people_says_who_must_judge(home: Path) -> None:
+    path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
+    code, said = memrl("run", "--env", path, "--bank", str(home / "bank"))
+    assert code == 0 and "People must judge the answers" in said
+
+
+def test_tasks_for_people_are_not_compared(home: Path) -> None:
+    path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
+    code, said = memrl("tasks", "compare", "--env", "household", "--file", path, "--out", str(home / "out"))
+    assert code == 2 and "only people can judge" in said
+    assert not (home / "out").exists()
+
+
+def test_what_is_no_option_or_setting_is_told_as_what_it_was_meant_to_be(home: Path) -> None:
+    assert "“drafts” is not an option" in memrl("run", "--option", "drafts", "--bank", str(home / "bank"))[1]
+    assert "“weight” is not a setting" in memrl("run", "--setting", "weight", "--bank", str(home / "bank"))[1]
+
+
+def test_more_tasks_than_there_are_is_told_with_what_can_be_asked_for(home: Path) -> None:
+    code, said = memrl("run", "--env", a_file(home, GOOD), "--tasks", "99", "--bank", str(home / "bank"))
+    assert code == 2 and "has 1 tasks; 99 were asked for. Ask for at most 1, or for 0" in said
 
 
 def test_every_command_has_help() -> None:

@@ -148,6 +148,31 @@ def test_a_bad_line_of_a_task_file_is_named(tmp_path: Path, line: str, says: str
         load_tasks(file)
 
 
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ({"things": None}, "not a household task"),
+        ({"things": ["egg"]}, "not a household task"),
+        ({"count": "many"}, "not a household task"),
+        ({"count": float("inf")}, "not a household task"),
+        ({"count": 0}, "count is at least 1"),
+        ({"count": 2}, "asks for 2 of “egg”, and there are 1"),
+        ({"object": "moon"}, "asks for 1 of “moon”, and there are 0"),
+        ({"target": "drawer"}, "Nothing can be put on “drawer”"),
+        ({"treatment": "fry"}, "no treatment “fry”"),
+        ({"things": {"egg": "attic"}}, "egg is in “attic”"),
+    ],
+)
+def test_a_damaged_task_is_told(damage: dict[str, object], says: str) -> None:
+    told = Household.faults(Task("t", "x", "household", "", {**HOT_EGG.data, **damage}))
+    assert any(says in one for one in told)
+
+
+def test_no_task_that_comes_with_the_program_has_faults() -> None:
+    assert Household.faults(Task("t", "x", "household")) and Household.faults(HOT_EGG) == []
+    assert not [task.id for name in Household.sets for task in sample_tasks(name) if Household.faults(task)]
+
+
 def test_control_characters_leave_an_intent() -> None:
     assert check_intent("a\x00b\x1b[31m\u202ec\n") == "ab[31mc"
 

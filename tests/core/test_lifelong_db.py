@@ -21,7 +21,7 @@ from memrl_core.environments.lifelong_db import LifelongDb
 from memrl_core.environments.lifelong_file import LifelongFile, family_of, is_lifelong, read_lifelong
 from memrl_core.errors import InputError
 from memrl_core.prompting import offered
-from memrl_core.records import Task
+from memrl_core.records import Reply, Task, Turn
 from tests.core.policy_run import an_agent_of, outcomes
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared" / "data" / "lifelong_db_sample.json"
@@ -52,6 +52,10 @@ def an_entry(sql: str = BUSY, direct: Any = ([2], [3], [6]), as_text: bool = Tru
     parts = {"table_info": table, "answer_info": answer, "skill_list": ["select", "where_single_condition"]} | other
     written = {key: repr(part) if as_text and not isinstance(part, str) else part for key, part in parts.items()}
     return {"instruction": "Which bees made more than five trips? Give their numbers.", **written}
+
+
+def with_direct(direct: str) -> dict[str, Any]:
+    return an_entry() | {"answer_info": f"{{'sql': {BUSY!r}, 'direct': {direct}}}"}
 
 
 def a_change(sql: str = MOVE) -> dict[str, Any]:
@@ -128,6 +132,14 @@ def _hash(rows: Sequence[Sequence[Any]]) -> str:
     return hashlib.md5(
         ",".join(sorted(hashlib.md5(line.encode()).hexdigest()[:5] for line in lines)).encode()
     ).hexdigest()
+
+
+@needs_the_file
+def test_every_published_statement_handed_in_at_once_solves_its_task(
+    published: LifelongFile, world: LifelongDb
+) -> None:
+    for task in published.tasks:
+        assert info(world, task, f"{task.data['reference']}; COMMIT")["success"], task.id
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -224,6 +236,14 @@ def test_only_such_a_file_is_taken_for_one() -> None:
             an_entry(sql="SELECT bee_id FROM bees WHERE trips > 5 ORDER BY trips", direct=[[2], [6], [3]]),
             "order is not",
         ),
+        (an_entry() | {"instruction": "\x00\x1b"}, "Its instruction is empty."),
+        (an_entry() | {"instruction": "x" * 20_001}, "Its instruction has more than 20,000 characters."),
+        (with_direct("[([1],)]"), "Row 1 of its answer (direct) holds something else"),
+        (with_direct("[(2,), ({},)]"), "Row 2 of its answer (direct) holds something else"),
+        (with_direct("[({1},)]"), "Row 1 of its answer (direct)"),
+        (with_direct("[(b'x',)]"), "Row 1 of its answer (direct)"),
+        (with_direct("[(1e999,)]"), "Row 1 of its answer (direct)"),
+        (with_direct(f"[({'9' * 400},)]"), "Row 1 of its answer (direct)"),
         (an_entry(direct=None), "no rows stand beside it"),
         (an_entry(sql=MOVE), "rows stand beside it"),
         (a_change("DELETE FROM bees WHERE trips > 99"), "doing nothing would solve it"),
@@ -278,6 +298,24 @@ def test_a_table_that_is_too_large_to_be_kept_in_every_step_is_reported(monkeypa
     assert "every step would store them" in why(an_entry())
 
 
+@pytest.mark.parametrize("fault", [TypeError, OverflowError, ValueError])
+def test_a_fault_that_nobody_foresaw_is_the_reason_of_its_entry(
+    monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr(reader, "near_misses", failing)
+    assert why(an_entry()) == f"It holds something that cannot be read ({fault.__name__})."
+
+
+def test_what_is_added_to_a_task_counts_among_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = a_task().data
+    bare = {key: known[key] for key in ("tables", "kind", "reference", "ordered")}
+    monkeypatch.setattr(reader, "LONGEST_DATA", len(json.dumps(bare)) + 10)
+    assert "every step would store them" in why(an_entry())
+
+
 def test_a_note_tells_when_the_order_of_groups_is_mysqls() -> None:
     read = a_file(an_entry(BY_HIVE, BY_HIVE_ROWS))
     assert [sentence for _, sentence in read.notes if "first appearance" in sentence]
@@ -286,6 +324,32 @@ def test_a_note_tells_when_the_order_of_groups_is_mysqls() -> None:
 
 def test_a_note_tells_when_rows_come_in_another_order_that_does_not_count() -> None:
     assert "another order" in a_file(an_entry(direct=[[6], [3], [2]])).notes[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("sql", "direct", "noted"),
+    [
+        (
+            "SELECT hive FROM bees ORDER BY hive, trips",
+            [["East"], ["North"], ["North"], ["South"], ["South"], ["West"]],
+            False,
+        ),
+        ("SELECT bee_id FROM bees ORDER BY hive LIMIT 2", [[4], [2]], True),
+        ("SELECT bee_id FROM bees WHERE trips < 6 ORDER BY hive", [[4], [5], [1]], False),
+        ("SELECT bee_id FROM bees WHERE trips > 4 ORDER BY hive", [[2], [5], [3], [6]], True),
+    ],
+)
+def test_a_note_tells_when_an_order_leaves_ties_open(sql: str, direct: Any, noted: bool) -> None:
+    read = a_file(an_entry(sql, direct))
+    assert len(read.tasks) == 1
+    assert any("leaves ties open" in sentence for _, sentence in read.notes) is noted
+
+
+def test_dates_of_a_table_are_held_as_mysql_holds_them() -> None:
+    columns = [{"name": "a", "type": "DATE"}, {"name": "b", "type": "TEXT"}]
+    table = {"name": "t", "column_info_list": columns, "row_list": [["2024-3-1", "2024-3-1"], [None, None]]}
+    task = a_task(sql="SELECT b FROM t WHERE a = '2024/3/01'", direct=[["2024-3-1"]], table_info=table)
+    assert task.data["tables"][0]["rows"] == [["2024-03-01", "2024-3-1"], [None, None]]
 
 
 def test_a_note_tells_when_few_near_misses_were_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +419,41 @@ def test_what_is_handed_in_is_judged_by_running_it(
     ended = info(world, a_file(entry).tasks[0], reply)
     assert ended["success"] is success
     assert bool(ended["judgement"].why) and bool(ended["judgement"].expected)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        r"INSERT INTO bees VALUES (7, 'bee\'s', 1, 1)",
+        r"INSERT INTO bees VALUES (7, 'a\'b; c', 1, 1)",
+        r'INSERT INTO bees VALUES (7, "say \"; [hi]\\", 1, 1)',
+        "INSERT INTO bees VALUES (7, 'South', 5--3, 1)",
+        "UPDATE bees SET hive = 'West' # it's; near\nWHERE trips < 5",
+        "UPDATE bees SET hive = 'West' -- it's; near\nWHERE trips < 5",
+        "UPDATE bees SET hive = 5 WHERE trips < 5",
+        "UPDATE bees SET hive = trips WHERE trips < 5",
+    ],
+)
+def test_a_change_of_mysql_handed_in_at_once_solves_its_task(world: LifelongDb, statement: str) -> None:
+    task = a_file(a_change(statement)).tasks[0]
+    assert info(world, task, f"{statement}; COMMIT")["success"]
+    assert LifelongDb.faults(task) == []
+    drafting = LifelongDb(drafts=True)
+    lines = offered(drafting.reset(task, seed=1, at_step=1))
+    drafting.close()
+    assert any(info(world, task, line)["success"] for line in lines)
+
+
+def test_the_memory_of_a_change_with_a_backslash_is_typed_as_it_stands(world: LifelongDb) -> None:
+    statement = r"INSERT INTO bees VALUES (7, 'bee\'s; # own', 5--3, 1)"
+    task = a_file(a_change(statement)).tasks[0]
+    reply = f"{statement};\nCOMMIT # it's done"
+    world.reset(task, seed=1, at_step=1)
+    observation, reward, terminated, truncated, _ = world.step(reply)
+    assert reward == 1
+    turn = Turn(Reply(reply), observation, reward, terminated, truncated)
+    line = world.distil(task, [turn], "success").splitlines()[-1]
+    assert info(world, task, line)["success"]
 
 
 def test_the_order_counts_when_the_statement_asks_for_one(world: LifelongDb) -> None:

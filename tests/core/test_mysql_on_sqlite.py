@@ -96,6 +96,13 @@ def value(expression: str) -> Any:
         (r"'50x' LIKE '50\%'", 0),
         ("'Lund' REGEXP '^l'", 1),
         ("'Lund' NOT RLIKE 'd$'", 0),
+        ("'Lund' REGEXP '('", None),
+        ("'Lund' LIKE BINARY 'l%'", 0),
+        ("'Lund' LIKE BINARY 'L_n%'", 1),
+        ("'Lund' NOT LIKE BINARY 'lund'", 1),
+        ("BINARY 'Lund' LIKE 'lund'", 0),
+        (r"'5%' LIKE BINARY '5\%'", 1),
+        (r"'5x' LIKE BINARY '5\%'", 0),
         ("ROUND(2.5)", 3),
         ("ROUND(-2.5)", -3),
         ("ROUND(1.005, 2)", 1.01),
@@ -205,6 +212,24 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
         ("SELECT COUNT(DISTINCT harbour, skipper) FROM boats", [(3,)]),
         ("SELECT boat_id FROM boats WHERE left_on > 2023 ORDER BY 1", [(1,), (2,), (4,), (5,)]),
         ("SELECT boat_id FROM boats WHERE crew = '3'", [(2,), (3,)]),
+        ("SELECT boat_id FROM boats WHERE left_on IN (2023, 7)", [(3,)]),
+        ("SELECT boat_id FROM boats WHERE left_on NOT IN (2023, 7)", [(1,), (2,), (4,), (5,)]),
+        ("SELECT boat_id FROM boats WHERE left_on IN (2023, '2024-02-01')", [(3,), (4,)]),
+        ("SELECT boat_id FROM boats WHERE left_on NOT IN (2023, '2024-02-01')", [(1,), (2,), (5,)]),
+        ("SELECT boat_id FROM boats WHERE crew IN ('3 men', '7')", [(2,), (3,), (4,)]),
+        ("SELECT boat_id FROM boats WHERE harbour IN ('LUND', 'x')", [(1,), (3,)]),
+        ("SELECT boat_id FROM boats WHERE fee * 3 = 90.3", [(4,)]),
+        ("SELECT boat_id FROM boats WHERE fee * 3 IN (90.3, 1)", [(4,)]),
+        ("SELECT boat_id FROM boats WHERE 90.3 BETWEEN fee * 3 AND fee * 3", [(4,)]),
+        ("SELECT 0.1 + 0.2 = 0.3, 1 / 3 = 0.3333", [(1, 0)]),
+        (
+            "SELECT harbour FROM boats GROUP BY harbour HAVING SUM(fee / 10) > 99 OR SUM(fee * 1.1) = 33.11",
+            [("Arild",)],
+        ),
+        (
+            "SELECT CONCAT(skipper, '') FROM boats WHERE boat_id < 5 ORDER BY CONCAT(skipper, ''), boat_id",
+            [("Ada",), ("ada",), ("Bo",), ("Cleo",)],
+        ),
         ("SELECT `boat_id` FROM `boats` LIMIT 1, 2", [(2,), (3,)]),
         ("SELECT harbour AS 'port' FROM boats HAVING port = 'Arild'", [("Arild",)]),
         ("SELECT b.boat_id FROM db.boats AS b FORCE INDEX (x) WHERE b.crew = 7 FOR UPDATE", [(4,)]),
@@ -255,6 +280,75 @@ def test_a_query_gives_what_mysql_gives(statement: str, expected: list[tuple[Any
     assert rows(statement) == expected
 
 
+SAILED = (("trip", "INT"), ("sailed", "DATE"), ("landed", "DATETIME"))
+TRIPS = ((1, "2024-01-31", "2024-02-01 00:00:00"), (2, "2024-02-01", "2024-02-01 10:30:00"), (3, "2024-03-01", None))
+
+
+def a_logbook() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    register(connection)
+    connection.execute(create_table("log", SAILED))
+    connection.executemany("INSERT INTO log VALUES (?, ?, ?)", TRIPS)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("condition", "trips"),
+    [
+        ("sailed = '2024-2-1'", [2]),
+        ("sailed = '20240201'", [2]),
+        ("sailed = 20240201", [2]),
+        ("sailed >= '2024/2/1'", [2, 3]),
+        ("'2024-2-1' < sailed", [3]),
+        ("sailed > 2024", [1, 2, 3]),
+        ("sailed + 1 = 20240202", [2]),
+        ("sailed = '2024-02-01 00:00:00'", [2]),
+        ("sailed < '2024-02-01 10:00'", [1, 2]),
+        ("sailed BETWEEN '2024-1-31' AND '2024-2-1'", [1, 2]),
+        ("'2024-2-1' BETWEEN sailed AND sailed", [2]),
+        ("sailed IN ('2024-2-1', '20240301')", [2, 3]),
+        ("sailed NOT IN (20240201, 20240301)", [1]),
+        ("sailed = DATE(landed)", [2]),
+        ("landed = '2024-2-1'", [1]),
+        ("landed > '2024-2-1 9:00'", [2]),
+        ("landed = 20240201", [1]),
+        ("sailed = landed", []),
+        ("sailed < landed", [1, 2]),
+        ("sailed <=> NULL", []),
+        ("sailed LIKE '2024-02%'", [2]),
+        ("sailed > (SELECT MIN(sailed) FROM log)", [2, 3]),
+        ("sailed <= ALL (SELECT sailed FROM log)", [1]),
+        ("DATE(landed) = '2024-2-1'", [1, 2]),
+    ],
+)
+def test_a_date_is_compared_as_mysql_compares_it(condition: str, trips: list[int]) -> None:
+    found = a_logbook().execute(to_sqlite(f"SELECT trip FROM log WHERE {condition} ORDER BY trip", SAILED))
+    assert [trip for (trip,) in found] == trips
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE log SET sailed = '2024-1-5', landed = '2024/1/6' WHERE trip = 3",
+        "UPDATE log SET sailed = 20240105, landed = '20240106' WHERE trip = 3",
+        "UPDATE log SET sailed = '2024-01-05 10:00:00', landed = '2024-1-6 0:0' WHERE trip = 3",
+        "REPLACE INTO log SELECT 3, '2024-1-5', DATE('2024-01-06')",
+        "INSERT INTO log (landed, trip, sailed) VALUES ('2024-1-6', 3, '2024.1.5')",
+    ],
+)
+def test_a_date_is_stored_as_mysql_writes_it(change: str) -> None:
+    connection = a_logbook()
+    connection.execute(to_sqlite(change, SAILED))
+    kept = connection.execute("SELECT sailed, landed FROM log WHERE trip = 3 ORDER BY rowid").fetchall()[-1]
+    assert kept == ("2024-01-05", "2024-01-06 00:00:00")
+
+
+def test_a_text_that_is_no_date_is_stored_as_it_is() -> None:
+    connection = a_logbook()
+    connection.execute(to_sqlite("UPDATE log SET sailed = 'soon', landed = NULL", SAILED))
+    assert connection.execute("SELECT DISTINCT sailed, landed FROM log").fetchall() == [("soon", None)]
+
+
 def test_a_column_without_a_name_of_its_own_is_called_by_its_text() -> None:
     connection = a_harbour()
     found = connection.execute(to_sqlite("SELECT COUNT(*), AVG(crew), boats.crew, crew AS c FROM boats", COLUMNS))
@@ -267,6 +361,11 @@ def test_describe_tells_the_columns_with_their_types() -> None:
         assert connection.execute(to_sqlite(statement, PORTS)).fetchall() == list(PORTS)
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         connection.execute(to_sqlite("DESCRIBE quays", PORTS))
+
+
+def test_a_pattern_that_would_take_ages_is_an_error() -> None:
+    with pytest.raises(sqlite3.OperationalError, match="user-defined function raised exception"):
+        rows(f"SELECT '{'a' * 60}' REGEXP '^(a|aa)+$(?<!a)'")
 
 
 def test_a_misspelt_column_is_an_error_and_no_text() -> None:
@@ -290,6 +389,10 @@ def test_a_misspelt_column_is_an_error_and_no_text() -> None:
             "SELECT fee FROM boats WHERE boat_id = 1",
             [5],
         ),
+        ("UPDATE boats SET crew = '7.6' WHERE boat_id = 1", "SELECT crew FROM boats WHERE boat_id = 1", [8]),
+        ("UPDATE boats SET harbour = 5 WHERE boat_id < 3", "SELECT harbour FROM boats WHERE boat_id < 3", ["5", "5"]),
+        ("UPDATE boats SET harbour = crew WHERE boat_id = 1", "SELECT harbour FROM boats WHERE boat_id = 1", ["4"]),
+        ("UPDATE boats SET harbour = (crew = '3 men')", "SELECT harbour FROM boats LIMIT 2", ["0", "1"]),
         ("UPDATE boats AS b SET b.crew = 9 WHERE b.boat_id = 2", CREWS, [4, 9, 3, 7, 2]),
         (
             "UPDATE boats b JOIN ports p ON b.harbour = p.name SET b.crew = p.depth WHERE b.skipper IS NOT NULL",

@@ -18,6 +18,12 @@ pieces = st.lists(
 ).map("".join)
 
 
+mysql_pieces = st.lists(
+    st.sampled_from(["'", '"', "`", "\\", "#", ";", "-", "--", "/*", "*/", "\n", " ", "SELECT", "1", "[", "]"]),
+    max_size=30,
+).map("".join)
+
+
 @pytest.mark.parametrize(
     ("text", "statements"),
     [
@@ -50,6 +56,39 @@ def test_what_was_split_once_is_not_split_again(text: str) -> None:
 def test_one_line_is_one_line_for_good(text: str) -> None:
     once = on_one_line(text)
     assert on_one_line(once) == once
+
+
+@given(mysql_pieces)
+def test_a_text_of_mysql_is_not_split_again_and_stays_on_its_line(text: str) -> None:
+    assert all(len(split(part, "mysql")) <= 1 for part in split(text, "mysql"))
+    once = on_one_line(text, "mysql")
+    assert on_one_line(once, "mysql") == once
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        (r"SELECT 'it\'s; so'; COMMIT", [r"SELECT 'it\'s; so'", "COMMIT"]),
+        (r'SELECT "a\"; b"; COMMIT', [r'SELECT "a\"; b"', "COMMIT"]),
+        (r"SELECT 'end\\'; COMMIT", [r"SELECT 'end\\'", "COMMIT"]),
+        ("SELECT 'it''s;'; COMMIT", ["SELECT 'it''s;'", "COMMIT"]),
+        ("SELECT 5--3; COMMIT", ["SELECT 5--3", "COMMIT"]),
+        ("SELECT 5 -- 3; it's\n; COMMIT", ["SELECT 5 -- 3; it's", "COMMIT"]),
+        ("SELECT 5 # it's; so\n; COMMIT", ["SELECT 5 # it's; so", "COMMIT"]),
+        ("SELECT [5; COMMIT", ["SELECT [5", "COMMIT"]),
+        ("SELECT `a\\`; COMMIT", ["SELECT `a\\`", "COMMIT"]),
+    ],
+)
+def test_a_text_of_mysql_falls_into_its_statements(text: str, statements: list[str]) -> None:
+    assert split(text, "mysql") == statements
+
+
+def test_two_minus_signs_of_mysql_never_become_a_comment() -> None:
+    assert on_one_line("SELECT 5--/* less */ 3 # why", "mysql") == "SELECT 5- - 3"
+
+
+def test_a_commit_with_a_comment_of_mysql_is_a_commit() -> None:
+    assert control_of("COMMIT # it's done", "mysql") == "commit"
 
 
 def test_white_space_and_comments_go_but_quotes_stay() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memrl_core.environments.databases import world as databases
+from memrl_core.environments.databases.checking import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
+from memrl_core.environments.databases.task import database_task
 from memrl_core.environments.sql import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered
@@ -251,6 +255,51 @@ def test_tables_too_large_to_compare_are_a_failure(world: Sql) -> None:
     assert "hold more than can be read" in info["judgement"].why
 
 
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        "CREATE TEMP TABLE orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE TABLE temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE TEMP VIEW orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE VIEW temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+    ],
+)
+def test_a_table_that_hides_the_changed_one_is_not_the_changed_one(world: Sql, hiding: str) -> None:
+    assert verdict(world, A_CHANGE, f"{hiding}; COMMIT").startswith("Failed: ")
+    assert Sql.faults(a_task(hiding, [], "modification"))
+
+
+def test_a_scratch_table_may_be_of_any_size(world: Sql) -> None:
+    scratch = "CREATE TABLE scratch AS SELECT a.id FROM orders a, orders b, orders c, orders d, orders e"
+    assert verdict(world, A_CHANGE, f"{scratch}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
+
+
+def test_a_change_that_fails_in_the_middle_leaves_nothing(world: Sql) -> None:
+    faulty = "INSERT OR FAIL INTO orders VALUES (9, 'Eve', 'Ulm', 1), (1, 'Ann', 'Ulm', 1)"
+    assert verdict(world, A_CHANGE, f"{faulty}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
+
+
+def test_statements_are_not_begun_when_those_before_took_long(world: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "SECONDS", 0.0)
+    world.reset(a_task(), seed=1, at_step=1)
+    told, *_ = world.step("SELECT 1; SELECT 2; COMMIT")
+    assert told.splitlines()[3:] == [
+        "(the statements from [2] on were not run: those before took 0 seconds)",
+        "Nothing is handed in yet; 7 turns left.",
+    ]
+
+
+@pytest.mark.parametrize("reply", ["SELECT 1 COMMIT", "SELECT who FROM orders\ncommit;"])
+def test_a_missing_semicolon_before_commit_is_named(world: Sql, reply: str) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    assert "(If COMMIT was not part of this, put a semicolon before it.)" in world.step(reply)[0]
+
+
+def test_a_faulty_statement_that_ends_with_another_word_hears_of_no_semicolon(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    assert "semicolon" not in world.step("SELECT x FROM orders WHERE who = 'a commit'")[0]
+
+
 def test_a_judgement_is_cut(world: Sql) -> None:
     wide = "SELECT " + ", ".join(["hex(zeroblob(50))"] * 30) + " FROM orders, orders, orders"
     judged = played(
@@ -404,6 +453,43 @@ def test_faults_of_a_task_are_found_by_running_it(task: Task, fault: str) -> Non
 @pytest.mark.parametrize("task", [a_task(), A_CHANGE, a_task(drafts=["SELECT 1", QUERY])])
 def test_a_sound_task_has_no_faults(task: Task) -> None:
     assert Sql.faults(task) == []
+
+
+TIED = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0]]
+
+
+@pytest.mark.parametrize(
+    ("reference", "ordered", "is_open"),
+    [
+        ("SELECT who FROM orders ORDER BY total DESC", True, True),
+        ("SELECT who FROM orders ORDER BY total DESC, who", True, False),
+        ("SELECT who FROM orders ORDER BY total DESC", False, False),
+        ("SELECT who FROM orders ORDER BY total DESC LIMIT 1", False, False),
+        ("SELECT who FROM orders ORDER BY total DESC LIMIT 2", False, True),
+        ("SELECT total FROM orders ORDER BY total LIMIT 2", True, False),
+        ("SELECT nothing FROM orders", True, False),
+    ],
+)
+@pytest.mark.parametrize("key", ["id INTEGER PRIMARY KEY AUTOINCREMENT", "id INT", "id integer primary key"])
+def test_an_order_that_leaves_ties_is_open(reference: str, ordered: bool, is_open: bool, key: str) -> None:
+    table = {"name": "orders", "create": f"CREATE TABLE orders ({key}, who TEXT, city TEXT, total REAL)", "rows": TIED}
+    task = database_task(a_task(reference, [], ordered=ordered, tables=[table]))
+    with closing(Sandbox()) as sandbox:
+        assert order_is_open(task, sandbox, str) is is_open
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_open"),
+    [
+        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total LIMIT 1)", True),
+        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total DESC LIMIT 1)", False),
+    ],
+)
+def test_a_change_may_rest_on_an_open_order_too(reference: str, is_open: bool) -> None:
+    table = {"name": "orders", "create": "CREATE TABLE orders (id INT, who TEXT, city TEXT, total REAL)", "rows": TIED}
+    task = database_task(a_task(reference, [], "modification", tables=[table]))
+    with closing(Sandbox()) as sandbox:
+        assert order_is_open(task, sandbox, str) is is_open
 
 
 def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(

@@ -131,6 +131,9 @@ def test_a_long_answer_is_cut_for_memories_and_people(world: TaskFile) -> None:
     ("data", "says"),
     [
         ({"checker": "magic", "reference": "x"}, "no checker “magic”"),
+        ({"checker": [], "reference": "x"}, "checker is a text, not a list"),
+        ({"checker": False, "reference": "x"}, "checker is a text, not true or false"),
+        ({"reference": "\u200b"}, "reference is empty"),
         ({"refrence": "x"}, "is it “reference”?"),
         ({"checker": "exact"}, "needs a reference"),
         ({"checker": "choice", "reference": "A"}, "needs choices"),
@@ -156,6 +159,14 @@ def test_a_long_answer_is_cut_for_memories_and_people(world: TaskFile) -> None:
         ({"checker": "sql", "setup": "CREATE TABLE t (", "reference": "SELECT 1"}, "setup: “CREATE TABLE t (”"),
         ({"checker": "sql", "setup": "-- nothing", "reference": "SELECT 1"}, "setup holds no statement"),
         ({"checker": "sql", "setup": "SELECT 1", "reference": "SELECT 1"}, "makes no table"),
+        (
+            {"checker": "sql", "setup": "CREATE TABLE t (a, b AS (a + 1))", "reference": "SELECT b FROM t"},
+            "the table t with a column that is computed",
+        ),
+        (
+            {"checker": "sql", "setup": f"{TREES}; CREATE UNIQUE INDEX i ON trees (name)", "reference": "SELECT 1"},
+            "the unique index i; write UNIQUE in the table",
+        ),
         ({"checker": "sql", "setup": f"{TREES}; CREATE VIEW v AS SELECT 1", "reference": "SELECT 1"}, "the view v"),
     ],
 )
@@ -204,6 +215,13 @@ def test_the_order_of_rows_counts_where_the_reference_asks_for_one(reference: st
     data = database_data(TREES, reference)
     assert (data["kind"], data["ordered"]) == ("query", ordered)
     assert data["tables"][0]["rows"] == [["oak", 21], ["elm", 30], ["fir", None]]
+
+
+def test_an_index_in_a_setup_and_words_like_those_of_computed_columns_do_no_harm(world: TaskFile) -> None:
+    setup = f"{TREES}; CREATE INDEX i ON trees (name); CREATE TABLE alias (kind TEXT DEFAULT 'as (x)' /* as (y) */)"
+    task = a_task(checker="sql", setup=setup, reference="SELECT name FROM trees WHERE height = 30")
+    assert TaskFile.faults(task) == []
+    assert played(world, task, "SELECT 'elm'; COMMIT")[4]["success"]
 
 
 def test_a_task_without_a_reference_earns_no_reward_and_moves_no_q(tmp_path: Path) -> None:

@@ -200,6 +200,29 @@ def test_many_tasks_for_people_make_one_note(tmp_path: Path) -> None:
     assert note.where == "2 lines, the first is line 2"
 
 
+@pytest.mark.parametrize(
+    ("reference", "noted"),
+    [
+        ("SELECT name FROM p ORDER BY points DESC", True),
+        ("SELECT name FROM p ORDER BY points LIMIT 2", True),
+        ("SELECT name FROM p ORDER BY points DESC, name", False),
+        ("SELECT name FROM p", False),
+    ],
+)
+def test_an_order_that_leaves_ties_open_is_worth_knowing(tmp_path: Path, reference: str, noted: bool) -> None:
+    setup = "CREATE TABLE p (name TEXT, points INT); INSERT INTO p VALUES ('a', 1), ('b', 2), ('c', 2)"
+    found = checked(tmp_path, GOOD, {"intent": "Rank.", "checker": "sql", "setup": setup, "reference": reference})
+    assert found.reported == ()
+    assert [note.where for note in found.notes] == (["line 2"] if noted else [])
+    assert all("leaves ties open" in note.sentence for note in found.notes)
+
+
+def test_a_damaged_task_of_the_household_is_reported(tmp_path: Path) -> None:
+    for data in ({}, {**HOUSEHOLD["data"], "object": "moon"}):
+        found = checked(tmp_path, {"intent": "h", "environment": "household", "data": data})
+        assert (found.accepted, len(found.reported)) == ((), 1)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=60).filter(lambda line: not {10, 13} & set(line)), max_size=5), st.integers(0, 5))
 def test_every_filled_line_is_either_accepted_or_reported(tmp_path: Path, noise: list[bytes], at: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from memrl_core.environments.task_sets import (
 )
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError
+from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.records import Task
 
 EXAMPLE = sample_data_path() / "task_files" / "example.jsonl"
@@ -141,11 +143,56 @@ def test_a_dropped_set_is_gone_and_its_file_brings_it_back(home: Path) -> None:
     name = keep(a_checked("a"))
     drop(name)
     assert kept_sets() == () and set_names("task_file") == ()
-    with pytest.raises(InputError, match="Load the file again"):
+    with pytest.raises(InputError, match=r"Load the file again, named mine\.jsonl"):
         tasks_of_set(name)
     with pytest.raises(InputError, match="No set"):
         drop(name)
     assert keep(a_checked("a")) == name
+
+
+@pytest.mark.parametrize("name", ["my tasks!.jsonl", "日本.txt", "x" * 39 + "-y z.json", "-a-.jsonl", "plain.json"])
+def test_a_file_named_as_the_sentence_says_brings_its_set_back(home: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(json.dumps({"intent": "Well?"}))
+    made = keep(check_file(tmp_path / name))
+    drop(made)
+    with pytest.raises(InputError) as caught:
+        tasks_of_set(made)
+    said = re.search(r"named (\S+\.jsonl)", str(caught.value))
+    assert said is not None
+    assert keep(check_file((tmp_path / name).rename(tmp_path / said[1]))) == made
+
+
+def test_families_behind_a_colon_are_no_set_of_a_run(home: Path) -> None:
+    mine = keep(a_checked("a"))
+    for name in ("household-train:heat", f"{mine}:f"):
+        with pytest.raises(InputError, match="families behind a colon belong to experiments"):
+            tasks_of_set(name)
+    with pytest.raises(InputError, match="no set of tasks “moon:heat”"):
+        tasks_of_set("moon:heat")
+
+
+def of_families(*families: str) -> str:
+    tasks = tuple(Task(f"t{n}", "x", "task_file", one, {"reference": "y"}) for n, one in enumerate(families))
+    return keep(CheckedFile("mine", "task_file", tasks, ()))
+
+
+def test_a_family_with_a_comma_or_a_colon_can_be_measured_alone(home: Path) -> None:
+    name = of_families("a", "b", "a, b", "c:d", " e ")
+    for listed, chosen in (("a, b", ["a, b"]), ("a,b", ["a", "b"]), ("c:d", ["c:d"]), ("e", [" e "]), ("", None)):
+        expected = chosen or ["a", "b", "a, b", "c:d", " e "]
+        assert [task.family for task in named_tasks(f"{name}:{listed}")] == expected
+    with pytest.raises(InputError, match="no family “z”"):
+        named_tasks(f"{name}:a,z")
+
+
+def test_what_only_people_can_judge_cannot_be_measured(home: Path) -> None:
+    tasks = [Task("p", "x", "task_file", "for people"), Task("j", "x", "task_file", "judged", {"reference": "y"})]
+    name = keep(CheckedFile("mine", "task_file", tuple(tasks), ()))
+    assert named_tasks(name) == tasks and named_tasks(f"{name}:judged") == tasks[1:]
+    with pytest.raises(InputError, match="only people can judge"):
+        named_tasks(f"{name}:for people")
+    with pytest.raises(InputError, match="only people can judge"):
+        environment_of(keep(CheckedFile("mine", "task_file", (tasks[0],), ())))
 
 
 @pytest.mark.parametrize(

@@ -15,22 +15,16 @@ ACTIONS = frozenset(
         sqlite3.SQLITE_RECURSIVE,
         sqlite3.SQLITE_REINDEX,  # Asked for by CREATE INDEX.
         sqlite3.SQLITE_CREATE_TABLE,
-        sqlite3.SQLITE_CREATE_TEMP_TABLE,
         sqlite3.SQLITE_CREATE_INDEX,
-        sqlite3.SQLITE_CREATE_TEMP_INDEX,
         sqlite3.SQLITE_CREATE_VIEW,
-        sqlite3.SQLITE_CREATE_TEMP_VIEW,
         sqlite3.SQLITE_DROP_TABLE,
-        sqlite3.SQLITE_DROP_TEMP_TABLE,
         sqlite3.SQLITE_DROP_INDEX,
-        sqlite3.SQLITE_DROP_TEMP_INDEX,
         sqlite3.SQLITE_DROP_VIEW,
-        sqlite3.SQLITE_DROP_TEMP_VIEW,
     }
 )
 """What SQLite asks leave for, and gets."""
 
-# Neither random nor randomblob: the same statement gives the same rows.
+# Neither random nor randomblob, and dates with the clock of `clock`: the same statement gives the same rows.
 _HARMLESS = """
     -> ->> abs avg changes char coalesce concat concat_ws count format glob group_concat hex if ifnull iif instr
     last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length printf quote replace round

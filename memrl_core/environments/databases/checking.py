@@ -81,6 +81,6 @@ def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> lis
     if task.drafts and all(map(tried, task.drafts)):
         found.append("None of its drafts solves it.")
     for statements in task.offered:
-        if len(joined(split(statements)).splitlines()) != 1:
+        if len(joined(split(statements, task.dialect), task.dialect).splitlines()) != 1:
             found.append(f"A statement that may be offered does not fit on one line: {statements[:80]}")
     return found

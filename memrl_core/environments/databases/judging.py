@@ -47,7 +47,7 @@ def handed_in(sandbox: Sandbox, task: DatabaseTask, answer: Ran | None, failed: 
     if task.kind == "query":
         return HandedIn(answer, failed, {})
     try:
-        return HandedIn(answer, failed, sandbox.content())
+        return HandedIn(answer, failed, sandbox.content({table.name for table in task.tables}))
     except InputError as error:
         return HandedIn(answer, failed, {}, str(error))
 
@@ -56,7 +56,7 @@ def attempted(sandbox: Sandbox, task: DatabaseTask, statements: str, translate: 
     """What `statements` would hand in from the beginning of the task; the first that fails is the last that is run."""
     sandbox.begin(task.made)
     answer: Ran | None = None
-    for statement in split(statements):
+    for statement in split(statements, task.dialect):
         ran = run(sandbox, statement, translate)
         if ran.error:
             return handed_in(sandbox, task, answer, ran.error)

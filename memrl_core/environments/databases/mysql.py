@@ -4,6 +4,12 @@
 what a column stores, functions, comparisons of text, and the order in which MySQL gives groups. Functions that SQLite
 lacks are those of `mysql_functions`. MySQL accepts some statements that are refused here, with a sentence, and refuses
 some that run here (a column that is neither grouped nor aggregated, a derived table without a name).
+
+Known to differ: numbers are floats, so that a DECIMAL is exact where it is stored, shown or compared, but not within a
+longer computation; a text keeps no zeros of a decimal (SET text = 7.50 stores 7.5); UNION, DISTINCT and GROUP BY tell
+computed texts apart by case ('a' UNION 'A' has two rows); LIKE BINARY takes no ESCAPE; a TIME is compared as text; a
+date is a text in sums other than + and -; and what MySQL refuses to store or to compare (a word in a number's or a
+date's column) is stored as it is, or compares as NULL.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from memrl_core.environments.databases.mysql_queries import ROW, base_tables, call
-from memrl_core.environments.databases.mysql_values import Columns, Kinds, kind_of, kind_of_type
+from memrl_core.environments.databases.mysql_values import MOMENTS, Columns, Kinds, kind_of, kind_of_type
 from memrl_core.errors import InputError
 
 _NEW = "new_values"
@@ -155,9 +155,11 @@ def _seen(node: exp.Expr, done: dict[str, exp.Expr]) -> exp.Expr:
 
 
 def _stored(value: exp.Expr, written: str | None, kinds: Kinds) -> exp.Expr:
-    """What a column of a type stores of a value: whole numbers and decimals are rounded."""
+    """What a column of a type stores of a value: whole numbers and decimals are rounded, dates written in one way."""
     kept = kind_of_type(written) if written is not None else None
     given = kind_of(value, kinds)
+    if kept in MOMENTS and kept != given and not isinstance(value, exp.Null):
+        return call("mysql_stored_moment", value, exp.Literal.string(str(kept)))
     if not isinstance(kept, int) or isinstance(value, exp.Null) or (isinstance(given, int) and given <= kept):
         return value
     return call("mysql_round", value, exp.Literal.number(kept)) if kept else call("mysql_whole", value)

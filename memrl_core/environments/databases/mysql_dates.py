@@ -82,6 +82,26 @@ def moment_text(when: datetime) -> str:
     return f"{day_text(when)} {when.hour:02}:{when.minute:02}:{when.second:02}{fraction}"
 
 
+def day_or_moment(value: Any) -> str:
+    """A date as MySQL writes it, with its time when that is not midnight. Raises `ValueError` when there is none."""
+    when = moment(value)
+    return moment_text(when) if when.time() != datetime.min.time() else day_text(when)
+
+
+def moment_number(value: Any) -> int:
+    """A date, or a date with its time, as the number of its digits. Raises `ValueError` when there is none."""
+    when = moment(value)
+    return int(f"{when:%Y%m%d%H%M%S}" if has_time(value) else f"{when:%Y%m%d}")
+
+
+def stored_moment(value: Any, kind: str) -> Any:
+    """What a column of dates ("date"), or of dates with their times, stores; what is no date stays as it is."""
+    try:
+        return day_text(moment(value)) if kind == "date" else moment_text(moment(value))
+    except ValueError:
+        return value
+
+
 def week(value: Any, mode: Any = 0) -> int:
     """The number of the week: from the first Sunday (mode 0), or with Monday first as ISO has it (1: 0 … 53, 3: 1 …).
 
@@ -197,6 +217,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "date": lambda x: day_text(moment(x)),
     "time": lambda x: "{:02}:{:02}:{:02}".format(*time_of(x)),
     "datetime": lambda x: moment_text(moment(x)),
+    "day_or_moment": day_or_moment,
+    "moment_number": moment_number,
+    "stored_moment": stored_moment,
     "year": lambda x: part("YEAR", x),
     "quarter": lambda x: part("QUARTER", x),
     "month": lambda x: part("MONTH", x),

@@ -7,20 +7,19 @@ from typing import Any
 
 from sqlglot import exp
 
+from memrl_core.environments.databases.mysql_comparisons import RULES as COMPARISONS
 from memrl_core.environments.databases.mysql_functions import NAMES, PREFIX
 from memrl_core.environments.databases.mysql_queries import call
-from memrl_core.environments.databases.mysql_values import Kinds, kind_of
+from memrl_core.environments.databases.mysql_values import MOMENTS, Kinds, kind_of
 from memrl_core.errors import InputError
 
-_COMPARED = exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.NullSafeEQ
 _MOVING = frozenset(("DATE_ADD", "DATE_SUB", "ADDDATE", "SUBDATE"))
-_VALUE, _OTHERS = "compared", "compared_rows"
 
 
 def rewritten(statement: exp.Expr, kinds: Kinds) -> exp.Expr:
     """The same statement with every expression in it as SQLite means it; innermost first. Raises `InputError`."""
     for node in reversed(list(statement.walk(bfs=True))):
-        rule = _RULES.get(type(node)) or (_compared if isinstance(node, _COMPARED) else None)
+        rule = _RULES.get(type(node))
         if rule is not None:
             written = rule(node, kinds)
             if written is not node:
@@ -52,6 +51,9 @@ def _sum(node: Any, kinds: Kinds) -> exp.Expr:
         return _moved(node.this, node.expression, backwards=backwards)
     if isinstance(node.this, exp.Interval) and not backwards:
         return _moved(node.expression, node.this, backwards=False)
+    for side in ("this", "expression"):
+        if kind_of(node.args[side], kinds) in MOMENTS:
+            node.set(side, call(f"{PREFIX}moment_number", node.args[side]))
     return node  # type: ignore[no-any-return]
 
 
@@ -73,55 +75,10 @@ def _cast(node: Any, kinds: Kinds) -> exp.Expr:
     return call(f"{PREFIX}{name}", value) if name else node
 
 
-def _compared(node: Any, kinds: Kinds) -> exp.Expr:
-    if isinstance(node.expression, exp.Any | exp.All):
-        return _with_any_or_all(node)
-    for side, other in (("this", "expression"), ("expression", "this")):
-        one, against = node.args[side], node.args[other]
-        if kind_of(one, kinds) == "text":
-            if isinstance(kind_of(against, kinds), int):
-                node.set(side, call(f"{PREFIX}number", one))
-            elif not isinstance(one, exp.Column) and not isinstance(against, exp.Column | exp.Collate):
-                node.set(side, _without_case(one))
-    return node  # type: ignore[no-any-return]
-
-
 def _collated(node: Any, kinds: Kinds) -> exp.Expr:
     """Of MySQL's collations it matters here whether case counts."""
     without_case = node.expression.name.lower().endswith("_ci")
     return exp.Collate(this=node.this, expression=exp.var("NOCASE" if without_case else "BINARY"))
-
-
-def _listed(node: Any, kinds: Kinds) -> exp.Expr:
-    if kind_of(node.this, kinds) == "text" and not isinstance(node.this, exp.Column):
-        node.set("this", _without_case(node.this))
-    return node  # type: ignore[no-any-return]
-
-
-def _between(node: Any, kinds: Kinds) -> exp.Expr:
-    if kind_of(node.this, kinds) == "text" and isinstance(kind_of(node.args["low"], kinds), int):
-        node.set("this", call(f"{PREFIX}number", node.this))
-    return node  # type: ignore[no-any-return]
-
-
-def _with_any_or_all(node: Any) -> exp.Expr:
-    """`x > ANY (query)`: there is a row with which it holds; with ALL: there is none with which it does not."""
-    is_any, query = isinstance(node.expression, exp.Any), node.expression.this
-    query = query.this if isinstance(query, exp.Subquery) else query
-    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
-        raise InputError("ANY and ALL take a plain sub-select of one column here. Nothing was changed; mend it.")
-    query.set("expressions", [exp.alias_(query.expressions[0].unalias(), _VALUE)])
-    holds = type(node)(this=node.this, expression=exp.column(_VALUE, table=_OTHERS))
-    rows = exp.select("1").from_(query.subquery(_OTHERS))
-    found = exp.Exists(this=rows.where(holds if is_any else exp.not_(exp.paren(holds))))
-    return found if is_any else exp.not_(found)
-
-
-def _like(node: Any, kinds: Kinds) -> exp.Expr:
-    """A backslash takes a sign of the pattern literally."""
-    if isinstance(node.parent, exp.Escape) or "\\" not in node.expression.name:
-        return node  # type: ignore[no-any-return]
-    return exp.Escape(this=node.copy(), expression=_text("\\"))
 
 
 def _group_concat(node: Any, kinds: Kinds) -> exp.Expr:
@@ -154,10 +111,6 @@ def _bits(node: Any, kinds: Kinds) -> exp.Expr:
     return exp.paren(exp.Sub(this=exp.paren(of_either), expression=exp.paren(of_both)))
 
 
-def _without_case(value: exp.Expr) -> exp.Expr:
-    return exp.Collate(this=exp.paren(value), expression=exp.var("NOCASE"))
-
-
 def _text(value: str) -> exp.Literal:
     return exp.Literal.string(value)
 
@@ -173,9 +126,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[Any, Kinds], exp.Expr]] = {
     exp.Sub: _sum,
     exp.Cast: _cast,
     exp.Collate: _collated,
-    exp.In: _listed,
-    exp.Between: _between,
-    exp.Like: _like,
+    **COMPARISONS,
     exp.GroupConcat: _group_concat,
     exp.Count: _count,
     exp.Xor: _either,

@@ -7,19 +7,23 @@ still, so that the same statement always gives the same rows.
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
+import regex
+
 from memrl_core.environments.databases import mysql_dates as dates
 from memrl_core.environments.databases.mysql_aggregates import AGGREGATES
-from memrl_core.environments.databases.mysql_numbers import number, text
+from memrl_core.environments.databases.mysql_numbers import is_number, number, text
 
 PREFIX = "mysql_"
 LONGEST = 1_000_000
 """Characters of a text; MySQL gives NULL for what would be longer."""
+
+SEARCHING = 0.5
+"""Seconds for a pattern in one text."""
 
 
 def rounded(value: Any, digits: Any = 0, how: str = ROUND_HALF_UP) -> int | float:
@@ -37,7 +41,9 @@ def rounded(value: Any, digits: Any = 0, how: str = ROUND_HALF_UP) -> int | floa
 
 
 def whole(value: Any) -> Any:
-    """What a column of whole numbers stores: a number rounded; text that is no number stays as it is."""
+    """What a column of whole numbers stores: a number rounded, also one in a text; other text stays as it is."""
+    if isinstance(value, str) and is_number(value):
+        value = number(value)
     if isinstance(value, float):
         return int(rounded(value)) if math.isfinite(value) else value
     return value
@@ -101,8 +107,15 @@ def extreme(values: Sequence[Any], sign: int) -> Any:
 
 
 def regexp(value: Any, pattern: Any) -> int:
-    """Whether a pattern is found in a text; case does not count."""
-    return int(re.search(text(pattern), text(value), re.IGNORECASE) is not None)
+    """Whether a pattern is found in a text; case does not count. Raises `TimeoutError` after `SEARCHING` seconds."""
+    return int(regex.search(text(pattern), text(value), regex.IGNORECASE, timeout=SEARCHING) is not None)
+
+
+def like_binary(value: Any, pattern: Any) -> int:
+    """LIKE where case counts: % is any text, _ any sign, and a backslash takes the next sign literally."""
+    signs = regex.findall(r"\\.|.", text(pattern), regex.DOTALL)
+    wanted = "".join({"%": ".*", "_": "."}.get(sign) or regex.escape(sign[-1]) for sign in signs)
+    return int(regex.fullmatch(wanted, text(value), regex.DOTALL, timeout=SEARCHING) is not None)
 
 
 def cast(value: Any, kind: str, digits: Any = 0) -> Any:
@@ -191,6 +204,7 @@ SCALARS: Mapping[str, Callable[..., Any]] = {
     "find_in_set": lambda x, listed: _position(x, text(listed).split(",")),
     "strcmp": lambda x, y: (text(x).lower() > text(y).lower()) - (text(x).lower() < text(y).lower()),
     "format": lambda x, d: f"{Decimal(str(rounded(x, d))):,.{max(0, int(d))}f}",
+    "like_binary": like_binary,
     "regexp": regexp,
     "regexp_like": regexp,
     **dates.FUNCTIONS,
@@ -226,7 +240,7 @@ def _careful(function: Callable[..., Any], *, null: bool) -> Callable[..., Any]:
             return None
         try:
             return function(*values)
-        except (ValueError, LookupError, ArithmeticError, re.error):
+        except (ValueError, LookupError, ArithmeticError, RecursionError, regex.error):
             return None
 
     return called

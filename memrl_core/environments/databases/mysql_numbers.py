@@ -18,6 +18,11 @@ def number(value: Any) -> int | float:
     return float(found.group()) if found.group(2) or found.group(1)[0] == "." or found.group(3) else int(found.group())
 
 
+def is_number(value: str) -> bool:
+    """Whether a text is a number from its beginning to its end."""
+    return _NUMBER.fullmatch(value.rstrip()) is not None
+
+
 def text(value: Any) -> str:
     """A value that is not NULL, as MySQL would write it."""
     if isinstance(value, bytes):

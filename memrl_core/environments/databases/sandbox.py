@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -54,14 +54,15 @@ class Limits:
 
     `instructions` are those of SQLite's machine, so that the same statement is stopped at the same place everywhere;
     `seconds` is for what one instruction can take. `rows` and `characters` bound what comes back, `value` the bytes of
-    one value, `statement` its own characters, `pages` (4 kB each) the tables.
+    one value and so what one instruction can take to search it, `statement` its own characters, `pages` (4 kB each) the
+    tables.
     """
 
     seconds: float = 5.0
     instructions: int = 20_000_000
     rows: int = 1_000
     characters: int = 1_000_000
-    value: int = 1_000_000
+    value: int = 100_000
     statement: int = 50_000
     pages: int = 4_096
 
@@ -127,14 +128,16 @@ class Sandbox:
             self.changes = (*self.changes, statement)
         return ran
 
-    def content(self) -> dict[str, list[list[Value]]]:
-        """The rows of every table that there is now, temporary ones left out, in the order in which they are stored.
+    def content(self, needed: Collection[str] | None = None) -> dict[str, list[list[Value]]]:
+        """The rows of every table that there is now, in the order in which they are stored.
 
-        Raises `InputError` when there are more than `limits` lets back, and what `run` raises.
+        Where the tables `needed` are named, others that are too large are left out. Raises `InputError` when one that
+        is needed holds more than `limits` lets back (None: any), and what `run` raises.
         """
-        answer = self._ask({"do": "content"})
+        question = {"do": "content", "needed": None if needed is None else list(needed)}
+        answer = self._ask(question)
         if "stopped" in answer:
-            answer = self._ask({"do": "content"})
+            answer = self._ask(question)
         if "error" in answer:
             raise InputError(f"The tables cannot be compared: {answer['error']}.")
         return {name: [list(map(_received, row)) for row in rows] for name, rows in answer["content"].items()}

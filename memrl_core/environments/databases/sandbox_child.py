@@ -12,15 +12,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from memrl_core.environments.child import serve
 from memrl_core.environments.databases.allowed import ACTIONS, FUNCTIONS, INNER_TABLES, REFUSED
+from memrl_core.environments.databases.bounds import bounded
+from memrl_core.environments.databases.clock import stand_still
 
 Register = Callable[[sqlite3.Connection], None]
-
-MEMORY = 128 * 2**20
-"""Bytes that SQLite may hold."""
 
 ADDRESS_SPACE = 2**30
 """Bytes that the process may have altogether, where the system can bound that."""
@@ -40,12 +40,13 @@ class Database:
     def __init__(self, register: Register | None = None, functions: Iterable[str] = ()) -> None:
         self._register = register
         self._functions = FUNCTIONS | set(functions)
+        self._inner_tables = INNER_TABLES
         self._connection: sqlite3.Connection | None = None
         self._limits: Mapping[str, Any] = {}
         self._refused = self._stopped = ""
         self._left = 0
         self._deadline = math.inf
-        self._confined = False
+        self._confined = self._own = False
 
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """Do what is asked: `begin`, `run` or `content`. What cannot be done is an `error`, in words.
@@ -59,7 +60,7 @@ class Database:
             return self._begun(question["tables"], question["limits"])
         if self._connection is None:
             return {"lost": True}
-        return self._content() if question["do"] == "content" else self._run(question["statement"])
+        return self._content(question["needed"]) if question["do"] == "content" else self._run(question["statement"])
 
     def _begun(self, tables: Iterable[Mapping[str, Any]], limits: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._connection is not None:
@@ -72,49 +73,47 @@ class Database:
         return {}
 
     def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        pages = int(self._limits["pages"])
-        for pragma in (
-            "temp_store = MEMORY",
-            f"max_page_count = {pages}",
-            f"temp.max_page_count = {pages}",
-            "trusted_schema = OFF",
-            f"hard_heap_limit = {MEMORY}",
-        ):
-            connection.execute(f"PRAGMA {pragma}").close()
-        for limit, most in (
-            (sqlite3.SQLITE_LIMIT_LENGTH, int(self._limits["value"])),
-            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, int(self._limits["statement"])),
-            (sqlite3.SQLITE_LIMIT_COLUMN, 200),
-            (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200),
-            (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 100),
-            (sqlite3.SQLITE_LIMIT_VDBE_OP, 100_000),
-            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
-            (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
-            (sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 200),
-            (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1),
-        ):
-            connection.setlimit(limit, most)
-        with contextlib.suppress(AttributeError):  # Not every SQLite was built with them.
-            connection.enable_load_extension(False)
+        connection = bounded(self._limits)
+        self._inner_tables = INNER_TABLES | {f"pragma_{name}" for (name,) in connection.execute("PRAGMA pragma_list")}
+        self._forbid(connection)
+        stand_still(connection)
         if self._register is not None:
             self._register(connection)
         connection.set_authorizer(self._authorized)
         connection.set_progress_handler(self._exhausted, PULSE)
         return connection
 
-    def _authorized(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    def _forbid(self, connection: sqlite3.Connection) -> None:
+        """Put functions that only fail in the place of those that may not be called.
+
+        The authorizer is not asked about what a DEFAULT calls.
+        """
+
+        def called(name: str, *_: Any) -> None:
+            self._refused = f"the function {name}"
+            raise ValueError(name)
+
+        for name, values in connection.execute("SELECT DISTINCT name, narg FROM pragma_function_list").fetchall():
+            if name not in self._functions:
+                connection.create_function(name, values, partial(called, name))
+
+    def _authorized(
+        self, action: int, first: str | None, second: str | None, database: str | None, *_: str | None
+    ) -> int:
         if action == sqlite3.SQLITE_FUNCTION:
             name = (second or "").lower()
             if name in self._functions:
                 return sqlite3.SQLITE_OK
             self._refused = f"the function {name[:80]}"
+        elif database == "temp" and action != sqlite3.SQLITE_READ:
+            self._refused = "a temporary table or view: it would hide one of the same name"
         elif action in ACTIONS:
             name = (first or "").lower()
-            if not name.startswith("pragma_") and name not in INNER_TABLES:
+            if name not in self._inner_tables:
                 return sqlite3.SQLITE_OK
             self._refused = f"the table {name[:80]}"
+        elif self._own and action == sqlite3.SQLITE_TRANSACTION:
+            return sqlite3.SQLITE_OK
         else:
             self._refused = REFUSED.get(action, "a statement of this kind")
         return sqlite3.SQLITE_DENY
@@ -139,44 +138,60 @@ class Database:
         name = _quoted(table["name"])
         try:
             self._connection.execute(table["create"])
-            self._connection.execute(f"SELECT 1 FROM {name}").close()
+            self._connection.execute(f"SELECT 1 FROM main.{name}").close()
             rows = [[_stored(value) for value in row] for row in table["rows"]]
             if rows:
-                self._connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                self._connection.executemany(f"INSERT INTO main.{name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         except (*_FAULTS, KeyError, TypeError) as error:
             return self._told(error)
         return ""
 
     def _run(self, statement: str) -> Mapping[str, Any]:
-        assert self._connection is not None
-        self._started()
-        before = self._connection.total_changes
-        cursor = self._connection.cursor()
+        """Run a statement in a transaction of its own: one that fails changes nothing, whatever it had done by then."""
+        self._transaction("BEGIN")
         try:
+            ran = self._ran(statement)
+            self._transaction("COMMIT")
+            return ran
+        except _FAULTS as error:
+            told = self._told(error)
+            self._transaction("ROLLBACK")
+            return {"error": told}
+
+    def _ran(self, statement: str) -> Mapping[str, Any]:
+        assert self._connection is not None
+        before = self._connection.total_changes
+        with contextlib.closing(self._connection.cursor()) as cursor:
             cursor.execute(statement)
             columns = [column[0] for column in cursor.description or ()]
             rows, cut = self._fetched(cursor)
-            return {
-                "columns": columns,
-                "rows": rows,
-                "cut": cut,
-                "changed": self._connection.total_changes - before,
-            }
-        except _FAULTS as error:
-            return {"error": self._told(error)}
-        finally:
-            cursor.close()
+        return {"columns": columns, "rows": rows, "cut": cut, "changed": self._connection.total_changes - before}
 
-    def _content(self) -> Mapping[str, Any]:
+    def _transaction(self, word: str) -> None:
+        """Begin or end a transaction; SQLite itself ends it after some faults."""
+        assert self._connection is not None
+        self._started()
+        if self._connection.in_transaction == (word == "BEGIN"):
+            return
+        self._own = True
+        try:
+            self._connection.execute(word).close()
+        finally:
+            self._own = False
+
+    def _content(self, needed: Iterable[str] | None) -> Mapping[str, Any]:
+        """The rows of all tables, without those that are too large; a `needed` one that is, is an error."""
         listed = self._run(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         )
+        strict = None if needed is None else {name.lower() for name in needed}
         content: dict[str, Any] = {}
         for (name,) in listed.get("rows", ()):
-            found = self._run(f"SELECT * FROM {_quoted(name)}")
-            if "error" in found or found["cut"]:
+            found = self._run(f"SELECT * FROM main.{_quoted(name)}")
+            if "error" not in found and not found["cut"]:
+                content[name] = found["rows"]
+            elif strict is None or name.lower() in strict:
                 return {"error": found.get("error") or "they hold more than can be read"}
-            content[name] = found["rows"]
         return {"content": content} if "error" not in listed else listed
 
     def _fetched(self, cursor: sqlite3.Cursor) -> tuple[list[list[Any]], bool]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memrl_core.environments.databases.statements import COMMIT, control_of, joined, read
+from memrl_core.environments.databases.statements import COMMIT, Control, Dialect, control_of, joined, read
 from memrl_core.environments.layout import DONE, block
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, Turn
@@ -28,30 +28,35 @@ class _Done:
 
     turn: int
     statement: str
+    control: Control
     came: str
 
 
-def experience(intent: str, kind: str, turns: Sequence[Turn], outcome: Outcome) -> str:
+def experience(intent: str, kind: str, turns: Sequence[Turn], outcome: Outcome, dialect: Dialect = "sqlite") -> str:
     """What to do again after a success, what to avoid after a failure; a turn's statements on one line.
 
     The lines are statements that can be typed as they stand. `kind` is the task's: for a query the last statement that
     returned rows matters, for a modification those that changed something since the last ROLLBACK.
     """
-    done = [one for number, turn in enumerate(turns) for one in _done(number, turn)]
+    done = [one for number, turn in enumerate(turns) for one in _done(number, turn, dialect)]
     committed = bool(done) and done[-1].came == HANDED_IN
     head = f"{TASK_LINE}{intent}\n"
     if outcome == "success":
-        return head + block(STEPS_THAT_WORKED, _lines(_that_mattered(done, kind), committed))
+        return head + block(STEPS_THAT_WORKED, _lines(_that_mattered(done, kind), committed, dialect))
     if outcome == "unrated":
-        return head + block(DONE, _lines([one for one in done if not control_of(one.statement)], committed))
+        return head + block(DONE, _lines([one for one in done if not one.control], committed, dialect))
     title = AVOID if committed else DONE
-    return f"{head}{WHAT_WENT_WRONG}{_why(turns)}\n{block(title, _lines(_that_failed(done, kind), committed))}"
+    return f"{head}{WHAT_WENT_WRONG}{_why(turns)}\n{block(title, _lines(_that_failed(done, kind), committed, dialect))}"
 
 
-def _done(number: int, turn: Turn) -> list[_Done]:
+def _done(number: int, turn: Turn, dialect: Dialect) -> list[_Done]:
     came = {int(at): told for at, told in _RESULT.findall(turn.observation)}
-    statements, _ = read(turn.reply.text)
-    return [_Done(number, one, came[at]) for at, one in enumerate(statements, start=1) if at in came]
+    statements, _ = read(turn.reply.text, dialect)
+    return [
+        _Done(number, one, control_of(one, dialect), came[at])
+        for at, one in enumerate(statements, start=1)
+        if at in came
+    ]
 
 
 def _that_mattered(done: Sequence[_Done], kind: str) -> list[_Done]:
@@ -61,22 +66,22 @@ def _that_mattered(done: Sequence[_Done], kind: str) -> list[_Done]:
     kept = [one for n, one in enumerate(done) if n in returned or (n >= begun and _CHANGED.match(one.came))]
     if kept:
         return kept
-    asked = [one for one in done if not control_of(one.statement)]
+    asked = [one for one in done if not one.control]
     return [one for one in asked if one.turn == asked[-1].turn]
 
 
 def _that_failed(done: Sequence[_Done], kind: str) -> list[_Done]:
     kept = _that_mattered(done, kind)
-    asked = [one for one in done if not control_of(one.statement)]
+    asked = [one for one in done if not one.control]
     if asked and asked[-1] not in kept and asked[-1].came.startswith("failed"):
         kept.append(asked[-1])
     return kept
 
 
-def _lines(kept: Sequence[_Done], committed: bool) -> list[str]:
+def _lines(kept: Sequence[_Done], committed: bool, dialect: Dialect) -> list[str]:
     """A line a turn; together they are a reply that does the same."""
     turns = list(dict.fromkeys(one.turn for one in kept))
-    lines = [joined([one.statement for one in kept if one.turn == turn]) for turn in turns]
+    lines = [joined([one.statement for one in kept if one.turn == turn], dialect) for turn in turns]
     lines = [" ".join(line.splitlines())[:LONGEST_LINE] for line in lines]
     last = f"; {COMMIT}" if committed else ";"
     return [line + ";" for line in lines[:-1]] + [line + last for line in lines[-1:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK
@@ -12,16 +13,23 @@ MOST_CHARACTERS = 20_000
 MOST_STATEMENTS = 20
 
 Control = Literal["commit", "rollback", "begin", ""]
+Dialect = Literal["sqlite", "mysql"]
+"""Whose rules say where a quote and a comment end."""
 
 _FENCE = "```"
 _LANGUAGE = re.compile(r"\A\s*(?:sqlite3?|sql|mysql|text)\b", re.IGNORECASE)
-_TOKEN = re.compile(
-    r"""(?P<quoted>'(?:[^']|'')*'? | "(?:[^"]|"")*"? | `(?:[^`]|``)*`? | \[[^\]]*\]?)
+_SQLITE = r"""(?P<quoted>'(?:[^']|'')*'? | "(?:[^"]|"")*"? | `(?:[^`]|``)*`? | \[[^\]]*\]?)
     | (?P<blank>--[^\n]* | /\*.*?(?:\*/|\Z) | \s+)
     | (?P<end>;)
-    | (?P<other>[^'"`\[\-/;\s]+ | .)""",
-    re.VERBOSE | re.DOTALL,
-)
+    | (?P<other>[^'"`\[\-/;\s]+ | .)"""
+_MYSQL = r"""(?P<quoted>'(?:[^'\\]|''|\\.)*'? | "(?:[^"\\]|""|\\.)*"? | `(?:[^`]|``)*`?)
+    | (?P<blank>--(?=\s|\Z)[^\n]* | \#[^\n]* | /\*.*?(?:\*/|\Z) | \s+)
+    | (?P<end>;)
+    | (?P<other>[^'"`\#\-/;\s]+ | .)"""
+_TOKENS: Mapping[Dialect, re.Pattern[str]] = {
+    "sqlite": re.compile(_SQLITE, re.VERBOSE | re.DOTALL),
+    "mysql": re.compile(_MYSQL, re.VERBOSE | re.DOTALL),
+}
 _CONTROLS: tuple[tuple[Control, re.Pattern[str]], ...] = (
     ("commit", re.compile(r"commit( work| transaction)?", re.IGNORECASE)),
     ("rollback", re.compile(r"rollback( work| transaction)?", re.IGNORECASE)),
@@ -29,14 +37,14 @@ _CONTROLS: tuple[tuple[Control, re.Pattern[str]], ...] = (
 )
 
 
-def read(reply: str) -> tuple[list[str], str]:
+def read(reply: str, dialect: Dialect = "sqlite") -> tuple[list[str], str]:
     """The statements of a reply in their order, without semicolons; and what of it was left out, in words.
 
     Where parts stand between lines of ```, only those count, and COMMIT and ROLLBACK on lines of their own.
     """
     told = ""
     kept = reply[:MOST_CHARACTERS]
-    found = [statement for part in _of_sql(kept) for statement in split(part)]
+    found = [statement for part in _of_sql(kept, dialect) for statement in split(part, dialect)]
     if len(reply) > MOST_CHARACTERS:
         # Half a statement may say something else than the whole.
         del found[-1:]
@@ -46,11 +54,11 @@ def read(reply: str) -> tuple[list[str], str]:
     return found[:MOST_STATEMENTS], told
 
 
-def split(text: str) -> list[str]:
+def split(text: str, dialect: Dialect = "sqlite") -> list[str]:
     """The statements of a text, without semicolons and without the marks of answers and choices before them."""
     found: list[str] = []
     statement, filled = "", False
-    for token in _TOKEN.finditer(text):
+    for token in _TOKENS[dialect].finditer(text):
         if token.lastgroup != "end":
             statement += token.group()
             filled = filled or token.lastgroup != "blank"
@@ -63,29 +71,31 @@ def split(text: str) -> list[str]:
     return [one.strip().removeprefix(ANSWER_MARK).removeprefix(CHOICE_MARK).strip() for one in found]
 
 
-def on_one_line(statement: str) -> str:
+def on_one_line(statement: str, dialect: Dialect = "sqlite") -> str:
     """The statement without comments, and with one blank in the place of other white space outside of quotes."""
     parts: list[str] = []
-    for token in _TOKEN.finditer(statement):
+    for token in _TOKENS[dialect].finditer(statement):
         if token.lastgroup != "blank":
+            if token.group() == "-" and parts[-1:] == ["-"]:
+                parts.append(" ")  # In MySQL 5--3 is a number, but "-- " begins a comment.
             parts.append(token.group())
         elif parts and parts[-1] != " ":
             parts.append(" ")
     return "".join(parts).strip()
 
 
-def joined(statements: list[str]) -> str:
+def joined(statements: list[str], dialect: Dialect = "sqlite") -> str:
     """Statements on one line."""
-    return "; ".join(map(on_one_line, statements))
+    return "; ".join(on_one_line(statement, dialect) for statement in statements)
 
 
-def control_of(statement: str) -> Control:
+def control_of(statement: str, dialect: Dialect = "sqlite") -> Control:
     """Which word to the world this is rather than to the database; "" when it is none."""
-    line = on_one_line(statement)
+    line = on_one_line(statement, dialect)
     return next((control for control, words in _CONTROLS if words.fullmatch(line)), "")
 
 
-def _of_sql(reply: str) -> list[str]:
+def _of_sql(reply: str, dialect: Dialect) -> list[str]:
     parts = reply.split(_FENCE)
     if len(parts) == 1:
         return parts
@@ -95,6 +105,8 @@ def _of_sql(reply: str) -> list[str]:
             found.append(_LANGUAGE.sub("", part))
         else:
             found += [
-                line for line in part.splitlines() if control_of(line.strip().rstrip(";")) in ("commit", "rollback")
+                line
+                for line in part.splitlines()
+                if control_of(line.strip().rstrip(";"), dialect) in ("commit", "rollback")
             ]
     return found

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.environments.databases.sandbox import Table
+from memrl_core.environments.databases.statements import Dialect
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import sentence_of
@@ -23,7 +24,10 @@ class GivenTable(BaseModel):
 
 
 class DatabaseTask(BaseModel):
-    """Tables, and the statements that solve the task, that nearly do, and that are offered."""
+    """Tables, and the statements that solve the task, that nearly do, and that are offered.
+
+    `dialect` is the world's, whatever the task says: the one in which its statements and the model's are written.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -33,6 +37,7 @@ class DatabaseTask(BaseModel):
     ordered: bool = False
     near_misses: list[str] = Field(default_factory=list)
     drafts: list[str] = Field(default_factory=list)
+    dialect: Dialect = "sqlite"
 
     @property
     def made(self) -> list[Table]:
@@ -45,10 +50,10 @@ class DatabaseTask(BaseModel):
         return self.drafts or [self.reference, *self.near_misses]
 
 
-def database_task(task: Task) -> DatabaseTask:
+def database_task(task: Task, dialect: Dialect = "sqlite") -> DatabaseTask:
     """What a task is about. Raises `InputError` with the first value that is missing or cannot be used."""
     try:
-        return DatabaseTask.model_validate(dict(task.data))
+        return DatabaseTask.model_validate({**task.data, "dialect": dialect})
     except ValidationError as error:
         told = sentence_of(error).removeprefix("Settings were not changed. ")[:300]
         raise InputError(f"Task {task.id[:80]} is no database task: {told} Mend it; nothing was started.") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +17,7 @@ from memrl_core.environments.databases.checking import faults_of, unusable
 from memrl_core.environments.databases.judging import HandedIn, attempted, handed_in, judgement, run, why_not
 from memrl_core.environments.databases.sandbox import CHILD, Ran, Sandbox
 from memrl_core.environments.databases.script import BACK, FAILED, HANDED_IN, OPEN, experience
-from memrl_core.environments.databases.statements import COMMIT, control_of, joined, read, split
+from memrl_core.environments.databases.statements import COMMIT, Dialect, control_of, joined, on_one_line, read, split
 from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
@@ -23,6 +25,9 @@ from memrl_core.records import Outcome, RewardSource, Task, Turn
 
 FIRST_ROWS = 3
 MAX_TURNS = 8
+
+SECONDS = 10.0
+"""After so long no further statement of an answer is begun."""
 
 INSTRUCTIONS = (
     "You work on an SQLite database. Answer with SQL alone: one or more statements, each ended by a semicolon; you are "
@@ -34,6 +39,8 @@ INSTRUCTIONS = (
 )
 
 OFFERED = "You can also answer with one of the lines that are offered, without the dash."
+
+_LAST_WORD = re.compile(r"\s(commit|rollback)\Z", re.IGNORECASE)
 
 Said = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -71,6 +78,7 @@ class DatabaseWorld(Environment):
     instructions = INSTRUCTIONS
     max_turns = MAX_TURNS
     sandbox_child: ClassVar[str] = CHILD
+    dialect: ClassVar[Dialect] = "sqlite"
 
     def __init__(self, drafts: bool = False) -> None:
         self.drafts = drafts
@@ -92,7 +100,7 @@ class DatabaseWorld(Environment):
         Raises `InputError` when either cannot be done, and `EnvironmentFailed`.
         """
         self._ended = True
-        self._task = database_task(task)
+        self._task = database_task(task, self.dialect)
         self._expected = attempted(self._sandbox, self._task, self._task.reference, self.translate)
         if told := unusable(self._task, self._expected):
             raise InputError(f"Task {task.id[:80]} cannot be judged: {told} Mend it; nothing was started.")
@@ -115,11 +123,15 @@ class DatabaseWorld(Environment):
             raise
 
     def _step(self, action: str) -> Said:
-        statements, left_out = read(action)
+        statements, left_out = read(action, self.dialect)
         answer, failed, report = self._so_far.answer, self._so_far.failed, []
         turns = self._so_far.turns + 1
+        deadline = time.monotonic() + SECONDS
         for number, statement in enumerate(statements, start=1):
-            control = control_of(statement)
+            if number > 1 and time.monotonic() >= deadline:
+                left_out = f"the statements from [{number}] on were not run: those before took {SECONDS:g} seconds"
+                break
+            control = control_of(statement, self.dialect)
             if control == "commit":
                 report.append(f"[{number}] {HANDED_IN}")
                 return self._handed_in(report, turns, answer, failed)
@@ -131,6 +143,8 @@ class DatabaseWorld(Environment):
                 answer, failed = ran if ran.columns else answer, ran.error
             told = {"rollback": BACK, "begin": OPEN}.get(control) or showing.result(ran, statement)
             report.append(f"[{number}] {told}")
+            if not control and (word := _LAST_WORD.search(on_one_line(statement, self.dialect))):
+                report.append(f"(If {word.group(1).upper()} was not part of this, put a semicolon before it.)")
         report += [f"({left_out})"] if left_out else [] if statements else ["There was no SQL in the answer."]
         self._so_far = _SoFar(turns, answer, failed)
         left = self.max_turns - turns
@@ -164,7 +178,7 @@ class DatabaseWorld(Environment):
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The statements that mattered, each a line that can be typed as it stands."""
-        return experience(task.intent, str(task.data.get("kind", "query")), turns, outcome)
+        return experience(task.intent, str(task.data.get("kind", "query")), turns, outcome, self.dialect)
 
     def close(self) -> None:
         """Give the sandbox's process to whoever needs one next."""
@@ -176,7 +190,7 @@ class DatabaseWorld(Environment):
         """What is wrong with a task: its reference and its near misses are run."""
         world = cls()
         try:
-            return faults_of(database_task(task), world._sandbox, world.translate)
+            return faults_of(database_task(task, cls.dialect), world._sandbox, world.translate)
         except InputError as error:
             return [str(error)]
         finally:
@@ -191,6 +205,7 @@ class DatabaseWorld(Environment):
 
 def _choices(task: DatabaseTask, seed: int) -> str:
     """What is offered, in an order that the seed decides."""
-    lines = list(dict.fromkeys(f"{joined(split(statements))}; {COMMIT}" for statements in task.offered))
+    one_by_one = (split(statements, task.dialect) for statements in task.offered)
+    lines = list(dict.fromkeys(f"{joined(statements, task.dialect)}; {COMMIT}" for statements in one_by_one))
     order = np.random.default_rng(seed).permutation(len(lines))
     return f"\n{CHOICES}\n" + "\n".join(CHOICE_MARK + lines[n] for n in order)
