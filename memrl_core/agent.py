@@ -25,7 +25,7 @@ from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import Earned, earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import NewExperience, Vector
+from memrl_core.policies.base import NewExperience, Vector, outcome_judged
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -338,7 +338,7 @@ class Episode:
 
     def _outcome(self, reward: float | None) -> Outcome:
         by_people = any(part.source == "person" for part in self._earned)
-        return self.policy.outcome_judged(reward, None if by_people else self._info.get("success"))
+        return outcome_judged(self.policy, reward, None if by_people else self._info.get("success"))
 
     def _update(self, on_text: OnText | None, cancelled: Cancelled | None) -> UpdateRecord:
         assert self.trace.reward is not None and self.trace.decision is not None

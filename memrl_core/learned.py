@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import effective_reward
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.base import Lesson, Policy
+from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.records import StepTrace, ValueChange
 
 KEPT_EVERY = 25
@@ -190,7 +190,7 @@ def _lesson(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Les
     rewards = bank.active_rewards(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
     policy = _cached_policy(trace.policy, trace.settings)
-    return Lesson(trace, reward, policy.outcome_now(trace, reward), bank.embedding, bank.memory)
+    return Lesson(trace, reward, outcome_now(policy, trace, reward), bank.embedding, bank.memory)
 
 
 def _policy_at(bank: MemoryBank, run: str, name: str, step: int) -> Policy[Any]:

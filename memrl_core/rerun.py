@@ -15,7 +15,7 @@ from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import Policy
+from memrl_core.policies.base import Policy, outcome_judged
 from memrl_core.records import Consulted, GenerateRecord, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.turns import Embed, ended, recalled_for, take_turn
 from memrl_core.view import Asked, MemoryView
@@ -105,7 +105,7 @@ class Rerunner:
             record,
             str(info.get("verdict", "")),
             reward,
-            self._policy.outcome_judged(reward, info.get("success")),
+            outcome_judged(self._policy, reward, info.get("success")),
             tuple(ask.asked),
         )
 

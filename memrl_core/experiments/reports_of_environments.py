@@ -46,13 +46,14 @@ NOTES = (
 def environments_report(experiment: Experiment) -> ReportTable:
     """A row an environment and arm: what is solved at first and at last, the points, and the seconds a step."""
     steps = experiment.steps[experiment.steps["phase"] == LEARN]
-    seconds = experiment.durations[experiment.durations["phase"] == LEARN]
+    timed = experiment.durations
+    seconds = timed if timed.empty else timed[timed["phase"] == LEARN]
     reference = experiment.plan.reference
     rows = []
     for stream, arm, part in groups(steps):
         first, last = (_solved(part, part["epoch"] == epoch) for epoch in (part["epoch"].min(), part["epoch"].max()))
         theirs = steps[(steps["stream"] == stream) & (steps["arm"] == reference)]
-        took = seconds[(seconds["stream"] == stream) & (seconds["arm"] == arm)]["seconds"].to_numpy(dtype=np.float64)
+        took = np.array([]) if seconds.empty else _seconds(seconds, stream, arm)
         against = points(last, _solved(theirs, theirs["epoch"] == theirs["epoch"].max()))
         rows.append(
             (
@@ -80,6 +81,11 @@ def _points(plan: Plan, arm: str, part: pd.DataFrame) -> Floats:
     low, high = settings.reward_failure, settings.reward_success
     found: Floats = part.groupby("seed")["reward"].mean().to_numpy(dtype=np.float64)
     return (found - low) / (high - low)
+
+
+def _seconds(timed: pd.DataFrame, stream: str, arm: str) -> Floats:
+    theirs: Floats = timed[(timed["stream"] == stream) & (timed["arm"] == arm)]["seconds"].to_numpy(dtype=np.float64)
+    return theirs
 
 
 def _spread(seconds: Floats) -> str:

@@ -23,7 +23,7 @@ from memrl_core.experiments.study import Stopped
 from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.base import Lesson, Policy
+from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.records import Phase, StepTrace
 from memrl_core.rerun import Rerunner
 from memrl_core.view import Asked, MemoryView
@@ -96,7 +96,7 @@ class _Watcher:
             return
         reward = effective_reward(self._bank.active_rewards(trace.run, trace.step, trace.id), trace.settings)
         made_by = make_policy(trace.policy, settings_that_fit(trace.policy, trace.settings).model_dump())
-        lesson = Lesson(trace, reward, made_by.outcome_now(trace, reward), self._bank.embedding, self._bank.memory)
+        lesson = Lesson(trace, reward, outcome_now(made_by, trace, reward), self._bank.embedding, self._bank.memory)
         self._policy.learn(self._state, lesson)
         self._policy.remember(self._state, lesson)
 

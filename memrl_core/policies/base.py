@@ -182,17 +182,6 @@ class Policy(Generic[S]):
             return "unrated"
         return "success" if reward > self.settings.q_midpoint else "failure"
 
-    def outcome_judged(self, reward: float | None, solved: bool | None) -> Outcome:
-        """What the world's own reward means: as the world says where it does (half a solution is none), else by it."""
-        if reward is None or solved is None:
-            return self.outcome_of(reward)
-        return "success" if solved else "failure"
-
-    def outcome_now(self, trace: StepTrace, reward: float | None) -> Outcome:
-        """What a finished step came to: as it was judged while its reward stands, else by `reward`, as it is now."""
-        judged = trace.reward
-        return judged.outcome if judged is not None and judged.reward == reward else self.outcome_of(reward)
-
     def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
         """What the policy wants the model to say of the answer, with `memories` in the prompt; kept in the trace."""
 
@@ -314,3 +303,16 @@ def _same_intent(new: NewExperience, view: MemoryView, threshold: float) -> int 
         similarity[~view.visible] = -2
     nearest = int(similarity.argmax())
     return nearest if similarity[nearest] >= threshold else None
+
+
+def outcome_judged(policy: Policy[Any], reward: float | None, solved: bool | None) -> Outcome:
+    """What the world's own reward means: as the world says where it does (half a solution is none), else by it."""
+    if reward is None or solved is None:
+        return policy.outcome_of(reward)
+    return "success" if solved else "failure"
+
+
+def outcome_now(policy: Policy[Any], trace: StepTrace, reward: float | None) -> Outcome:
+    """What a finished step came to: as it was judged while its reward stands, else by `reward`, as it is now."""
+    judged = trace.reward
+    return judged.outcome if judged is not None and judged.reward == reward else policy.outcome_of(reward)

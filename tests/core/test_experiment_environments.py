@@ -56,9 +56,7 @@ def test_first_and_last_epoch_are_the_shares_that_were_solved(found: Experiment)
     (table,) = reports(found)
     for row in table.rows:
         stream, arm = row[0].split(" · ")
-        steps = [
-            step for step in found.steps.to_dict("records") if (step["stream"], step["arm"]) == (stream, arm)
-        ]
+        steps = [step for step in found.steps.to_dict("records") if (step["stream"], step["arm"]) == (stream, arm)]
         for column, epoch in ((2, 1), (3, 2)):
             solved = [float(step["success"]) for step in steps if step["epoch"] == epoch]
             assert row[column].startswith(f"{100 * sum(solved) / len(solved):.1f} %")

@@ -11,7 +11,7 @@ from memrl_core.learned import learned_before, learned_steps
 from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.base import Lesson, Policy
+from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.records import StepTrace
 
 Progress = Callable[[int, int], None]
@@ -88,5 +88,5 @@ class Watching:
 def lesson_of(bank: MemoryBank, trace: StepTrace) -> Lesson:
     """A finished step as any method learns from it, with the reward that stands now."""
     reward = effective_reward(bank.active_rewards(trace.run, trace.step, trace.id), trace.settings)
-    outcome = make_policy(trace.policy, trace.settings).outcome_now(trace, reward)
+    outcome = outcome_now(make_policy(trace.policy, trace.settings), trace, reward)
     return Lesson(trace, reward, outcome, bank.embedding, bank.memory)
