@@ -65,7 +65,7 @@ def _games(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_the_programs_own_environments_keep_the_contract(name: str, check: Check) -> None:
     found = environment_class(name)
     if lacking := found.missing():
-        pytest.skip(lacking)
+        pytest.fail(lacking)
     shorter = {"max_turns": 6} if "max_turns" in found.Options.model_fields else {}
     options = [{}, found.simulated_options] if found.simulated_options else [{}]
     for given in options:
