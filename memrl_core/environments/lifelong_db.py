@@ -35,8 +35,8 @@ class LifelongDb(DatabaseWorld):
         judged="By running it: 1 when the rows, or for a change the table, are those that the published statement "
         "gives; 0 when they are not, or when nothing was handed in.",
         source="The DB-bench tasks of LifelongAgentBench, as published with the official MemRL code (MIT licence). "
-        "The file is not part of this program. Load it on the Tasks screen, or look at it with `memrl tasks check "
-        "FILE` and start with `memrl run --env FILE`. Its MySQL runs on SQLite.",
+        "The file is not part of this program. Load it below, or in a terminal: memrl tasks check FILE, then "
+        "memrl run --env FILE. Its MySQL runs on SQLite.",
     )
     instructions = INSTRUCTIONS.replace("an SQLite database", "a MySQL database")
     sandbox_child: ClassVar[str] = CHILD
