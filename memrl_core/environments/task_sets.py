@@ -14,6 +14,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from memrl_core.environments import environment_class, environment_names
@@ -164,13 +165,20 @@ def _listed() -> tuple[tuple[KeptSet, ...], tuple[Reported, ...]]:
     damaged: list[Reported] = []
     for path in sorted(_folder().glob(f"*{_SUFFIX}")):
         try:
-            content, made = _content(path), path.stat().st_mtime
-            first = _task(path, content.partition(b"\n")[0])
+            now = path.stat()
+            kept.append(_summary(path, now.st_mtime_ns, now.st_size))
         except (InputError, OSError) as error:
             damaged.append(Reported(path.stem, str(error)))
-            continue
-        kept.append(KeptSet(path.stem, first.environment, content.count(b"\n"), _time(made)))
     return tuple(kept), tuple(damaged)
+
+
+# Forms ask for the sets at every rerun, and a file is only known to be whole once all of it was read.
+@lru_cache(maxsize=256)
+def _summary(path: Path, changed: int, size: int) -> KeptSet:
+    """What is in a kept file that was `changed` at that time (ns) and has that `size`. Raises `InputError`."""
+    content = _content(path)
+    first = _task(path, content.partition(b"\n")[0])
+    return KeptSet(path.stem, first.environment, content.count(b"\n"), _time(changed / 1e9))
 
 
 def _time(seconds: float) -> str:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from memrl_core.environments import environment_title
 from memrl_core.environments.task_files import CheckedFile, check_file
-from memrl_core.environments.task_sets import drop, keep, kept_sets
+from memrl_core.environments.task_sets import damaged_sets, drop, keep, kept_sets
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
 from pages.shared.tasks_place import CHOSEN, ENVIRONMENT, SET
@@ -144,6 +144,8 @@ def _kept() -> None:
     found = kept_sets()
     if not found:
         st.caption("Nothing yet. What you keep stays here, and runs on it can go on after a restart.")
+    for damaged in damaged_sets():
+        st.warning(literal(damaged.reason), icon=":material/broken_image:")
     for one in found:
         with st.container(horizontal=True, vertical_alignment="center", key=f"kept_{one.name}"):
             st.button(

@@ -83,7 +83,8 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
     try:
         tasks = tasks_in(chosen)
     except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
+        if not why_unusable(name):  # Otherwise the card has said it.
+            st.error(literal(str(error)), icon=":material/error:")
         return None
     families = Counter(task.family or "no family" for task in tasks)
     told = ", ".join(f"{family} {count}" for family, count in families.most_common())

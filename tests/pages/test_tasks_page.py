@@ -95,3 +95,23 @@ def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> 
         (info,) = bank.runs()
         assert (info.environment, info.tasks) == ("sql", "sql-heldout")
         assert dict(info.environment_options) == {"drafts": True}
+
+
+def test_a_damaged_set_is_told_on_the_page(home: Path, visit: Visit, tmp_path: Path) -> None:
+    path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"})
+    app = shown(checked(visit("tasks"), path))
+    app = shown(app.button(key="tasks_keep").click().run())
+    (kept,) = kept_sets()
+    stored = home / "tasks" / f"{kept.name}.jsonl"
+    stored.write_bytes(stored.read_bytes() + b"x")
+    app = visit("tasks")
+    assert kept_sets() == ()
+    assert "damaged" in "\n".join(element.value for element in app.warning)
+
+
+def test_what_an_engine_lacks_is_said_once(visit: Visit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    app = visit("tasks", environment="scienceworld")
+    told = [element.value for element in (*app.warning, *app.error) if "Java" in element.value]
+    assert len(told) == 1 and "default" in told[0]
