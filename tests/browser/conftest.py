@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 START_TIMEOUT = 150.0
-EXPECT_TIMEOUT = 20_000
+EXPECT_TIMEOUT = 60_000
 PROBED = re.compile(r"/(step|decision|rewards|tasks|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 

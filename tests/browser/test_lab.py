@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
@@ -13,7 +14,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, start_twins
 from pages.shared.lab_place import TWINS, VIEW_TITLES
-from tests.browser.conftest import RunningApp
+from tests.browser.conftest import EXPECT_TIMEOUT, RunningApp
 from tests.browser.test_story import settled, violations
 
 MOVING, EPOCHS = ".st-key-lab_moving_0 .memory-map", ".st-key-lab_epochs_0 .memory-map"
@@ -63,6 +64,19 @@ def press(page: Page, key: str) -> None:
     page.locator(f".st-key-{key} button").click()
 
 
+def zoom_in(page: Page, chart: Locator, width: float) -> None:
+    """Turn the wheel over a chart until it shows no more than `width`: a turn while it is drawn again is lost."""
+    chart.scroll_into_view_if_needed()
+    deadline = time.monotonic() + EXPECT_TIMEOUT / 1000
+    while chart.evaluate(f"chart => {{ const r = ({RANGE})(chart); return r[1] - r[0] }}") >= width:
+        assert time.monotonic() < deadline, "The chart did not follow the wheel."
+        box = chart.bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.wheel(0, -600)
+        page.wait_for_timeout(700)
+
+
 def no_wider_than_the_window(page: Page) -> bool:
     return bool(page.evaluate(
         "[document.documentElement, document.querySelector('[data-testid=stMain]')]"
@@ -79,14 +93,7 @@ def test_played_charts_are_drawn_in_place_and_keep_their_zoom(page: Page, app: R
     until_step(page, 26)
     drawn_before = times_drawn(chart)
     whole = chart.evaluate(RANGE)
-    box = chart.bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.wheel(0, -600)
-    page.wait_for_function(
-        "([chart, width]) => { const r = chart._fullLayout.xaxis.range; return r[1] - r[0] < 0.95 * width }",
-        arg=[chart.element_handle(), whole[1] - whole[0]],
-    )
+    zoom_in(page, chart, 0.95 * (whole[1] - whole[0]))
     page.wait_for_timeout(500)
     zoomed, then = chart.evaluate(RANGE), step_of(page)
     until_step(page, then + 10)
