@@ -14,7 +14,8 @@ from statistics import fmean, multimode
 from typing import Any
 
 from memrl_core.errors import SettingsError
-from memrl_core.records import EventKind, LedgerEvent, RewardSource, Utility, UtilityPoint
+from memrl_core.histories import Earned, Histories, beginning, moved
+from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
 
 UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
 """q after a reward: of what was believed before, the reward, and the settings of the step."""
@@ -46,15 +47,6 @@ def unmoved(believed: Utility, reward: float, settings: Mapping[str, Any]) -> fl
 
 
 # --- the rewards of one step ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Earned:
-    """One reward as it moves q; `raters` are the people whose rewards are in it."""
-
-    value: float
-    source: RewardSource
-    raters: tuple[str, ...] = ()
 
 
 def active_rewards(events: Iterable[LedgerEvent]) -> list[LedgerEvent]:
@@ -196,7 +188,7 @@ class Fold:
     rule: UpdateRule
     settings: Mapping[str, Any] = field(default_factory=dict)
     utilities: dict[str, Utility] = field(default_factory=dict)
-    histories: dict[str, list[UtilityPoint]] = field(default_factory=dict)
+    histories: Histories = field(default_factory=Histories)
     away: dict[str, Utility] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     inherited: dict[str, int] = field(default_factory=dict)
@@ -214,7 +206,7 @@ class Fold:
             if before is not None:
                 after = Utility(self.rule(before, reward.value, self.settings), before.visits + 1)
                 known[memory_id] = after
-                self.histories[memory_id].append(_point(memory_id, step, before.q, after, reward))
+                self.histories.move(memory_id, step, reward, before.q, after)
         for event in events:
             change = _CHANGES.get(event.kind)
             if change is not None:
@@ -244,7 +236,7 @@ class Fold:
             if memory_id in begun:
                 step, replaced = begun[memory_id].step, begun[memory_id].replaced
                 believed = _taken_over([self._at_end_of(step, old, found) for old in replaced])
-                points = [_beginning(memory_id, step, believed), *points[1:]]
+                points = [beginning(memory_id, step, believed), *points[1:]]
             found[memory_id] = self._replayed(points, since[memory_id], named.get(memory_id, {}), settings_at)
         return found
 
@@ -300,7 +292,7 @@ class Fold:
                     last = made[-1]
                     believed = Utility(last.after, last.visits)
                     after = Utility(self.rule(believed, move.value, settings_at(step)), last.visits + 1)
-                    made.append(_point(memory_id, step, last.after, after, move))
+                    made.append(moved(memory_id, step, last.after, after, move))
             made += [point for point in rest[step] if point.reward is None]
         return made
 
@@ -343,7 +335,7 @@ class Fold:
             self._let_begin_anew(memory_id)
         self.away.pop(memory_id, None)
         self.utilities[memory_id] = believed
-        self.histories[memory_id] = [_beginning(memory_id, step, believed)]
+        self.histories.begin(memory_id, step, believed)
         self.inherited.pop(memory_id, None)
 
     def _let_begin_anew(self, memory_id: str) -> None:
@@ -389,14 +381,6 @@ def _taken_over(replaced: Sequence[Utility]) -> Utility:
     weights = [utility.visits for utility in replaced] if visits else [1] * len(replaced)
     q = math.fsum(w * u.q for w, u in zip(weights, replaced, strict=True)) / sum(weights)
     return Utility(q, visits)
-
-
-def _beginning(memory_id: str, step: int, believed: Utility) -> UtilityPoint:
-    return UtilityPoint(memory_id, step, None, believed.q, believed.visits, None, None, ())
-
-
-def _point(memory_id: str, step: int, before: float, after: Utility, reward: Earned) -> UtilityPoint:
-    return UtilityPoint(memory_id, step, before, after.q, after.visits, reward.value, reward.source, reward.raters)
 
 
 def _earned_at(point: UtilityPoint) -> Earned:

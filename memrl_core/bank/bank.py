@@ -6,6 +6,7 @@ row never came do not count. q is never stored as a fact; it is the fold of a ru
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -116,6 +117,7 @@ class MemoryBank(BankReading):
                 self.checkpoint()
                 self._store.compact()
         self._store.close()
+        gc.unfreeze()
 
     def discard(self) -> None:
         """Delete every table of the bank for good."""
@@ -394,7 +396,7 @@ class MemoryBank(BankReading):
             given = self._known.events.get(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
-            at_step = self._known.states[given.run].at_step.get(given.step, ())
+            at_step = self._known.states[given.run].at(given.step)
             revoked = next((e for e in at_step if e.revokes == event_id), None)
             if revoked is not None:
                 return revoked
@@ -447,7 +449,7 @@ class MemoryBank(BankReading):
     def credited(self, run: str, step: int) -> tuple[str, ...]:
         """The memories that were in the prompt of a finished step: those that its rewards go to."""
         with self._lock:
-            for event in self._known.states[run].at_step.get(step, ()):
+            for event in self._known.states[run].at(step):
                 if event.source == "environment" and event.step_id in self._known.steps:
                     return event.memory_ids
             trace = self.trace(run, step)

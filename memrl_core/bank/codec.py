@@ -110,6 +110,13 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
     return Memory(**{**values, "parents": tuple(row["parents"] or ())})
 
 
+def memories_of(table: pa.Table) -> Iterator[Memory]:
+    """The memories of rows of `memories`, as `memory_of` gives them; their embeddings are not looked at."""
+    columns = {name: table[name].to_pylist() for name in Memory.__dataclass_fields__}
+    columns["parents"] = [tuple(parents or ()) for parents in columns["parents"]]
+    return map(Memory, *columns.values())
+
+
 def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
     """A row of `steps`: the intent's vector stands in its own column instead of in the JSON; null when not known."""
     bare = replace(trace, embed=replace(trace.embed, embedding=())) if trace.embed else trace
@@ -199,9 +206,9 @@ def _vectors(values: list[Any], dimension: int) -> pa.Array:
     )
 
 
-def matrix_of(column: pa.ChunkedArray, dimension: int) -> npt.NDArray[np.float32]:
+def matrix_of(column: pa.ChunkedArray | pa.Array, dimension: int) -> npt.NDArray[np.float32]:
     """A vector column as (n, dimension) float32."""
-    joined = column.combine_chunks()
+    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(joined, pa.ChunkedArray):
         joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
     flat = joined.flatten().to_numpy(zero_copy_only=False)

@@ -138,7 +138,7 @@ class Deeds:
         reward, actor = self._rewarded(event), actor_of(event)
         if reward.rater == actor:
             return
-        for later in self._known.states[reward.run].at_step.get(reward.step, ()):
+        for later in self._known.states[reward.run].at(reward.step):
             if later.kind in REWARDS and in_ledger(later) > in_ledger(deed.first) and actor_of(later) != actor:
                 same = self._rewarded(later)
                 if (same.step_id, same.source, same.rater) == (reward.step_id, reward.source, reward.rater):
@@ -215,7 +215,7 @@ class Deeds:
         """The reward of whoever gave `reward`, for the same attempt, that stands now or stood before an event."""
         at_step = [
             e
-            for e in self._known.states[reward.run].at_step.get(reward.step, ())
+            for e in self._known.states[reward.run].at(reward.step)
             if e.step_id == reward.step_id and (before is None or in_ledger(e) < in_ledger(before))
         ]
         whose = (reward.source, reward.rater)

@@ -6,7 +6,6 @@ either: a memory is as old as the event that brought it into its run, wherever i
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from memrl_core.bank import codec
-from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded
+from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded, nothing_collected
 from memrl_core.bank.store import Store
+from memrl_core.bank.unread import BEGINNING, Records, UnreadLedger, UnreadRun
 from memrl_core.errors import BankDamaged, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
 from memrl_core.policies import update_rule
@@ -27,6 +28,8 @@ from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityP
 from memrl_core.view import MemoryView
 
 PASTS_KEPT = 8
+MANY = 1000
+"""So many rows are taken in as columns when a bank is opened."""
 BRINGS_IN = frozenset(
     {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED}
 )
@@ -47,16 +50,38 @@ class StepRow:
     created: str
 
 
+def _step_rows(table: pa.Table) -> Iterator[StepRow]:
+    return map(StepRow, *(table[name].to_pylist() for name in codec.STEP_COLUMNS))
+
+
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Within it, nothing is looked through for garbage: all that is read stays, and looking takes half as long."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+def _readable(store: Store, name: str) -> Iterator[None]:
     try:
         yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    except (ValueError, KeyError, TypeError) as error:
+        raise BankDamaged(
+            f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
+            "`memrl doctor --bank` on it, or restore a copy."
+        ) from error
+
+
+class StepsOfRun(Mapping[int, StepRow]):
+    """The finished steps of a run by number."""
+
+    def __init__(self, ids: Mapping[int, str], rows: Mapping[str, StepRow]) -> None:
+        self._ids, self._rows = ids, rows
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._ids
+
+    def __getitem__(self, step: int) -> StepRow:
+        return self._rows[self._ids[step]]
 
 
 class Knowledge:
@@ -65,16 +90,16 @@ class Knowledge:
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
         self.mirror = Mirror(dimension)
-        self.memories: dict[str, Memory] = {}
-        self.events: dict[str, LedgerEvent] = {}
-        self.steps: dict[str, StepRow] = {}
+        self.memories: Records[Memory] = Records()
+        self.events: Records[LedgerEvent] = Records()
+        self.steps: Records[StepRow] = Records()
         self.runs: dict[str, RunInfo] = {}
         self.states: dict[str, RunState] = {}
         self.roles: dict[str, LedgerEvent] = {}
         self.by_person: dict[str, list[LedgerEvent]] = {}
         self.seq = 0
         self._births: dict[str, list[tuple[str, Age]]] = {}
-        self._by_run: dict[str, dict[int, StepRow]] = {}
+        self._by_run: dict[str, dict[int, str]] = {}
         self._newest: dict[str, int] = {}
         self._forks: dict[str, list[RunInfo]] = {}
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
@@ -96,7 +121,7 @@ class Knowledge:
 
     def steps_of(self, run: str) -> Mapping[int, StepRow]:
         """The finished steps of a run by number."""
-        return self._by_run.get(run, {})
+        return StepsOfRun(self._by_run.get(run, {}), self.steps)
 
     def newest_step(self, run: str) -> int | None:
         """The highest number of a finished step of a run; None when none has finished."""
@@ -119,15 +144,19 @@ class Knowledge:
         self.seq = max(self.seq, event.seq)
         self.states.setdefault(event.run, RunState()).add(event)
         self._reach_forks(event.run, event.known_at)
-        if event.source == "person" or "by" in event.payload:
-            self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
-        if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
-            self._describe(event.run)
-        elif event.kind in BRINGS_IN:
+        self._note(event)
+        if event.kind in BRINGS_IN:
             for place, memory_id in enumerate(event.memory_ids):
                 self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
                 if memory_id in self.memories:
                     self._date(self.memories[memory_id])
+
+    def _note(self, event: LedgerEvent) -> None:
+        """Take note of what an event says of its run as a whole, and of who did it."""
+        if event.source == "person" or "by" in event.payload:
+            self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
+        if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
+            self._describe(event.run)
         elif event.kind is EventKind.ROLE_ASSIGNED:
             person = str(event.payload["person"])
             self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
@@ -142,10 +171,13 @@ class Knowledge:
 
         Its own run decides because the clocks of other banks, from which runs may come later, are not this bank's.
         """
-        births = self._births.get(memory.id, ())
+        return self._age_of(memory.id, memory.run)
+
+    def _age_of(self, memory_id: str, its_run: str) -> Age | None:
+        births = self._births.get(memory_id, ())
         if len(births) == 1:
             return births[0][1]
-        own = [age for run, age in births if run == memory.run]
+        own = [age for run, age in births if run == its_run]
         return min(own or (age for _, age in births), default=None)
 
     def _reach_forks(self, run: str, known_at: int | None = None) -> None:
@@ -157,7 +189,7 @@ class Knowledge:
 
     def _describe(self, run: str) -> None:
         """Keep what the run was started as, with the environment's options as last changed."""
-        events = self.states[run].events
+        events = self.states[run].descriptions
         start = next((event for event in events if event.kind is EventKind.RUN_STARTED), None)
         if start is None:
             return
@@ -174,7 +206,7 @@ class Knowledge:
         if row.id in self.steps:
             return
         self.steps[row.id] = row
-        self._by_run.setdefault(row.run, {})[row.step] = row
+        self._by_run.setdefault(row.run, {})[row.step] = row.id
         self._newest[row.run] = max(row.step, self._newest.get(row.run, row.step))
         state = self.states.setdefault(row.run, RunState())
         if row.step <= state.folded_to:
@@ -193,7 +225,10 @@ class Knowledge:
             self._synced[name] = rows
             return False
         before = len(known)
-        rows = self._take(store, name, self._synced[name])
+        if not known and rows >= MANY and self._begins_with(store, name):
+            rows = len(known)
+        else:
+            rows = self._take(store, name, self._synced[name])
         # A compaction puts what it joins behind what was appended meanwhile: new rows may lie before those known.
         if rows + buffered != len(known) + self._doubles[name]:
             rows = self._take(store, name, 0)
@@ -201,28 +236,90 @@ class Knowledge:
         self._synced[name] = rows
         return len(known) > before
 
-    @_nothing_collected()
+    @nothing_collected()
     def _take(self, store: Store, name: str, offset: int) -> int:
         """Take in the rows of a table from `offset` on; how many it has in all."""
         table = store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None, offset)
-        try:
+        with _readable(store, name):
             if name == "memories":
                 vectors = codec.matrix_of(table["embedding"], self.dimension)
-                memories = [codec.memory_of(row) for row in table.drop_columns(["embedding"]).to_pylist()]
+                memories = list(codec.memories_of(table))
                 for place in by_age([memory.id for memory in memories], [self._age(memory) for memory in memories]):
                     self.take_memory(memories[place], vectors[place])
             elif name == "ledger":
                 for event in codec.events_of(table):
                     self.take_event(event)
             else:
-                for row in map(StepRow, *(table[name].to_pylist() for name in codec.STEP_COLUMNS)):
+                for row in _step_rows(table):
                     self.take_step(row)
-        except (ValueError, KeyError, TypeError) as error:
-            raise BankDamaged(
-                f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
-                "`memrl doctor --bank` on it, or restore a copy."
-            ) from error
         return offset + int(table.num_rows)
+
+    # --- beginning with many ------------------------------------------------------------------------------------------
+
+    @nothing_collected()
+    def _begins_with(self, store: Store, name: str) -> bool:
+        """Take in a whole table as columns, the first of its rows that this handle sees; False where ids are doubled.
+
+        Records are made of few of its rows, the others' when somebody asks.
+        """
+        if name == "memories":
+            return self._begins_with_memories(store)
+        table = store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
+        with _readable(store, name):
+            return self._begins_with_events(table) if name == "ledger" else self._begins_with_steps(table)
+
+    def _begins_with_steps(self, table: pa.Table) -> bool:
+        ids: list[str] = table["id"].to_pylist()
+        if len(set(ids)) < len(ids) or any(state.events for state in self.states.values()):
+            return False
+        self.steps.begin_with(ids, table, _step_rows)
+        for run, step, step_id in zip(table["run"].to_pylist(), table["step"].to_pylist(), ids, strict=True):
+            self._by_run.setdefault(run, {})[step] = step_id
+        for run, numbered in self._by_run.items():
+            self._newest[run] = max(numbered)
+            self.states.setdefault(run, RunState())
+        return True
+
+    def _begins_with_events(self, table: pa.Table) -> bool:
+        ledger = UnreadLedger(table)
+        if len(set(ledger.ids)) < len(ledger.ids):
+            return False
+        self.events.begin_with(ledger.ids, table, codec.events_of)
+        self.seq = int(ledger.seq.max())
+        for run, rows in ledger.by_run().items():
+            self.states[run] = RunState(UnreadRun(ledger, rows))
+            self.states[run].begun = int(ledger.known_at[rows].max())
+            for row in rows[ledger.kinds[rows] == BEGINNING].tolist():
+                for place, memory_id in enumerate(ledger.memory_ids(row)):
+                    age = (int(ledger.seq[row]), ledger.ids[row], place)
+                    self._births.setdefault(memory_id, []).append((run, age))
+        for event in ledger.events(ledger.others):
+            self.events[event.id] = event
+            self.states[event.run].note(event)
+            self._note(event)
+            if event.kind in BRINGS_IN:
+                for place, memory_id in enumerate(event.memory_ids):
+                    self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
+        return True
+
+    def _begins_with_memories(self, store: Store) -> bool:
+        with store.reading("memories") as table, _readable(store, "memories"):
+            columns = table.columns([name for name in table.names if name != "embedding"])
+            ids: list[str] = columns["id"].to_pylist()
+            if len(set(ids)) < len(ids):
+                return False
+            runs = columns["run"].to_pylist()
+            ages = [self._age_of(memory_id, run) for memory_id, run in zip(ids, runs, strict=True)]
+            order = by_age(ids, ages)
+            keys = columns["intent_key"].to_pylist()
+            portions = (
+                (portion["id"].to_pylist(), codec.matrix_of(portion["embedding"], self.dimension))
+                for portion in table.portions(["id", "embedding"])
+            )
+            self.mirror.begin_with([ids[at] for at in order], [keys[at] for at in order], [ages[at] for at in order],
+                                   portions)  # fmt: skip
+            self.memories.begin_with(ids, columns, codec.memories_of)
+            return True
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -233,7 +330,7 @@ class Knowledge:
         if state.fold is not None:
             state.fold = self._caught_up(run, state.fold, newest)
         if state.fold is None:
-            state.keep(folded(self.start(run), state.events, self.steps), newest)
+            state.keep(state.folded(self.start(run), self.steps), newest)
         assert state.fold is not None
         return state.fold
 
@@ -252,7 +349,7 @@ class Knowledge:
         fold.take(state.folded_to, state.appended)
         for step in steps:
             fold.settings = settings_at(step)
-            folded(fold, state.at_step.get(step, ()), self.steps)
+            folded(fold, state.at(step), self.steps)
         state.goes_to(state.folded_to, *steps)
         return fold
 
@@ -269,8 +366,7 @@ class Knowledge:
         self.run(run)
         key = (run, step, self.facts)
         if key not in self._pasts:
-            events = [event for event in self.states[run].events if event.known_at <= step]
-            self._pasts[key] = folded(self.start(run), events, self.steps)
+            self._pasts[key] = self.states[run].folded(self.start(run), self.steps, until=step)
             while len(self._pasts) > PASTS_KEPT:
                 self._pasts.popitem(last=False)
         return self._pasts[key]
@@ -315,9 +411,7 @@ class Knowledge:
         def counts(step_id: str) -> bool:
             return step_id == event.step_id or step_id in self.steps
 
-        histories = live.mended(
-            by_step([*state.at_step.get(event.step, ()), event], counts), self.settings_at(event.run)
-        )
+        histories = live.mended(by_step([*state.at(event.step), event], counts), self.settings_at(event.run))
         if histories is not None:
             return histories
         then = folded(self.start(event.run), [*state.events, event], {*self.steps, event.step_id}).histories
@@ -344,8 +438,8 @@ class Knowledge:
         return at
 
     def _counting(self, run: str, steps: Iterable[int]) -> dict[int, list[LedgerEvent]]:
-        at_step = self.states[run].at_step
-        return by_step([event for step in steps for event in at_step[step]], self.steps.__contains__)
+        state = self.states[run]
+        return by_step([event for step in steps for event in state.at(step)], self.steps.__contains__)
 
     def start(self, run: str) -> Fold:
         """A new fold of what the run knew before its first step: nothing, or what its base knew then."""

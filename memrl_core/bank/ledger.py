@@ -271,7 +271,7 @@ class Credits:
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
         with self._lock:
-            events = self._known.states[self._known.run(run).id].at_step.get(step, [])
+            events = self._known.states[self._known.run(run).id].at(step)
             if not assigned_credit(events):
                 return None
             revoked = {e.revokes for e in events}

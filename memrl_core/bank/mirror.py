@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import gc
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.bank.unread import UnreadRun
 from memrl_core.errors import InputError
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key, unmoved
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
@@ -17,6 +20,9 @@ from memrl_core.view import MemoryView
 Age = tuple[int, str, int]
 """Where a memory stands in the order of age: `seq` and id of the event that brought it in, and its place in that."""
 UNIT_TOLERANCE = 1e-3
+MUCH = 50_000
+SPARE = 8
+"""A bank that is opened has room for an eighth more memories before its matrix has to grow."""
 MOVES_NOTHING = (
     EventKind.NOTE_PINNED,
     EventKind.NOTE_REMOVED,
@@ -24,6 +30,23 @@ MOVES_NOTHING = (
     EventKind.SCALES_CHANGED,
     EventKind.ROLE_ASSIGNED,
 )
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Within it, nothing is looked through for garbage: all that is read stays, and looking takes half as long.
+
+    What is much is not looked through later either, until `gc.unfreeze`: each full collection would take seconds.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_count()[0] > MUCH:
+            gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 class Mirror:
@@ -71,6 +94,36 @@ class Mirror:
             self.rows[memory_id] = row
             self.ids.append(memory_id)
             self._ages.append(None)
+
+    def begin_with(
+        self,
+        ids: Sequence[str],
+        keys: Sequence[str],
+        ages: Sequence[Age | None],
+        vectors: Iterable[tuple[Sequence[str], npt.NDArray[np.float32]]],
+    ) -> None:
+        """Put the first memories in, in the order given; their vectors (n, d) come in portions with their ids.
+
+        The vectors are there once: each portion goes to its place in the matrix. Raises `KeyError` where some are
+        missing.
+        """
+        size = len(ids) + max(64, len(ids) // SPARE)
+        self.ids = list(ids)
+        self.rows = dict(zip(self.ids, range(len(ids)), strict=True))
+        self._matrix = np.zeros((size, self.dimension), dtype=np.float32)
+        self._groups = np.zeros(size, dtype=np.int64)
+        self._groups[: len(ids)] = [self._keys.setdefault(key, len(self._keys)) for key in keys]
+        self._ages, self._in_order = list(ages), len(ids)
+        missing = len(ids)
+        for names, portion in vectors:
+            rows = [self.rows.get(name, -1) for name in names]
+            if -1 in rows:  # Appended since the ids were read.
+                kept = [at for at, row in enumerate(rows) if row >= 0]
+                rows, portion = [rows[at] for at in kept], portion[kept]
+            _put(self._matrix, rows, portion)
+            missing -= len(rows)
+        if missing:
+            raise KeyError(missing)
 
     def date(self, memory_id: str, age: Age) -> None:
         """Note how old a memory is; raises `KeyError` for an unknown id."""
@@ -172,47 +225,71 @@ class MovingView:
         return view
 
 
-@dataclass(slots=True)
 class RunState:
     """A run's events, and the fold of them up to step `folded_to`; None when all has to be folded anew.
 
-    What is not in the fold yet: `late` are the steps up to there that rewards have changed since, `appended` what has
-    become of memories after all else that the newest of these steps holds, `ahead` the steps after it that hold events
-    of no attempt, which count although their step has not ended. `view` is the fold as arrays, None until they are
-    asked for. `told_from_outside` counts the rewards, credits and settings that did not come from the steps themselves;
-    `told_late` has the newest step that had begun for each that came later than its own step.
+    The first of its events may still be `unread`; `events` and `at` make them. `settings`, `scales` and `descriptions`
+    are those that change the run's settings, its scales, and what it was started as. What is not in the fold yet:
+    `late` are the steps up to there that rewards have changed since, `appended` what has become of memories after all
+    else that the newest of these steps holds, `ahead` the steps after it that hold events of no attempt, which count
+    although their step has not ended. `view` is the fold as arrays, None until they are asked for. `told_from_outside`
+    counts the rewards, credits and settings that did not come from the steps themselves; `told_late` has the newest
+    step that had begun for each that came later than its own step.
     """
 
-    events: list[LedgerEvent] = field(default_factory=list)
-    at_step: dict[int, list[LedgerEvent]] = field(default_factory=dict)
-    settings: list[LedgerEvent] = field(default_factory=list)
-    scales: list[LedgerEvent] = field(default_factory=list)
-    fold: Fold | None = None
-    late: set[int] = field(default_factory=set)
-    appended: list[LedgerEvent] = field(default_factory=list)
-    ahead: set[int] = field(default_factory=set)
-    view: MemoryView | None = None
-    folded_to: int = 0
-    last_change: tuple[int, int, str] = (0, 0, "")
-    begun: int = 0
-    told_from_outside: int = 0
-    told_late: list[int] = field(default_factory=list)
+    def __init__(self, unread: UnreadRun | None = None) -> None:
+        self.settings: list[LedgerEvent] = []
+        self.scales: list[LedgerEvent] = []
+        self.descriptions: list[LedgerEvent] = []
+        self.fold: Fold | None = None
+        self.late: set[int] = set()
+        self.appended: list[LedgerEvent] = []
+        self.ahead: set[int] = set()
+        self.view: MemoryView | None = None
+        self.folded_to = 0
+        self.last_change = (0, 0, "")
+        self.begun = 0
+        self.told_from_outside = 0
+        self.told_late: list[int] = []
+        self._unread = unread
+        self._events: list[LedgerEvent] = []
+        self._at_step: dict[int, list[LedgerEvent]] = {}
+
+    @property
+    def events(self) -> list[LedgerEvent]:
+        """All events of the run, in the order in which they were taken in."""
+        if self._unread is not None:
+            self._events[:0] = self._unread.events()
+            self._unread = None
+            self._at_step = {}
+            for event in self._events:
+                self._at_step.setdefault(event.step, []).append(event)
+        return self._events
+
+    def at(self, step: int) -> list[LedgerEvent]:
+        """The events about one step."""
+        later = self._at_step.get(step, [])
+        return later if self._unread is None else [*self._unread.at(step), *later]
+
+    def attempts(self) -> Iterator[tuple[int, str]]:
+        """Step and attempt of every event that belongs to one."""
+        if self._unread is not None:
+            yield from self._unread.attempts()
+        yield from ((event.step, event.step_id) for event in self._events if event.step_id)
+
+    @nothing_collected()
+    def folded(self, base: Fold, committed: Container[str], until: int | None = None) -> Fold:
+        """`base` and all events that count; with `until`, those that were known when that step had ended."""
+        if self._unread is not None and not self._events and not base.histories:
+            return self._unread.fold(base, committed, until)
+        known = (event for event in self.events if until is None or event.known_at <= until)
+        return folded(base, list(known), committed)
 
     def add(self, event: LedgerEvent) -> None:
         """Take note of an event that has been appended."""
-        self.events.append(event)
-        self.at_step.setdefault(event.step, []).append(event)
-        self.begun = max(self.begun, event.known_at)
-        if event.kind is EventKind.SETTINGS_CHANGED or (
-            event.kind in REWARDING and not (event.kind is EventKind.REWARD_GIVEN and event.source == "environment")
-        ):
-            self.told_from_outside += 1
-            if event.known_at > event.step:
-                self.told_late.append(event.known_at)
-        if event.kind is EventKind.SETTINGS_CHANGED:
-            self.settings.append(event)
-        elif event.kind is EventKind.SCALES_CHANGED:
-            self.scales.append(event)
+        self._events.append(event)
+        self._at_step.setdefault(event.step, []).append(event)
+        self.note(event)
         if self.fold is None or event.kind in MOVES_NOTHING:
             return
         if event.step > self.folded_to:
@@ -226,15 +303,32 @@ class RunState:
         else:
             self.fold = None
 
+    def note(self, event: LedgerEvent) -> None:
+        """Take note of what an event says of the run as a whole."""
+        self.begun = max(self.begun, event.known_at)
+        if event.kind is EventKind.SETTINGS_CHANGED or (
+            event.kind in REWARDING and not (event.kind is EventKind.REWARD_GIVEN and event.source == "environment")
+        ):
+            self.told_from_outside += 1
+            if event.known_at > event.step:
+                self.told_late.append(event.known_at)
+        if event.kind is EventKind.SETTINGS_CHANGED:
+            self.settings.append(event)
+        elif event.kind is EventKind.SCALES_CHANGED:
+            self.scales.append(event)
+        elif event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
+            self.descriptions.append(event)
+
     def keep(self, fold: Fold, newest: int) -> None:
         """Keep a fold of all that counts now, `newest` being the newest finished step."""
         self.fold = fold
-        self.goes_to(max((event.step for event in self.events if _counts_at_once(event)), default=newest), newest)
+        of_no_attempt = [] if self._unread is None else self._unread.of_no_attempt()
+        self.goes_to(*of_no_attempt, *(event.step for event in self._events if _counts_at_once(event)), newest)
 
     def goes_to(self, *steps: int) -> None:
         """Note that the fold holds everything up to the highest of these steps."""
         self.folded_to = max(steps)
-        changes = (order_key(e) for e in self.at_step.get(self.folded_to, ()) if e.kind in CHANGES_MEMORIES)
+        changes = (order_key(e) for e in self.at(self.folded_to) if e.kind in CHANGES_MEMORIES)
         self.last_change = max(changes, default=(self.folded_to, 0, ""))
         self.late.clear()
         self.appended.clear()
@@ -259,13 +353,20 @@ def copied(fold: Fold) -> Fold:
     return replace(
         fold,
         utilities=dict(fold.utilities),
-        histories={memory_id: list(points) for memory_id, points in fold.histories.items()},
+        histories=fold.histories.copied(),
         away=dict(fold.away),
         pinned=set(fold.pinned),
         inherited=dict(fold.inherited),
         origins=dict(fold.origins),
         begun_anew=set(fold.begun_anew),
     )
+
+
+def _put(matrix: npt.NDArray[np.float32], rows: Sequence[int], vectors: npt.NDArray[np.float32]) -> None:
+    if rows and rows[-1] - rows[0] == len(rows) - 1 and list(rows) == list(range(rows[0], rows[-1] + 1)):
+        matrix[rows[0] : rows[-1] + 1] = vectors
+    else:
+        matrix[np.asarray(rows, dtype=np.int64)] = vectors
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:

@@ -144,7 +144,7 @@ class Ratings:
     def of(self, run: str, step: int) -> list[LedgerEvent]:
         """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
         row = self._row(run, step)
-        at_step = [e for e in self._known.states[run].at_step.get(step, ()) if e.step_id == row.id]
+        at_step = [e for e in self._known.states[run].at(step) if e.step_id == row.id]
         return active_rewards(sorted(at_step, key=in_ledger))
 
     def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:

@@ -162,7 +162,7 @@ class BankReading:
         With `as_of`, those that stood when that step had ended and the next had not begun.
         """
         with self._lock:
-            events = self._known.states[run].at_step.get(step, ()) if run in self._known.states else ()
+            events = self._known.states[run].at(step) if run in self._known.states else ()
             known = (e for e in events if e.step_id == step_id and (as_of is None or e.known_at <= as_of))
             return active_rewards(sorted(known, key=in_ledger))
 

@@ -1,0 +1,276 @@
+"""Rows of a bank that were read as columns and become records one by one, when somebody asks.
+
+A large bank is opened in a tenth of the time that it takes to make a record of every row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memrl_core.bank import codec
+from memrl_core.histories import Earned
+from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold
+from memrl_core.records import EventKind, LedgerEvent, Utility
+
+MADE_ONE_BY_ONE = 200
+"""Making one record from its columns takes ten times as long as making it among all others."""
+REWARD, BEGINNING, OTHER = 0, 1, 2
+_PLAIN = {
+    EventKind.REWARD_GIVEN: REWARD,
+    EventKind.MEMORY_WRITTEN: BEGINNING,
+    EventKind.MEMORY_IMPORTED: BEGINNING,
+}
+
+SETS = (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED)
+
+Record = TypeVar("Record")
+Integers = npt.NDArray[np.int64]
+
+
+class Records(Mapping[str, Record], Generic[Record]):
+    """Records by id in the order in which they came; what came as columns is made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Record | int] = {}
+        self._columns: pa.Table | None = None
+        self._made: Callable[[pa.Table], Iterable[Record]] | None = None
+        self._one_by_one = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __contains__(self, record_id: object) -> bool:
+        return record_id in self._found
+
+    def __getitem__(self, record_id: str) -> Record:
+        found = self._found[record_id]
+        return self._make(record_id, found) if isinstance(found, int) else found
+
+    def __setitem__(self, record_id: str, record: Record) -> None:
+        self._found[record_id] = record
+
+    def begin_with(self, ids: Sequence[str], columns: pa.Table, made: Callable[[pa.Table], Iterable[Record]]) -> None:
+        """Begin with rows, each of the id beside it, whose records `made` gives."""
+        self._found = dict(zip(ids, range(len(ids)), strict=True))
+        self._columns, self._made = columns, made
+
+    def _make(self, record_id: str, row: int) -> Record:
+        columns, made = self._columns, self._made
+        if columns is None or made is None:
+            return self[record_id]  # Another thread has made them all meanwhile.
+        if self._one_by_one < MADE_ONE_BY_ONE:
+            self._one_by_one += 1
+            (record,) = made(columns.slice(row, 1))
+            self._found[record_id] = record
+            return record
+        records = list(made(columns))
+        for name, found in list(self._found.items()):
+            if isinstance(found, int):
+                self._found[name] = records[found]
+        self._columns = self._made = None  # Only now: a thread that still finds a number needs them.
+        return records[row]
+
+
+class UnreadLedger:
+    """The first rows of a ledger as columns.
+
+    Plain are the environment's rewards, and what was written or imported: of these the columns say all that a fold
+    needs. `kinds` (n,) tells them apart, OTHER being events that are made at once, by `others`. Raises `ValueError`,
+    `TypeError` or `KeyError` for rows that are none of a ledger.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.ids: list[str] = table["id"].to_pylist()
+        self.step_ids: list[str] = table["step_id"].to_pylist()
+        self.steps, self.seq, self.known_at = (_whole(table[name]) for name in ("step", "seq", "known_at"))
+        self.kinds = _kinds(table)
+        self.values: list[float | None] = table["value"].to_pylist()
+        self.visits = self._visits()
+        self._memory_ids: list[str] = _flat(table["memory_ids"]).to_pylist()
+        self._first: list[int] = _offsets(table["memory_ids"])
+        self.others = [int(row) for row in np.flatnonzero(self.kinds == OTHER)]
+
+    def memory_ids(self, row: int) -> list[str]:
+        """The memories that an event is about."""
+        return self._memory_ids[self._first[row] : self._first[row + 1]]
+
+    def events(self, rows: Integers | Sequence[int]) -> list[LedgerEvent]:
+        """The events in these rows."""
+        return list(codec.events_of(self.table.take(pa.array(rows, pa.int64()))))
+
+    def by_run(self) -> dict[str, Integers]:
+        """The rows of each run, in their order; the runs in the order in which they are met."""
+        coded = _coded(self.table["run"])
+        codes = _numbers(coded.indices)
+        order = np.argsort(codes, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else []
+        return dict(zip(coded.dictionary.to_pylist(), parts, strict=True))
+
+    def _visits(self) -> list[int]:
+        """The visits with which a memory began, a number a row; 0 where the payload says nothing of them."""
+        if pc.all(pc.equal(self.table["payload"], "{}")).as_py():
+            return [0] * self.table.num_rows
+        coded = _coded(self.table["payload"])
+        begun = np.zeros(len(coded.dictionary), dtype=np.int64)
+        codes = _numbers(coded.indices)
+        for code in np.unique(codes[self.kinds == BEGINNING]).tolist():
+            begun[code] = int(json.loads(coded.dictionary[code].as_py()).get("visits", 0))
+        found: list[int] = begun[codes].tolist()
+        return found
+
+
+class UnreadRun:
+    """The rows of one run in an unread ledger, in the order in which they lie there."""
+
+    def __init__(self, ledger: UnreadLedger, rows: Integers) -> None:
+        self.ledger, self.rows = ledger, rows
+        self.kinds: list[int] = ledger.kinds.tolist()
+
+    def events(self) -> list[LedgerEvent]:
+        """All of them as records."""
+        return self.ledger.events(self.rows)
+
+    def at(self, step: int) -> list[LedgerEvent]:
+        """Those about one step."""
+        rows = self.rows[self.ledger.steps[self.rows] == step]
+        return self.ledger.events(rows) if len(rows) else []
+
+    def of_no_attempt(self) -> list[int]:
+        """The steps of the events of no attempt that move or change a memory, each once."""
+        ledger = self.ledger
+        rows = [row for row in self.rows.tolist() if not ledger.step_ids[row]]
+        plain = {int(ledger.steps[row]) for row in rows if ledger.kinds[row] != OTHER}
+        others = self.ledger.events([row for row in rows if ledger.kinds[row] == OTHER])
+        return sorted(plain | {e.step for e in others if e.kind in REWARDING or e.kind in CHANGES_MEMORIES})
+
+    def attempts(self) -> Iterator[tuple[int, str]]:
+        """Step and attempt of every event that belongs to one."""
+        for row in self.rows.tolist():
+            if self.ledger.step_ids[row]:
+                yield int(self.ledger.steps[row]), self.ledger.step_ids[row]
+
+    def fold(self, base: Fold, committed: Container[str], until: int | None = None) -> Fold:
+        """`base`, an empty fold, and the events that count, step by step; with `until`, those known by that step.
+
+        The same as `mirror.folded` of the same events, without making a record of each.
+        """
+        ledger = self.ledger
+        rows = self.rows if until is None else self.rows[ledger.known_at[self.rows] <= until]
+        made = self._made(rows[ledger.kinds[rows] == OTHER])
+        changing = {event.step for event in made.values() if event.kind in REWARDING or event.kind in CHANGES_MEMORIES}
+        made |= self._made(rows[np.isin(ledger.steps[rows], list(changing))])
+        for step, members in self._by_step(rows, committed):
+            if step in changing or not self._fold_plainly(base, step, members, made):
+                if not made.keys() >= set(members):
+                    made = self._made(rows)
+                base.take(step, [made[row] for row in members])
+        return base
+
+    def _made(self, rows: Integers) -> dict[int, LedgerEvent]:
+        return dict(zip(rows.tolist(), self.ledger.events(rows), strict=True))
+
+    def _by_step(self, rows: Integers, committed: Container[str]) -> Iterator[tuple[int, list[int]]]:
+        """The steps in their order, each with the rows that count, in the order of a fold."""
+        ledger = self.ledger
+        steps, seq = ledger.steps[rows], ledger.seq[rows]
+        order = np.lexsort((seq, steps))
+        steps, seq, rows = steps[order], seq[order], rows[order]
+        begins = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1)).tolist() if len(rows) else []
+        tied = np.zeros(len(rows), dtype=bool)
+        tied[1:] = (np.diff(steps) == 0) & (np.diff(seq) == 0)
+        listed, is_tied, numbers = rows.tolist(), bool(tied.any()), steps.tolist()
+        attempts = ledger.step_ids
+        for first, last in zip(begins, [*begins[1:], len(listed)], strict=True):
+            members = [row for row in listed[first:last] if not attempts[row] or attempts[row] in committed]
+            if is_tied:
+                members.sort(key=lambda row: (int(ledger.seq[row]), ledger.ids[row]))
+            if members:
+                yield numbers[first], members
+
+    def _fold_plainly(self, base: Fold, step: int, members: Sequence[int], made: Mapping[int, LedgerEvent]) -> bool:
+        """Fold in a step with at most one reward, the environment's; False, and nothing done, for any other."""
+        ledger, kinds = self.ledger, self.kinds
+        rewards = [row for row in members if kinds[row] == REWARD]
+        begun = [memory_id for row in members if kinds[row] == BEGINNING for memory_id in ledger.memory_ids(row)]
+        if len(rewards) > 1 or len(set(begun)) < len(begun) or not base.histories.keys().isdisjoint(begun):
+            return False
+        for row in members:
+            if kinds[row] == OTHER and made[row].kind in SETS:
+                base.settings = made[row].payload["settings"]
+        for row in rewards:
+            value = ledger.values[row]
+            assert value is not None
+            reward = Earned(value, "environment")
+            for memory_id in dict.fromkeys(ledger.memory_ids(row)):
+                known = base.utilities if memory_id in base.utilities else base.away
+                before = known.get(memory_id)
+                if before is not None:
+                    after = Utility(base.rule(before, value, base.settings), before.visits + 1)
+                    known[memory_id] = after
+                    base.histories.move(memory_id, step, reward, before.q, after)
+        for row in members:
+            if kinds[row] == BEGINNING:
+                believed = Utility(ledger.values[row] or 0.0, ledger.visits[row])
+                for memory_id in ledger.memory_ids(row):
+                    base.utilities[memory_id] = believed
+                    base.histories.begin(memory_id, step, believed)
+        return True
+
+
+def _kinds(table: pa.Table) -> npt.NDArray[np.int8]:
+    """Which rows are plain, by kind, and which are not; a row that a person is behind never is."""
+    names = _coded(table["kind"])
+    by_name = [_PLAIN.get(EventKind(name), OTHER) for name in names.dictionary.to_pylist()]
+    kinds: npt.NDArray[np.int8] = np.array(by_name or [OTHER], dtype=np.int8)[_numbers(names.indices)]
+    own = _mask(pc.equal(table["source"], "environment"))
+    bare = _mask(pc.equal(table["payload"], "{}"))
+    named = _mask(pc.match_substring(table["payload"], '"by"')) | _mask(pc.equal(table["source"], "person"))
+    valued = _mask(pc.is_valid(table["value"]))
+    kinds[(kinds == REWARD) & ~(own & bare & valued)] = OTHER
+    kinds[named] = OTHER
+    return kinds
+
+
+def _mask(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = pc.fill_null(values, False).to_numpy()
+    return mask
+
+
+def _whole(column: pa.ChunkedArray) -> Integers:
+    if column.null_count:
+        raise ValueError("A number is missing.")
+    numbers: Integers = column.to_numpy()
+    return numbers
+
+
+def _coded(column: pa.ChunkedArray) -> Any:
+    """A column of texts as one array of numbers that stand for them. Raises `ValueError` where a text is missing."""
+    if column.null_count:
+        raise ValueError("A text is missing.")
+    return pa.chunked_array(column.chunks, column.type).combine_chunks().dictionary_encode()
+
+
+def _numbers(indices: Any) -> Integers:
+    numbers: Integers = indices.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _flat(lists: pa.ChunkedArray) -> Any:
+    return pc.list_flatten(lists)
+
+
+def _offsets(lists: pa.ChunkedArray) -> list[int]:
+    """Where the list of each row begins among all of them, and where the last one ends."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return [0, *np.cumsum(lengths).tolist()]
