@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
+import importlib
+import runpy
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,7 @@ from memrl_core import __version__, terminal, workspace
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import exchange, measure, policies, rewards, tasks
+from memrl_core.commands import care, exchange, measure, policies, rewards, tasks
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
@@ -63,23 +63,30 @@ def serve(
             console.print(f"{escape(NEEDS_LOGIN.format(address=address))}", style="bold yellow")
             console.print(f"Listening on {LOCALHOST} only.", style="bold yellow")
             address = LOCALHOST
-    command = [sys.executable, "-m", "streamlit", "run", str(app_file())]
+    command = ["streamlit", "run", str(app_file())]
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
 
 
 def _served(command: list[str]) -> int:
-    """Run the server until it ends; Ctrl-C and a termination end it too."""
-    with subprocess.Popen(command) as server:
+    """Run the server until it ends; Ctrl-C and a termination end it too.
 
-        def end(signum: int, frame: FrameType | None) -> None:
-            server.terminate()
+    It runs in this process, which has loaded by now most of what the pages need: in a process of its own the first
+    visitor would wait for all of it once more, and it would stand in memory twice.
+    """
+    threading.Thread(target=_load_figures, daemon=True, name="figures").start()
+    sys.argv = command
+    try:
+        runpy.run_module("streamlit", run_name="__main__")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
 
-        signal.signal(signal.SIGTERM, end)
-        signal.signal(signal.SIGINT, end)
-        status = server.wait()
-    return 0 if status in (0, -signal.SIGTERM, -signal.SIGINT) else status
+
+def _load_figures() -> None:
+    """What only the pages need, loaded while the server starts and nobody waits for it."""
+    importlib.import_module("memrl_core.figures.memory_map")
 
 
 @app.command()
@@ -182,6 +189,7 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
         raise typer.Exit
 
 
+app.command("repair")(care.repair_bank)
 app.command("import")(exchange.import_file)
 app.command("export")(exchange.export_bank)
 app.command("merge")(exchange.merge_banks)

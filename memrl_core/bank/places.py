@@ -61,9 +61,17 @@ def copy_bank(source: str | Path, target: Path) -> None:
         raise NotABank(f"The folder {source} holds no bank. Nothing was copied.")
     if target.exists():
         raise NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
+    copy_folder(Path(source), target)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder whole, whatever it holds; a copy cut short never stands at `target`.
+
+    Raises `BankFull`, `BankReadOnly`.
+    """
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
-        with _sentences(target):
+        with disk_sentences(target):
             shutil.copytree(source, draft)
             draft.rename(target)
     finally:
@@ -75,18 +83,19 @@ def delete_bank(path: Path) -> None:
     if not is_bank(path):
         raise NotABank(f"There is no bank at {path}. Nothing was deleted.")
     doomed = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    with _sentences(path):
+    with disk_sentences(path):
         path.rename(doomed)
         shutil.rmtree(doomed)
 
 
 @contextmanager
-def _sentences(path: Path) -> Iterator[None]:
+def disk_sentences(path: Path) -> Iterator[None]:
+    """What the system refuses within it, as `BankFull` or `BankReadOnly` about `path`."""
     try:
         yield
     except (OSError, shutil.Error) as error:
         text = str(error)
-        full = (errno.ENOSPC, errno.EDQUOT)
+        full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if getattr(error, "errno", None) in full or any(f"[Errno {number}]" in text for number in full):
             raise BankFull(f"The disk is full: {path} could not be written. Free some space and try again.") from error
         raise BankReadOnly(
