@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.benchmarks.measuring import Measurement, repeated
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 
 NAME = "counterfactual"
 SHARE = 10
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """A tenth of `steps`, decided again with λ = 0."""
-    count = max(1, steps // SHARE)
+def measure(sizes: Sizes) -> list[Row]:
+    """A tenth of the steps, decided again with λ = 0; the reference only reads them."""
+    count = max(1, sizes.steps // SHARE)
     other = {**SETTINGS.model_dump(), "weight": 0.0}
-    with synthetic_bank(memories, count) as bank:
-        values = repeated(lambda: counterfactual(bank, RUN, other), repeat)
+    with synthetic_bank(sizes.memories, count, dimension=sizes.dimension) as bank, peak() as highest:
+        timed = in_turns(lambda: counterfactual(bank, RUN, other), lambda: bank.step_table(RUN), sizes.repeat)
     return [
-        Measurement(
-            NAME, "the run under other settings", f"{count:,} steps, {memories:,} memories", "s", values, "under 1 s"
+        Row(
+            NAME,
+            "the run under other settings",
+            sizes.memories,
+            sizes.dimension,
+            timed[0],
+            "reading its steps as Arrow",
+            timed[1],
+            aim=Aim("median_s", 1.0),
+            peak_mb=highest.mb,
+            size=f"{count:,} steps",
         )
     ]

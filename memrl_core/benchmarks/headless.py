@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,7 +27,7 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.measuring import Measurement
+from memrl_core.benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, repeated, yardstick
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
@@ -40,7 +41,7 @@ TASKS = "household-train"
 MEMORIES = 1000
 STEPS = 100
 BATCH = 50
-BUDGET = "at least 150 /s"
+AIM = Aim("value", 150, at_least=True)
 PARTS = ("LanceDB", "embedding", "retrieval", "model", "environment")
 REST = "everything else"
 
@@ -59,9 +60,12 @@ class Round:
         return 100 * self.parts[part] / self.wall
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """At most `STEPS` steps a repetition, on at most `MEMORIES` memories: `BATCH` steps an append, then one."""
-    known, count = min(memories, MEMORIES), min(steps, STEPS)
+def measure(sizes: Sizes) -> list[Row]:
+    """At most `STEPS` steps a repetition, on at most `MEMORIES` memories: `BATCH` steps an append, then one.
+
+    The yardstick is taken as often after each repetition as there are repetitions, and its middle kept.
+    """
+    known, count = min(sizes.memories, MEMORIES), min(sizes.steps, STEPS)
     found = []
     with (
         TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder,
@@ -69,19 +73,31 @@ def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
     ):
         grown = Path(folder) / "bank"
         grow(grown, known)
-        for batch, budget in ((BATCH, BUDGET), (1, "")):
-            rounds = [go_on(grown, known, count, batch) for _ in range(1 + repeat)][1:]
-            found += _told(rounds, f"{known:,} memories, {batch} {'step' if batch == 1 else 'steps'} an append", budget)
+        for batch, aim in ((BATCH, AIM), (1, None)):
+            with peak() as highest:
+                rounds, beside = [], []
+                for _ in range(1 + sizes.repeat):
+                    rounds.append(go_on(grown, known, count, batch))
+                    beside.append(median(repeated(yardstick, sizes.repeat)))
+            size = f"{batch} {'step' if batch == 1 else 'steps'} an append"
+            found += _told(rounds[1:], tuple(beside[1:]), known, size, aim, highest.mb)
     return found
 
 
-def _told(rounds: list[Round], size: str, budget: str) -> list[Measurement]:
-    def each(what: str, unit: str, value: Callable[[Round], float], budget: str = "") -> Measurement:
-        return Measurement(NAME, what, size, unit, tuple(value(one) for one in rounds), budget)
+def _told(
+    rounds: list[Round], beside: tuple[float, ...], known: int, size: str, aim: Aim | None, peak_mb: float | None
+) -> list[Row]:
+    dimension = HashingEmbedder().dimension
 
+    def each(what: str, unit: str, value: Callable[[Round], float], aim: Aim | None = None) -> Row:
+        middle = median(map(value, rounds))
+        return Row(NAME, what, known, dimension, value=middle, unit=unit, aim=aim, peak_mb=peak_mb, size=size)
+
+    taken = tuple(one.wall / one.steps for one in rounds)
     return [
-        each("steps per second", "/s", lambda one: one.steps / one.wall, budget),
-        each("steps per second of CPU time", "/s", lambda one: one.steps / one.cpu, budget),
+        Row(NAME, "a step with all recorded", known, dimension, taken, YARDSTICK, beside, peak_mb=peak_mb, size=size),
+        each("steps per second", "/s", lambda one: one.steps / one.wall, aim),
+        each("steps per second of CPU time", "/s", lambda one: one.steps / one.cpu),
         *(each(f"share of {part}", "%", partial(Round.share, part=part)) for part in (*PARTS, REST)),
     ]
 

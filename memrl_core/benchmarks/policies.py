@@ -8,7 +8,7 @@ time is the model's. BLAS gets one thread, because on a busy machine its threads
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Measurement, seconds
+from memrl_core.benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, seconds, yardstick
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
@@ -39,10 +39,11 @@ TASKS = "household-train"
 POOL = 200
 TAUGHT = 20
 QUERIES = 20
-SELECT_BUDGET = "under 2 ms"
-LEARN_BUDGET = "under 5 ms"
+SELECT_AIM = Aim("median_s", 0.002)
+LEARN_AIM = Aim("median_s", 0.005)
 READS = ("similar", "kernel", "network")
 PARAMETRIC = ("kernel", "network", "matrices")
+Action = Callable[[], object]
 
 
 def arms() -> Iterator[tuple[str, Policy[Any]]]:
@@ -55,10 +56,13 @@ def arms() -> Iterator[tuple[str, Policy[Any]]]:
                 yield " ".join([name, *settings.values()]), policy
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """A pool of at most `POOL`, after at most `TAUGHT` own steps; of each repetition, the middle of `QUERIES` times."""
-    pool, taught = min(memories, POOL), min(steps, TAUGHT)
-    found: list[Measurement] = []
+def measure(sizes: Sizes) -> list[Row]:
+    """A pool of at most `POOL`, after at most `TAUGHT` own steps; of each repetition, the middle of `QUERIES` times.
+
+    The peak is that of all methods together: each of them takes next to nothing.
+    """
+    pool, taught = min(sizes.memories, POOL), min(sizes.steps, TAUGHT)
+    found: list[Row] = []
     with (
         TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder,
         threadpool_limits(limits=1, user_api="blas"),
@@ -67,46 +71,60 @@ def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
         with MemoryBank.create(str(Path(folder) / "bank"), embedder.name, embedder.dimension) as bank:
             start_run(bank, environment=Household.name, tasks=TASKS, run=BASE)
             _live(bank, BASE, _tasks(0, pool))
-            for number, (label, policy) in enumerate(arms()):
-                run = f"arm-{number}"
-                start_run(
-                    bank,
-                    environment=Household.name,
-                    tasks=TASKS,
-                    run=run,
-                    base=BASE,
-                    policy=policy.spec.name,
-                    settings=policy.settings,
-                )
-                traces = _live(bank, run, _tasks(pool, taught))
-                found += _measured(bank, run, policy, label, pool, traces, repeat)
-    return found
+            with peak() as highest:
+                for number, (label, policy) in enumerate(arms()):
+                    run = f"arm-{number}"
+                    start_run(
+                        bank,
+                        environment=Household.name,
+                        tasks=TASKS,
+                        run=run,
+                        base=BASE,
+                        policy=policy.spec.name,
+                        settings=policy.settings,
+                    )
+                    traces = _live(bank, run, _tasks(pool, taught))
+                    found += _measured(bank, run, policy, label, pool, traces, sizes.repeat)
+    return [replace(row, peak_mb=highest.mb) for row in found]
 
 
 def _measured(
     bank: MemoryBank, run: str, policy: Policy[Any], label: str, pool: int, traces: Sequence[StepTrace], repeat: int
-) -> Iterator[Measurement]:
+) -> Iterator[Row]:
+    def row(what: str, actions: Callable[[], Iterable[Action]], aim: Aim, size: str) -> Row:
+        taken, beside = _middles(actions, repeat)
+        return Row(NAME, what, pool, bank.embedder.dimension, taken, YARDSTICK, beside, aim=aim, size=size)
+
     asked = [_asked(bank, run, pool, task) for task in _tasks(pool + len(traces), QUERIES)]
-    values = [median(_selecting(policy, asked)) for _ in range(1 + repeat)][1:]
-    yield Measurement(NAME, f"select: {label}", f"a pool of {pool}", "ms", _ms(values), SELECT_BUDGET)
+    yield row(f"select: {label}", lambda: _selections(policy, asked), SELECT_AIM, "all in the pool")
     if policy.spec.learns in PARAMETRIC:
         state = learned_now(bank, run)
-        values = [median(_learning(bank, policy, state, traces[-QUERIES:])) for _ in range(1 + repeat)][1:]
-        yield Measurement(NAME, f"update: {label}", f"after {len(traces)} steps", "ms", _ms(values), LEARN_BUDGET)
+        yield row(
+            f"update: {label}",
+            lambda: _lessons(bank, policy, state, traces[-QUERIES:]),
+            LEARN_AIM,
+            f"after {len(traces)} steps",
+        )
 
 
-def _selecting(policy: Policy[Any], asked: Sequence[tuple[RecallRecord, MemoryView]]) -> list[float]:
-    return [seconds(partial(policy.select, recalled, view, number)) for number, (recalled, view) in enumerate(asked)]
+def _middles(actions: Callable[[], Iterable[Action]], repeat: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The middle of the actions' seconds in each repetition, and of the yardstick's in turns; a first one warms up."""
+    rounds = [[(seconds(action), seconds(yardstick)) for action in actions()] for _ in range(1 + repeat)][1:]
+    return tuple(median(pair[0] for pair in pairs) for pairs in rounds), tuple(
+        median(pair[1] for pair in pairs) for pairs in rounds
+    )
 
 
-def _learning(bank: MemoryBank, policy: Policy[Any], state: Any, traces: Sequence[StepTrace]) -> list[float]:
-    """The seconds of the lesson of each of these steps, each learned by a state of its own."""
-    taken = []
+def _selections(policy: Policy[Any], asked: Sequence[tuple[RecallRecord, MemoryView]]) -> Iterator[Action]:
+    return (partial(policy.select, recalled, view, number) for number, (recalled, view) in enumerate(asked))
+
+
+def _lessons(bank: MemoryBank, policy: Policy[Any], state: Any, traces: Sequence[StepTrace]) -> Iterator[Action]:
+    """The lesson of each of these steps, each learned by a state of its own."""
     for trace in traces:
         assert trace.reward is not None
         lesson = Lesson(trace, trace.reward.reward, trace.reward.outcome, bank.embedding, bank.memory)
-        taken.append(seconds(partial(policy.learn, copy.deepcopy(state), lesson)))
-    return taken
+        yield partial(policy.learn, copy.deepcopy(state), lesson)
 
 
 def _asked(bank: MemoryBank, run: str, pool: int, task: Task) -> tuple[RecallRecord, MemoryView]:
@@ -126,7 +144,3 @@ def _live(bank: MemoryBank, run: str, tasks: Sequence[Task]) -> list[StepTrace]:
 def _tasks(first: int, count: int) -> list[Task]:
     every = sample_tasks(TASKS)
     return [every[number % len(every)] for number in range(first, first + count)]
-
-
-def _ms(taken: Sequence[float]) -> tuple[float, ...]:
-    return tuple(1000 * one for one in taken)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Measurement
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
 from memrl_core.benchmarks.synthetic import EXPERIENCE, RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.policies.memrl import MemRL
 from memrl_core.recorder import Recorder
@@ -19,23 +19,26 @@ NAME = "recorder"
 STEPS = 20
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """`STEPS` reported steps a repetition; the time in the bank's own commit and refresh is taken out of each."""
+def measure(sizes: Sizes) -> list[Row]:
+    """`STEPS` reported steps a repetition, the middle one; the reference is the bank's own part: commit and refresh."""
     rng = np.random.default_rng(1)
-    with synthetic_bank(memories) as bank:
-        clock = _Clock(bank)
-        recorder = Recorder(bank, RUN)
-        rounds = [_round(bank, recorder, clock, vectors(STEPS, rng)) for _ in range(1 + repeat)][1:]
-    size = f"{memories:,} memories"
-
-    def each(what: str, value: Callable[[float, float], float], budget: str = "") -> Measurement:
-        values = tuple(1000 * median(value(step, bare) for step, bare in pairs) for pairs in rounds)
-        return Measurement(NAME, what, size, "ms", values, budget)
-
+    with synthetic_bank(sizes.memories, dimension=sizes.dimension) as bank:
+        clock, recorder = _Clock(bank), Recorder(bank, RUN)
+        queries = [vectors(STEPS, rng, sizes.dimension) for _ in range(1 + sizes.repeat)]
+        with peak() as highest:
+            rounds = [_round(bank, recorder, clock, asked) for asked in queries][1:]
     return [
-        each("added to the commit of a step", lambda step, bare: step - bare, "under 1 ms"),
-        each("a reported step", lambda step, bare: step),
-        each("the commit alone", lambda step, bare: bare),
+        Row(
+            NAME,
+            "a reported step",
+            sizes.memories,
+            sizes.dimension,
+            tuple(median(step for step, _ in pairs) for pairs in rounds),
+            "its commit alone",
+            tuple(median(commit for _, commit in pairs) for pairs in rounds),
+            aim=Aim("over_s", 0.001),
+            peak_mb=highest.mb,
+        )
     ]
 
 

@@ -1,74 +1,75 @@
-"""All benchmarks by name, and the machine that they ran on."""
+"""All benchmarks by name. A module is imported only when it is run: some need a browser, or take long."""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Protocol, cast
 
-from memrl_core import __version__
-from memrl_core.benchmarks import counterfactual, diagram, headless, policies, ratings, recorder, retrieval, whole_run
-from memrl_core.benchmarks.measuring import Measurement
+from memrl_core.benchmarks.measuring import Row, Sizes
 from memrl_core.errors import InputError
 
-BENCHMARKS: Mapping[str, Callable[[int, int, int], list[Measurement]]] = {
-    module.NAME: module.measure
-    for module in (retrieval, policies, diagram, whole_run, counterfactual, recorder, ratings, headless)
+BENCHMARKS: Mapping[str, str] = {
+    "retrieval": "memrl_core.benchmarks.retrieval",
+    "policies": "memrl_core.benchmarks.policies",
+    "diagram": "memrl_core.benchmarks.diagram",
+    "whole-run": "memrl_core.benchmarks.whole_run",
+    "counterfactual": "memrl_core.benchmarks.counterfactual",
+    "recorder": "memrl_core.benchmarks.recorder",
+    "ratings": "memrl_core.benchmarks.ratings",
+    "headless": "memrl_core.benchmarks.headless",
 }
+"""Name to module; a module has `NAME` and `measure`."""
+
+DEFAULT = ("retrieval", "policies", "diagram", "whole-run", "counterfactual", "recorder", "ratings", "headless")
+"""Those that are run when none is named: minutes, and nothing but this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where and when something was measured; `memory` is in GiB, None where the system does not tell."""
+class Benchmark(Protocol):
+    """What the module of a benchmark holds."""
 
-    date: str
-    system: str
-    cores: int
-    memory: float | None
-    version: str
-    python: str
+    NAME: str
 
-
-def this_machine() -> Machine:
-    """This machine, now."""
-    return Machine(
-        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        f"{platform.system()} {platform.machine()}",
-        os.cpu_count() or 1,
-        _memory(),
-        __version__,
-        platform.python_version(),
-    )
-
-
-def _memory() -> float | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    except (AttributeError, ValueError, OSError):
-        return None
+    @staticmethod
+    def measure(sizes: Sizes) -> list[Row]:
+        """Measure, at most as much as `sizes` says."""
 
 
 def run_benchmarks(
-    names: Sequence[str] = (),
-    memories: int = 10_000,
-    steps: int = 10_000,
-    repeat: int = 5,
-    on_begin: Callable[[str], None] | None = None,
-) -> list[Measurement]:
-    """The benchmarks of these names, or all: their measurements in order. `on_begin` hears each name as it begins.
+    names: Sequence[str] = (), sizes: Sizes | None = None, on_begin: Callable[[str], None] | None = None
+) -> Iterator[Row]:
+    """The benchmarks of these names, or `DEFAULT`, one after the other: their rows, those of one as soon as it ends.
 
-    Raises `InputError` for a name that is none of `BENCHMARKS` and for sizes below 1, before anything is measured.
+    `on_begin` hears each name as it begins. Raises `InputError` before anything is measured: for a name that is none of
+    `BENCHMARKS`, for sizes below 1 (minutes: not above 0), and where what a benchmark needs is not installed.
     """
+    sizes = sizes or Sizes()
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         raise InputError(f"There is no benchmark “{unknown[0][:80]}”. Known: {', '.join(BENCHMARKS)}.")
-    if min(memories, steps, repeat) < 1:
-        raise InputError("A benchmark needs at least one memory, one step and one repetition.")
-    found = []
-    for name in names or BENCHMARKS:
-        if on_begin is not None:
-            on_begin(name)
-        found += BENCHMARKS[name](memories, steps, repeat)
-    return found
+    counts = (sizes.memories, sizes.steps, sizes.repeat, sizes.dimension, sizes.rounds)
+    if min(counts) < 1 or not 0 < sizes.minutes < math.inf:
+        raise InputError(
+            "A benchmark needs at least one memory of one number, one step, one repetition, one round and some time. "
+            "Nothing was measured."
+        )
+    chosen = {name: benchmark(name) for name in names or DEFAULT}
+    return _measured(chosen, sizes, on_begin or (lambda name: None))
+
+
+def benchmark(name: str) -> Benchmark:
+    """The module of a benchmark. Raises `InputError` where what it imports is not installed, `KeyError`."""
+    try:
+        return cast(Benchmark, import_module(BENCHMARKS[name]))
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"The benchmark {name} needs {error.name}, which is not installed. Nothing was measured; install "
+            "memrl-inspector[test], or choose other benchmarks."
+        ) from error
+
+
+def _measured(chosen: Mapping[str, Benchmark], sizes: Sizes, on_begin: Callable[[str], None]) -> Iterator[Row]:
+    for name, module in chosen.items():
+        on_begin(name)
+        yield from module.measure(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import MemoryBank
+from memrl_core.benchmarks.measuring import DIMENSION as DIMENSION
 from memrl_core.policies.memrl import MemRL
 from memrl_core.records import (
     EmbedRecord,
@@ -35,10 +37,11 @@ Vectors = npt.NDArray[np.float32]
 
 RUN = "synthetic"
 EMBEDDER = "synthetic"
-DIMENSION = 768
 CLUSTERS = 40
 TASKS = 200
-AT_ONCE = 1000
+STEPS_AT_ONCE = 1000
+MEMORIES_AT_ONCE = 20_000
+SIMILARITIES_AT_ONCE = 20_000_000
 RATERS = ("ada", "ben")
 RATED_EACH = 20
 SETTINGS = MemRLSettings(delta=-1.0)
@@ -46,37 +49,39 @@ CREATED = "2026-01-01T00:00:00.000+00:00"
 EXPERIENCE = "Look where it was found before, treat it the way that worked, and put it where the task says. " * 4
 
 
-def vectors(count: int, rng: np.random.Generator) -> Vectors:
-    """Unit vectors (count, DIMENSION) around `CLUSTERS` directions, as the embeddings of tasks of a few kinds lie."""
-    centres = np.random.default_rng(0).normal(size=(CLUSTERS, DIMENSION)).astype(np.float32)
-    drawn = centres[rng.integers(CLUSTERS, size=count)] + rng.normal(size=(count, DIMENSION)).astype(np.float32)
-    unit: Vectors = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    return unit
+def vectors(count: int, rng: np.random.Generator, dimension: int = DIMENSION) -> Vectors:
+    """Unit vectors (count, dimension) around `CLUSTERS` directions, as the embeddings of tasks of a few kinds lie."""
+    centres = np.random.default_rng(0).standard_normal((CLUSTERS, dimension), dtype=np.float32)
+    drawn: Vectors = rng.standard_normal((count, dimension), dtype=np.float32)
+    drawn += centres[rng.integers(CLUSTERS, size=count)]
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    return drawn
 
 
 @contextmanager
-def synthetic_bank(memories: int, steps: int = 0, seed: int = 0) -> Iterator[MemoryBank]:
+def synthetic_bank(memories: int, steps: int = 0, seed: int = 0, dimension: int = DIMENSION) -> Iterator[MemoryBank]:
     """A bank in a folder that vanishes afterwards, whose run `RUN` knew `memories` memories before its first step.
 
-    Each of its `steps` recalled and selected as MemRL does and got a reward; what the memories are worth is random.
+    Their embeddings have `dimension` numbers. Each of its `steps` recalled and selected as MemRL does and got a reward;
+    what the memories are worth is random.
     """
     rng = np.random.default_rng(seed)
-    with _bank_of(memories, rng) as bank:
+    with _bank_of(memories, rng, dimension) as bank:
         view = bank.view(RUN)
-        for first, count in _portions(steps):
+        for first, count in _portions(steps, STEPS_AT_ONCE):
             _live(bank, view, first, count, rng)
         yield bank
 
 
 @contextmanager
-def rated_bank(memories: int, steps: int, seed: int = 0) -> Iterator[MemoryBank]:
+def rated_bank(memories: int, steps: int, seed: int = 0, dimension: int = DIMENSION) -> Iterator[MemoryBank]:
     """The same, for what reads no trace: its steps hold nothing but their reward, and take a twentieth of the time.
 
     Of every `RATED_EACH` steps, each of `RATERS` has rated one.
     """
     rng = np.random.default_rng(seed)
-    with _bank_of(memories, rng) as bank:
-        for first, count in _portions(steps):
+    with _bank_of(memories, rng, dimension) as bank:
+        for first, count in _portions(steps, STEPS_AT_ONCE):
             picked = rng.integers(memories, size=(count, SETTINGS.k2)).tolist()
             traces = [
                 _rewarded(first + n, tuple(_name(row) for row in dict.fromkeys(rows)), rng)
@@ -88,20 +93,25 @@ def rated_bank(memories: int, steps: int, seed: int = 0) -> Iterator[MemoryBank]
 
 
 @contextmanager
-def _bank_of(memories: int, rng: np.random.Generator) -> Iterator[MemoryBank]:
+def _bank_of(memories: int, rng: np.random.Generator, dimension: int) -> Iterator[MemoryBank]:
     folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
     try:
-        with MemoryBank.create(str(folder / "bank"), EMBEDDER, DIMENSION) as bank:
+        with MemoryBank.create(str(folder / "bank"), EMBEDDER, dimension) as bank:
             bank.start_run(_run())
-            _import(bank, memories, rng)
+            gc.disable()  # All that is made stays, and looking through it for garbage takes a third of the time.
+            try:
+                for first, count in _portions(memories, MEMORIES_AT_ONCE):
+                    _import(bank, first - 1, vectors(count, rng, dimension), rng)
+            finally:
+                gc.enable()
             yield bank
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _portions(steps: int) -> Iterator[tuple[int, int]]:
-    """The steps from 1 on, `AT_ONCE` at a time: the first of each portion, and how many it has."""
-    return ((first, min(AT_ONCE, steps + 1 - first)) for first in range(1, steps + 1, AT_ONCE))
+def _portions(count: int, at_once: int) -> Iterator[tuple[int, int]]:
+    """The numbers from 1 to `count` in portions: the first of each, and how many it has."""
+    return ((first, min(at_once, count + 1 - first)) for first in range(1, count + 1, at_once))
 
 
 def _run() -> RunInfo:
@@ -121,32 +131,33 @@ def _run() -> RunInfo:
     )
 
 
-def _import(bank: MemoryBank, count: int, rng: np.random.Generator) -> None:
-    made = vectors(count, rng)
-    names = [_name(number) for number in range(count)]
+def _import(bank: MemoryBank, first: int, embeddings: Vectors, rng: np.random.Generator) -> None:
+    """Memories from number `first` on; written in portions, their embeddings need no room but the bank's own."""
+    count = len(embeddings)
     outcomes: list[Outcome] = ["success" if lucky else "failure" for lucky in rng.random(count) < 0.6]
-    bank.adopt(
-        {
-            name: (Memory(name, f"task {n % TASKS}", EXPERIENCE, outcome, f"{n % TASKS}", (), RUN, 0, "", CREATED), v)
-            for n, (name, outcome, v) in enumerate(zip(names, outcomes, made, strict=True))
-        },
-        [
-            LedgerEvent(
-                f"import-{name}",
-                2 + n,
-                RUN,
-                0,
-                "",
-                0,
-                EventKind.MEMORY_IMPORTED,
-                (name,),
-                float(q),
-                payload={"visits": 0},
-                created=CREATED,
-            )
-            for n, (name, q) in enumerate(zip(names, rng.uniform(-1, 1, count), strict=True))
-        ],
-        [],
+    q0 = rng.uniform(-1, 1, count).tolist()
+    memories, events = {}, []
+    for number, outcome, vector, q in zip(range(first, first + count), outcomes, embeddings, q0, strict=True):
+        name, task = _name(number), number % TASKS
+        memory = Memory(name, f"task {task}", EXPERIENCE, outcome, f"{task}", (), RUN, 0, "", CREATED)
+        memories[name] = memory, vector
+        events.append(_arrival(name, number, q))
+    bank.adopt(memories, events, [])
+
+
+def _arrival(name: str, number: int, q: float) -> LedgerEvent:
+    return LedgerEvent(
+        f"import-{name}",
+        2 + number,
+        RUN,
+        0,
+        "",
+        0,
+        EventKind.MEMORY_IMPORTED,
+        (name,),
+        q,
+        payload={"visits": 0},
+        created=CREATED,
     )
 
 
@@ -155,9 +166,12 @@ def _name(number: int) -> str:
 
 
 def _live(bank: MemoryBank, view: MemoryView, first: int, count: int, rng: np.random.Generator) -> None:
-    queries = vectors(count, rng)
-    coarse = queries @ view.embeddings.T
-    traces = [_step(view, first + offset, query, coarse[offset], rng) for offset, query in enumerate(queries)]
+    queries = vectors(count, rng, bank.embedder.dimension)
+    traces = []
+    for start, some in _portions(count, max(1, SIMILARITIES_AT_ONCE // view.size)):
+        asked = queries[start - 1 : start - 1 + some]
+        for offset, coarse in enumerate(asked @ view.embeddings.T):
+            traces.append(_step(view, first + start - 1 + offset, asked[offset], coarse, rng))
     bank.adopt({}, [_reward_of(trace, view.size) for trace in traces], traces)
 
 
@@ -167,7 +181,7 @@ def _step(view: MemoryView, number: int, query: Vectors, coarse: Vectors, rng: n
     decision = policy.select(recall, view, number)
     return replace(
         _rewarded(number, decision.selected, rng),
-        embed=EmbedRecord(EMBEDDER, DIMENSION, tuple(map(float, query))),
+        embed=EmbedRecord(EMBEDDER, len(query), tuple(map(float, query))),
         recall=recall,
         decision=decision,
         update=UpdateRecord(()),

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memrl_core.analysis.calibration import in_sample, prequential
 from memrl_core.analysis.roles import ROLES, profile, with_role
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Measurement, repeated
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 
 NAME = "whole-run"
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """Both questions from the bank to the table, each reading the run's steps anew."""
-    with synthetic_bank(memories, steps) as bank:
+def measure(sizes: Sizes) -> list[Row]:
+    """Both questions from the bank to the table; the reference only reads the run's steps, as each of them does."""
+    with synthetic_bank(sizes.memories, sizes.steps, dimension=sizes.dimension) as bank:
         pooled = len(uses(bank, RUN))
-        size = f"{steps:,} steps, {pooled:,} candidates"
-        return [
-            Measurement(
-                NAME, "distractors and other roles", size, "s", repeated(lambda: roles(bank), repeat), "under 1 s"
-            ),
-            Measurement(NAME, "calibration of q", size, "s", repeated(lambda: calibrations(bank), repeat), "under 1 s"),
-        ]
+
+        def row(what: str, question: Callable[[MemoryBank], object]) -> Row:
+            with peak() as highest:
+                asked, reading = in_turns(lambda: question(bank), lambda: bank.step_table(RUN), sizes.repeat)
+            return Row(
+                NAME,
+                what,
+                sizes.memories,
+                sizes.dimension,
+                asked,
+                "reading the steps as Arrow",
+                reading,
+                aim=Aim("median_s", 1.0),
+                peak_mb=highest.mb,
+                size=f"{sizes.steps:,} steps, {pooled:,} candidates",
+            )
+
+        return [row("distractors and other roles", roles), row("calibration of q", calibrations)]
 
 
 def roles(bank: MemoryBank) -> dict[str, int]:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from io import StringIO
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from memrl_core.analysis.later_selections import compiled
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating
-from memrl_core.benchmarks import headless, ratings, whole_run
-from memrl_core.benchmarks.measuring import Measurement, repeated
-from memrl_core.benchmarks.suite import BENCHMARKS, Machine, run_benchmarks, this_machine
+from memrl_core.benchmarks import headless, ratings, suite, synthetic, whole_run
+from memrl_core.benchmarks.measuring import Sizes
+from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
-from memrl_core.benchmarks.table import benchmark_table
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
+TINY = Sizes(memories=8, steps=5, repeat=1, dimension=16)
 
 
 def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
@@ -69,13 +71,30 @@ def test_a_rated_bank_is_sound_and_each_of_its_people_has_rated_some_steps() -> 
         assert all(finding.ok for finding in check(bank.uri))
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_benchmark_gives_a_value_for_each_repetition(name: str) -> None:
-    found = run_benchmarks([name], MEMORIES, STEPS, repeat=2)
-    assert found
-    assert {m.benchmark for m in found} == {name}
-    assert all(len(m.values) == 2 and np.isfinite(m.values).all() for m in found)
-    assert sum(bool(m.budget) for m in found) >= 1
+def test_a_bank_made_in_portions_is_one_bank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic, "MEMORIES_AT_ONCE", 7)
+    monkeypatch.setattr(synthetic, "SIMILARITIES_AT_ONCE", 100)
+    with synthetic_bank(MEMORIES, 5, dimension=6) as bank:
+        view = bank.view(RUN)
+        assert view.ids == [f"m-{number:06d}" for number in range(MEMORIES)]
+        assert view.embeddings.shape == (MEMORIES, 6)
+        assert np.allclose(np.linalg.norm(view.embeddings, axis=1), 1)
+        for trace in bank.traces(RUN):
+            nearest = np.argsort(-(view.embeddings @ np.array(trace.embed.embedding)))[: SETTINGS.k1]
+            assert {c.memory_id for c in trace.recall.pool} == {view.ids[row] for row in nearest}
+        assert all(finding.ok for finding in check(bank.uri))
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
+    found = list(run_benchmarks([name], TINY))
+    assert {row.benchmark for row in found} == {name} == {benchmark(name).NAME}
+    for row in found:
+        assert np.isfinite(row.seconds).all() and row.memories >= 1
+        assert row.reference and len(row.reference_seconds) >= 1 if row.seconds else row.value is not None and row.unit
+    assert any(row.aim for row in found)
+    assert all(row.peak_mb is None or row.peak_mb > 1 for row in found)
+    assert len({(row.what, row.memories, row.dimension, row.size) for row in found}) == len(found)
 
 
 def test_the_whole_run_questions_are_asked_of_every_step() -> None:
@@ -87,10 +106,10 @@ def test_the_whole_run_questions_are_asked_of_every_step() -> None:
 
 def test_every_late_reward_that_is_measured_counts_and_is_another_than_the_one_before() -> None:
     with synthetic_bank(MEMORIES, STEPS) as bank:
-        saved, again = ratings.rated_in_turn(bank, Rating(RUN, 3, 0.5, "rater"), repeat=3)
+        turns = ratings.rated_in_turn(bank, Rating(RUN, 3, 0.5, "rater"), repeat=3)
         given = [event.value for event in bank.events(RUN) if event.rater == "rater"]
         assert given == [0.5, -0.5, 0.5, -0.5]
-        assert len(saved) == len(again) == 3
+        assert {len(turns.saved), len(turns.again), len(turns.appended), len(turns.anew)} == {3}
         assert ratings.from_nothing(bank) == bank.utilities(RUN)
 
 
@@ -122,11 +141,10 @@ def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
         assert [step.step for step in ratings.awaiting(bank)] == [n for n in range(1, STEPS + 1) if n not in rated]
 
 
-def test_what_the_recorder_adds_is_a_part_of_the_reported_step() -> None:
-    found = {m.what: m.values for m in run_benchmarks(["recorder"], MEMORIES, 1, 2)}
-    added, whole = found["added to the commit of a step"], found["a reported step"]
-    assert len(added) == len(whole) == 2
-    assert all(0 < part < total for part, total in zip(added, whole, strict=True))
+def test_what_the_recorder_adds_is_what_its_commit_does_not_take() -> None:
+    (row,) = run_benchmarks(["recorder"], TINY)
+    assert row.over_s is not None and row.median is not None
+    assert 0 < row.over_s < row.median
 
 
 def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(tmp_path: Path) -> None:
@@ -142,18 +160,17 @@ def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(t
 
 
 def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
-    shares = [m for m in run_benchmarks(["headless"], 20, 10, 2) if m.unit == "%"]
+    shares = [row for row in run_benchmarks(["headless"], TINY) if row.unit == "%"]
     assert len(shares) == 2 * len((*headless.PARTS, headless.REST))
-    for size in {m.size for m in shares}:
-        of_a_round = np.sum([m.values for m in shares if m.size == size], axis=0)
-        assert np.allclose(of_a_round, 100)
+    for size in {row.size for row in shares}:
+        assert sum(row.value or 0.0 for row in shares if row.size == size) == pytest.approx(100)
 
 
-def test_a_headless_run_is_measured_at_no_more_memories_than_its_budget_speaks_of(
+def test_a_headless_run_is_measured_at_no_more_memories_than_its_aim_speaks_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(headless, "MEMORIES", 12)
-    assert {m.size.partition(" memories")[0] for m in run_benchmarks(["headless"], 10_000, 2, 1)} == {"12"}
+    assert {row.memories for row in run_benchmarks(["headless"], Sizes(memories=10_000, steps=2, repeat=1))} == {12}
 
 
 def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path: Path) -> None:
@@ -168,43 +185,44 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
     agent.bank.close()
 
 
-def test_a_call_that_warms_up_is_not_counted() -> None:
-    calls: list[int] = []
-    assert len(repeated(lambda: calls.append(1), 3)) == 3
-    assert len(calls) == 4
-
-
 def test_each_benchmark_is_announced_before_it_begins() -> None:
     heard: list[str] = []
-    run_benchmarks(["diagram"], 20, 1, 1, heard.append)
+    list(run_benchmarks(["diagram", "diagram"], Sizes(20, 1, 1), heard.append))
     assert heard == ["diagram"]
 
 
-@pytest.mark.parametrize("wrong", [{"names": ["speed"]}, {"memories": 0}, {"steps": 0}, {"repeat": 0}])
-def test_what_cannot_be_measured_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(InputError):
-        run_benchmarks(**wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "wrong", [{"memories": 0}, {"steps": 0}, {"repeat": 0}, {"dimension": 0}, {"rounds": 0}, {"minutes": 0.0}]
+)
+def test_sizes_that_cannot_be_measured_are_refused_before_anything_begins(wrong: dict[str, Any]) -> None:
+    heard: list[str] = []
+    with pytest.raises(InputError, match="Nothing was measured"):
+        run_benchmarks(["diagram"], replace(TINY, **wrong), heard.append)
+    assert heard == []
 
 
-def test_the_table_names_the_machine_the_median_the_spread_and_the_budget() -> None:
-    machine = Machine("2026-01-02 03:04 UTC", "Linux x86_64", 2, 23.5, "0.1.0", "3.12.1")
-    console = Console(width=160, file=StringIO(), record=True)
-    console.print(benchmark_table([Measurement("b", "this", "ten", "s", (0.5, 3.0, 1.25), "under 1 s")], machine))
-    text = " ".join(console.export_text().split())
-    for part in (
-        "2026-01-02",
-        "2 cores",
-        "23.5 GiB",
-        "memrl 0.1.0",
-        "Python 3.12.1",
-        "1.25 s",
-        "0.500 – 3.00",
-        "under 1",
-    ):
-        assert part in text
+def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(InputError, match="There is no benchmark “speed”"):
+        run_benchmarks(["diagram", "speed"], TINY)
 
 
-def test_this_machine_says_how_large_it_is() -> None:
-    machine = this_machine()
-    assert machine.cores >= 1
-    assert machine.memory is None or machine.memory > 0.1
+def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(suite, "BENCHMARKS", {**BENCHMARKS, "far": "memrl_core.benchmarks.nowhere"})
+    with pytest.raises(InputError, match="The benchmark far needs memrl_core"):
+        run_benchmarks(["diagram", "far"], TINY, heard.append)
+    assert heard == []
+
+
+def test_listing_the_benchmarks_imports_none_of_them() -> None:
+    script = (
+        "import sys; from memrl_core.benchmarks.suite import BENCHMARKS as b; print({*b.values()} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_every_default_benchmark_is_listed() -> None:
+    assert set(DEFAULT) <= set(BENCHMARKS)
