@@ -1,9 +1,10 @@
 PYTHON ?= python3
 PORT ?= 8501
 ARGS ?=
+MINUTES ?= 10
 BIN := .venv/bin
 
-.PHONY: app test lint clean
+.PHONY: app test lint bench fuzz audit clean
 
 app: .stamps/app
 	$(BIN)/memrl app --port $(PORT)
@@ -15,6 +16,16 @@ lint: .stamps/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: .stamps/app
+	$(BIN)/memrl bench $(ARGS)
+
+fuzz: .stamps/test
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+# Without --strict, a service that knows none of the packages would find nothing wrong with any.
+audit: .stamps/audit
+	$(BIN)/python -m pip freeze --exclude-editable | $(BIN)/pip-audit --strict --no-deps --disable-pip -r /dev/stdin
 
 .stamps/venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
@@ -31,6 +42,10 @@ lint: .stamps/lint
 
 .stamps/lint: .stamps/venv pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	@touch $@
+
+.stamps/audit: .stamps/venv pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
 	@touch $@
 
 clean:

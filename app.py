@@ -5,11 +5,14 @@ import logging
 import streamlit as st
 
 from memrl_core.errors import MemRLError
+from memrl_core.logs import logger, without_contents
 from pages.shared import entry
 from pages.shared.text import literal
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
+# What callbacks raise, Streamlit logs itself.
+logging.getLogger("streamlit.error_util").addFilter(without_contents)
 
 page = entry.navigation(menu=entry.is_open())
 if not entry.is_open():
@@ -28,7 +31,7 @@ except MemRLError as error:
         st.query_params.clear()
         st.switch_page("pages/home.py")
 except Exception as error:
-    logging.getLogger(__name__).exception("a page failed")
+    logger(__name__).exception("a page failed")
     st.error(
         f"This page could not be drawn ({type(error).__name__}). Nothing that was saved is lost. Reload the page; if "
         "it stays, run memrl doctor in a terminal: the log there says more.",

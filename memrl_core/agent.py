@@ -21,8 +21,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepError
-from memrl_core.learned import learn_at, learned_now
 from memrl_core.histories import Earned
+from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy

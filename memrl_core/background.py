@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from memrl_core.errors import MemRLError, StepError
+from memrl_core.logs import logger
 
 PATIENCE = 0.15
 UNEXPECTED = "Something unexpected went wrong ({error}). Nothing was changed; try again."
 
 Result = TypeVar("Result")
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Work(Generic[Result]):

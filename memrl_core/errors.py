@@ -5,6 +5,7 @@ MemRLError
 ├── InputError               a task, intent or file that cannot be used
 ├── BankError                the memory on disk
 │   ├── BankMissing          nothing is there
+│   ├── BankUnreachable      the store it lies in does not answer, or does not let this program in
 │   ├── NotABank             something else is there
 │   ├── BankDamaged          it is a bank, but a part cannot be read
 │   ├── BankTooNew           written by a newer version of this program
@@ -48,6 +49,10 @@ class BankError(MemRLError):
 
 class BankMissing(BankError):
     """Nothing is stored at the given place."""
+
+
+class BankUnreachable(BankError):
+    """The store it lies in does not answer, does not let this program in, or its address cannot be used."""
 
 
 class NotABank(BankError):

@@ -69,10 +69,10 @@ class Added:
         """Whether chance has a say in it."""
         return bool(self.sd.any())
 
-    def term(self, position: int) -> Term:
-        """Its part of the score at one position of the pool."""
-        contribution = float(self.contribution[position])
-        return Term(self.name, float(self.raw[position]), float(self.normalised[position]), self.weight, contribution)
+    def terms(self) -> list[Term]:
+        """Its part of the score of each member of the pool."""
+        numbers = zip(self.raw.tolist(), self.normalised.tolist(), self.contribution.tolist(), strict=True)
+        return [Term(self.name, raw, normalised, self.weight, part) for raw, normalised, part in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,13 @@ def slate(
         return Slate((), "fallback", None, 1.0)
     if extra is not None and extra.is_drawn:
         return Slate(best, "sampled", None, chance_of_best(known, extra.sd, best))
-    rng = np.random.default_rng(seed)
-    draw = float(rng.random()) if epsilon > 0 else None
-    explores = draw is not None and draw < epsilon
-    chosen = tuple(int(i) for i in rng.choice(n, size=size, replace=False)) if explores else best
+    draw, explores, chosen = None, False, best
+    if epsilon > 0:
+        rng = np.random.default_rng(seed)
+        draw = float(rng.random())
+        explores = draw < epsilon
+        if explores:
+            chosen = tuple(int(i) for i in rng.choice(n, size=size, replace=False))
     tied = _tied_at_cut(order, size, score, similarity) if ties == "seeded" else set()
     propensity = epsilon / comb(n, size) + (1 - epsilon) * chance_by_ties(chosen, best, tied)
     return Slate(chosen, "explore" if explores else "greedy", draw, propensity)

@@ -6,20 +6,20 @@ on in a thread, so that a screen can show progress and stop it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
 from memrl_core.agent import Agent, Episode
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError, StepError
+from memrl_core.logs import logger
 from memrl_core.records import LedgerEvent, Phase, Task
 
 PATIENCE = 0.25
 BUSY = "The agent is still working. Wait for it, or press Stop."
 UNEXPECTED = "Something unexpected went wrong ({error}). What was saved is safe; the step under way can be tried again."
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class LiveRun:

@@ -1,15 +1,16 @@
 """Phase A and phase B of MemRL as pure functions of arrays.
 
 Sources: arXiv 2601.03192 v2, equations 6 and 7, and the official code's `retrieve_query` and `ValueAwareSelector` for
-the `fixed` normaliser, for intents as the unit of k1, and for bounds on q. Exploration is in `memrl_core.exploration`.
+the `fixed` normaliser, for intents as the unit of k1, and for bounds on q. Exploration is in `memrl_core.exploration`,
+how phase A finds the few memories that it measures in `memrl_core.shortlist`.
 
-The same input gives the same selection bit for bit: the float32 product over the whole memory only makes a shortlist;
-the similarities that decide are computed again in float64 and rounded to `DIGITS`, because a BLAS product may differ in
-its last bits with the shape of the matrix.
+The same input gives the same selection bit for bit. Pools are small and both phases run in every step, so what costs
+here is the number of calls, not the arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,16 +28,16 @@ from memrl_core.records import (
     RecallRecord,
     Term,
 )
+from memrl_core.shortlist import DIGITS as DIGITS
+from memrl_core.shortlist import Mask, Positions, Shortlist, shortlist_of
+from memrl_core.shortlist import exact_similarity as exact_similarity
 from memrl_core.view import MemoryView
 
 Floats = npt.NDArray[np.float64]
 
 FLAT_SD = 1e-9
 CLIP = 3.0
-DIGITS = 9
 NEAR_MISSES = 5
-_FLOAT32_SLACK = 1e-5
-_INVISIBLE = np.float32(-2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,12 @@ def zscore(values: Floats) -> Standardised:
     """Standardise a pool: (n,) -> (n,), population sd; all zeros when the sd is below 1e-9 (eq. 7)."""
     if len(values) == 0:
         return Standardised(values.copy(), 0.0, 0.0, True, np.zeros(0, dtype=bool))
-    mean, sd = float(values.mean()), float(values.std())
+    n = len(values)
+    mean = float(np.add.reduce(values)) / n
+    apart = values - mean
+    sd = math.sqrt(float(np.add.reduce(apart * apart)) / n)
     flat = sd < FLAT_SD
-    z = np.zeros_like(values) if flat else (values - mean) / sd
-    return Standardised(z, mean, sd, flat, np.zeros(len(values), dtype=bool))
+    return Standardised(np.zeros(n) if flat else apart / sd, mean, sd, flat, np.zeros(n, dtype=bool))
 
 
 def clipped(standardised: Standardised, limit: float = CLIP) -> Standardised:
@@ -89,27 +92,34 @@ def recall(
     changed in place. Memories of the task `exclude_task` stay outside. Raises `InputError` when the query is not a
     finite vector of the view's dimension.
     """
-    if query.shape != view.embeddings.shape[1:] or not np.isfinite(query).all():
+    if query.shape != view.embeddings.shape[1:] or not _is_finite(query):
         raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
-    if coarse is None:
-        coarse = view.embeddings @ query
-    own = np.array(_of_task(view, exclude_task) if exclude_task else [], dtype=np.int64)
-    own_similarity = exact_similarity(view.embeddings[own], query)
-    coarse[own] = _INVISIBLE
-    near, similarity, is_member = _ranked(query, view, coarse, k1, k1_counts, delta, strict)
+    own, is_open = None, view.visible
+    if exclude_task:
+        own = np.array(_of_task(view, exclude_task), dtype=np.int64)
+        is_open = _without(view, own)
+    shortlist = shortlist_of(query, view, coarse, is_open)
+    near, similarity, is_member = _ranked(query, view, shortlist, is_open, k1, k1_counts, delta, strict)
+    ids = view.ids
     pool: list[Recalled] = []
     left_out: list[Recalled] = []
     for rank, (position, value, member) in enumerate(zip(near, similarity, is_member, strict=True), start=1):
         if member:
-            pool.append(Recalled(view.ids[position], float(value), rank, None))
+            pool.append(Recalled(ids[position], value, rank, None))
         elif len(left_out) < NEAR_MISSES:
             open_gate = value > delta if strict else value >= delta
             reason = Reason.BEYOND_K1 if open_gate else Reason.BELOW_DELTA
-            left_out.append(Recalled(view.ids[position], float(value), rank, reason))
-    for place in np.lexsort((own, -own_similarity))[:NEAR_MISSES].tolist():
-        rank = len(pool) + len(left_out) + 1
-        left_out.append(Recalled(view.ids[own[place]], float(own_similarity[place]), rank, Reason.SAME_TASK))
+            left_out.append(Recalled(ids[position], value, rank, reason))
+    if own is not None:
+        own_similarity = exact_similarity(view.embeddings[own], query)
+        for place in np.lexsort((own, -own_similarity))[:NEAR_MISSES].tolist():
+            rank = len(pool) + len(left_out) + 1
+            left_out.append(Recalled(ids[own[place]], float(own_similarity[place]), rank, Reason.SAME_TASK))
     return RecallRecord(k1, k1_counts, delta, strict, view.size, tuple(pool), tuple(left_out))
+
+
+def _is_finite(query: npt.NDArray[np.float32]) -> bool:
+    return math.isfinite(query @ query) or bool(np.isfinite(query).all())
 
 
 def without_poor(recalled: RecallRecord, view: MemoryView, least_q: float | None, floor: float | None) -> RecallRecord:
@@ -139,53 +149,50 @@ def _of_task(view: MemoryView, task: str) -> list[int]:
     return [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task]
 
 
+def _without(view: MemoryView, own: Positions) -> Mask:
+    """Which memories are open when those at the positions `own` are not."""
+    is_open = np.ones(len(view.ids), dtype=np.bool_) if view.visible is None else view.visible.copy()
+    is_open[own] = False
+    return is_open
+
+
 def _ranked(
     query: npt.NDArray[np.float32],
     view: MemoryView,
-    coarse: npt.NDArray[np.float32],
+    shortlist: Shortlist,
+    is_open: Mask | None,
     k1: int,
     k1_counts: str,
     delta: float,
     strict: bool,
-) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.bool_]]:
+) -> tuple[list[int], list[float], list[bool]]:
     """The nearest memories as (positions, similarities, is in the pool), most similar first, older first in ties."""
-    if view.visible is not None:
-        coarse[~view.visible] = _INVISIBLE
     wanted = k1 + NEAR_MISSES
-    near = _shortlist(coarse, wanted)
-    while k1_counts == "intent" and len(near) < view.size and len(np.unique(view.intent_groups[near])) <= k1:
-        wanted *= 2
-        near = _shortlist(coarse, wanted)
-    exact = exact_similarity(view.embeddings[near], query)
-    order = np.lexsort((near, -exact))
-    near, exact = near[order], exact[order]
-    passed = exact > delta if strict else exact >= delta
+    near, exact = _measured(query, view, shortlist(wanted))
     if k1_counts == "record":
-        return near, exact, passed & (np.arange(len(near)) < k1)
-    _, first = np.unique(view.intent_groups[near], return_index=True)
-    chosen = view.intent_groups[near[np.sort(first)[:k1]]]
-    members = np.flatnonzero(np.isin(view.intent_groups, chosen) & (coarse > _INVISIBLE))
-    near = np.union1d(near, members)
-    exact = exact_similarity(view.embeddings[near], query)
-    order = np.lexsort((near, -exact))
-    near, exact = near[order], exact[order]
+        near, exact = near[:wanted], exact[:wanted]
+        passed = exact > delta if strict else exact >= delta
+        passed[k1:] = False
+        return near.tolist(), exact.tolist(), passed.tolist()
+    groups = view.intent_groups
+    most = len(view.ids) if is_open is None else int(np.count_nonzero(is_open))
+    while len(near) < most and len(np.unique(groups[near])) <= k1:
+        wanted *= 2
+        near, exact = _measured(query, view, shortlist(wanted))
+    _, first = np.unique(groups[near], return_index=True)
+    chosen = groups[near[np.sort(first)[:k1]]]
+    of_chosen = np.isin(groups, chosen)
+    members = np.flatnonzero(of_chosen if is_open is None else of_chosen & is_open)
+    near, exact = _measured(query, view, np.union1d(near, members))
     passed = exact > delta if strict else exact >= delta
-    return near, exact, passed & np.isin(view.intent_groups[near], chosen)
+    return near.tolist(), exact.tolist(), (passed & of_chosen[near]).tolist()
 
 
-def _shortlist(coarse: npt.NDArray[np.float32], wanted: int) -> npt.NDArray[np.int64]:
-    """Positions of at least the `wanted` largest visible values, with all that float32 cannot tell from the last."""
-    if len(coarse) > wanted:
-        edge = np.partition(coarse, len(coarse) - wanted)[len(coarse) - wanted] - _FLOAT32_SLACK
-        return np.flatnonzero(coarse >= max(edge, _INVISIBLE + 0.5))
-    return np.flatnonzero(coarse > _INVISIBLE)
-
-
-def exact_similarity(embeddings: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> Floats:
-    """Cosines of unit vectors (n, d) and (d,) -> (n,), in float64 and rounded to `DIGITS`: the ones that decide."""
-    products = embeddings.astype(np.float64) @ query.astype(np.float64)
-    rounded: Floats = np.clip(np.round(products, DIGITS), -1.0, 1.0)
-    return rounded
+def _measured(query: npt.NDArray[np.float32], view: MemoryView, positions: Positions) -> tuple[Positions, Floats]:
+    """Memories at ascending positions and their similarities, most similar first, older first in ties."""
+    exact = exact_similarity(view.embeddings.take(positions, axis=0), query)
+    order = (-exact).argsort(kind="stable")
+    return positions[order], exact[order]
 
 
 def standardised_pool(
@@ -199,7 +206,11 @@ def standardised_pool(
 
 def score_order(score: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Positions from the best score to the worst; ties go to the more similar, then to the older memory."""
-    order: npt.NDArray[np.int64] = np.lexsort((rank_recall, -similarity, -np.round(score, DIGITS)))
+    return _order(score.round(DIGITS), similarity, rank_recall)
+
+
+def _order(decisive: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    order: npt.NDArray[np.int64] = np.lexsort((rank_recall, -similarity, -decisive))
     return order
 
 
@@ -226,13 +237,15 @@ def select(
     another `exploration` adds a term to the scores.
     Scores tie-break by higher similarity, then by age or by the seed. Raises `InputError` when a q is not finite.
     """
-    if not np.isfinite(q).all():
+    q = np.asarray(q, dtype=np.float64)
+    values: list[float] = q.tolist()
+    if not all(map(math.isfinite, values)):
         raise InputError("A utility in the pool is not a finite number. Nothing was selected; run `memrl doctor`.")
     chance = epsilon if exploration.kind == "epsilon" else 0.0
     pool = recalled.pool
     n = len(pool)
     similarity = np.array([member.similarity for member in pool], dtype=np.float64)
-    pool_q = floored(np.asarray(q[:n], dtype=np.float64), floor)
+    pool_q = floored(q[:n], floor)
     by_similarity, by_q = standardised_pool(similarity, pool_q, normaliser, fixed_mean, fixed_sd)
     similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
     known = similarity_part + q_part
@@ -240,12 +253,13 @@ def select(
     score = known if extra is None else known + extra.contribution
     rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
     equals = order_of_equals(rank_recall, exploration.ties, seed)
-    order = score_order(score, similarity, equals).tolist()
+    decisive = score.round(DIGITS)
+    order = _order(decisive, similarity, equals).tolist()
     greedy = order[:k2] if extra is None else score_order(known, similarity, equals).tolist()[:k2]
     taken = slate(
         order,
         k2,
-        score=np.round(score, DIGITS),
+        score=decisive,
         similarity=similarity,
         known=known,
         extra=extra,
@@ -254,26 +268,29 @@ def select(
         seed=seed,
     )
 
+    columns = [
+        _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
+        _terms("q", pool_q, by_q, weight, q_part),
+    ]
+    if extra is not None:
+        columns.append(extra.terms())
+    terms = list(zip(*columns, strict=True))
+    uses, totals = visits.tolist(), score.tolist()
     candidates = []
     for rank, position in enumerate(order, start=1):
         member = pool[position]
-        terms = (
-            _term("similarity", similarity, by_similarity, 1 - weight, similarity_part, position),
-            _term("q", pool_q, by_q, weight, q_part, position),
-            *(() if extra is None else (extra.term(position),)),
-        )
-        value, uses, total, inside = q[position], visits[position], score[position], position in taken.positions
         candidates.append(
             Candidate(
-                member.memory_id, member.similarity, float(value), int(uses), terms, float(total), member.rank_recall,
-                rank, inside, taken.reason(position, greedy),
+                member.memory_id, member.similarity, values[position], uses[position], terms[position],
+                totals[position], member.rank_recall, rank, position in taken.positions,
+                taken.reason(position, greedy),
             )
         )  # fmt: skip
-    for missed, value, uses in zip(recalled.left_out, q[n:], visits[n:], strict=True):
+    for missed, value, used in zip(recalled.left_out, values[n:], uses[n:], strict=True):
         assert missed.reason is not None
         similar, place = missed.similarity, missed.rank_recall
         candidates.append(
-            Candidate(missed.memory_id, similar, float(value), int(uses), (), None, place, None, False, missed.reason)
+            Candidate(missed.memory_id, similar, value, used, (), None, place, None, False, missed.reason)
         )
     return Decision(
         k2=k2,
@@ -292,15 +309,10 @@ def select(
     )
 
 
-def _term(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats, position: int) -> Term:
-    return Term(
-        name,
-        float(raw[position]),
-        float(standard.z[position]),
-        weight,
-        float(parts[position]),
-        bool(standard.clipped[position]),
-    )
+def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats) -> list[Term]:
+    """One addend of the score of each member of a pool."""
+    numbers = zip(raw.tolist(), standard.z.tolist(), parts.tolist(), standard.clipped.tolist(), strict=True)
+    return [Term(name, value, z, weight, part, is_cut) for value, z, part, is_cut in numbers]
 
 
 def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: str) -> tuple[NormaliserLine, ...]:

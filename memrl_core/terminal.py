@@ -18,6 +18,7 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.outline import operation_line
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
+from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
 from memrl_core.environments import environment_names, why_unusable
 from memrl_core.models.ollama_status import OllamaStatus
@@ -157,7 +158,7 @@ def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterab
 
 def doctor_table(rows: Sequence[DoctorRow], uri: str) -> Table:
     """A row a check, with its remedy."""
-    table = Table(title=f"memrl doctor · {uri}")
+    table = Table(title=Text(f"memrl doctor · {shown(uri)}"))
     for heading in ("what", "", "found", "remedy"):
         table.add_column(heading)
     marks = {"ok": "[green]ok[/]", "optional": "[yellow]optional[/]", "broken": "[red]broken[/]"}

@@ -14,9 +14,11 @@ from memrl_core.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 Where = tuple[str | int, ...]
+MOST_TOLD = 10
+"""Faults of one file that are told one by one."""
 
 _TABLE = re.compile(r"\s*\[(\[?)\s*([^\[\]#]+?)\s*\]")
-_KEY = re.compile(r"\s*([\w.\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
+_KEY = re.compile(r"\s*([\w\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 
 
 def read_model(path: Path, model: type[Model]) -> Model:
@@ -33,8 +35,12 @@ def read_model(path: Path, model: type[Model]) -> Model:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path.name} is not TOML: {error}. Correct the line and try again.") from None
+    except RecursionError:
+        raise InputError(f"{path.name} is nested too deeply. Take lists out of lists and try again.") from None
     except ValidationError as error:
         raise InputError(_sentence(path.name, text, model, error)) from None
+    except ValueError:  # Of `int`, for thousands of digits.
+        raise InputError(f"{path.name} holds a number with too many digits. Correct it and try again.") from None
 
 
 def line_of(text: str, where: Sequence[str | int]) -> int | None:
@@ -88,7 +94,7 @@ def _placed(name: tuple[str, ...], counts: dict[Where, int]) -> Where:
 
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:
     problems = []
-    for problem in error.errors(include_url=False):
+    for problem in error.errors(include_url=False)[:MOST_TOLD]:
         where = problem["loc"]
         told = _told(model, where, dict(problem))
         key, colon, rest = told.partition(": ")
@@ -96,9 +102,10 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
             # A model that checks several keys together begins with the one to change.
             where, told = (key,), rest
         line = line_of(text, where)
-        key = ".".join(str(part + 1) if isinstance(part, int) else part for part in where)
+        key = ".".join(str(part + 1) if isinstance(part, int) else part[:80] for part in where)
         problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{told}")
-    return "; ".join(problems) + ". Correct the file and try again."
+    more = error.error_count() - len(problems)
+    return "; ".join(problems) + (f"; and {more:,} more" if more else "") + ". Correct the file and try again."
 
 
 def _told(model: type[BaseModel], where: Where, problem: dict[str, Any]) -> str:
@@ -107,9 +114,8 @@ def _told(model: type[BaseModel], where: Where, problem: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return "this key is missing"
     told = str(problem["msg"]).removeprefix("Value error, ")
-    return (
-        told[:1].lower() + told[1:] + ("" if isinstance(problem["input"], dict) else f" (given: {problem['input']!r})")
-    )
+    told = told[:1].lower() + told[1:]
+    return told if isinstance(problem["input"], dict) else f"{told} (given: {problem['input']!r:.80})"
 
 
 def _fields(model: type[BaseModel], where: Where) -> list[str]:

@@ -5,7 +5,6 @@ Both are ordinary runs of a bank, so whatever shows a run shows them too.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
+from memrl_core.logs import logger
 from memrl_core.policies import make_policy, policy_class
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings, PolicySettings, symbol
@@ -26,7 +26,7 @@ FASTEST = 50.0
 WRITE_EVERY = 0.4
 """Seconds of play that are written at a time: an append costs more than a step."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

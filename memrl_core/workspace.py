@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import copy_bank, delete_bank
+from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
@@ -83,6 +84,23 @@ def save_preferences(preferences: Preferences) -> None:
         ) from None
 
 
+def remember_bank(uri: str) -> str:
+    """Keep the address of a bank outside the home folder; returns the name it goes by here, which no other has.
+
+    Raises `InputError` when its last part cannot be a name, or the preferences cannot be written.
+    """
+    preferences = load_preferences()
+    here = {summary.name for summary in list_banks(banks_folder())}
+    for name, kept in preferences.opened.items():
+        if kept == uri and name not in here:
+            return name
+    wanted = valid_name(Path(uri.rstrip("/")).name)
+    taken = here | preferences.opened.keys()
+    name = wanted if wanted not in taken else next(n for i in count(2) if (n := f"{wanted}-{i}") not in taken)
+    save_preferences(preferences.model_copy(update={"opened": {**preferences.opened, name: uri}}))
+    return name
+
+
 def demo_bank() -> Path:
     """The person's own copy of the demo bank; made from the recorded one when it is not there.
 
@@ -109,7 +127,8 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     Raises `ModelError` when Ollama is needed and cannot give it.
     """
     if name.startswith(EMBEDDED_EMBEDDER):
-        return HashingEmbedder()
+        size = name.removeprefix(f"{EMBEDDED_EMBEDDER}-")
+        return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
     return OllamaEmbedder(name, address=preferences.ollama_address, timeout=preferences.timeout)
 
 

@@ -63,7 +63,7 @@ if place is not None:
     for info in runs[:8]:
         steps = len(place.bank.step_rows(info.id))
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
-            if st.button(info.id, icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
+            if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
             st.markdown(
                 f"{steps} steps · {literal(info.environment)} · "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,17 +12,25 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.projection import Pca, Plane, Projector, TurnedPca, Umap, Vectors, aligned, near_neighbours
+from memrl_core.analysis.neighbours import Neighbours
+from memrl_core.analysis.projection import Pca, Plane, Projector, TurnedPca, Vectors, aligned
+from memrl_core.analysis.umap_process import Umap
 from memrl_core.bank import Layout, MemoryBank
+from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import MemRLError
+from memrl_core.logs import logger
 
 PCA, UMAP = "PCA", "UMAP"
 PCA_FROM = 5
 UMAP_FROM = 15
+PLACED_BY_UMAP_UP_TO = 20_000
+"""In a larger map what is new lies amid its neighbours: its model holds gigabytes, and takes minutes to fit again."""
+
 QUERIES_KEPT = 256
 UNSAVED = "unsaved-"
+STAYS = "The map stays as it is; “Re-layout” begins again."
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 Place = tuple[float, float]
 
 
@@ -42,6 +50,10 @@ class MapLayout:
         self._layout: Layout | None = None
         self._rows = -1
         self._projector: Projector | None = None
+        self._umap: Umap | None = None
+        self._fitted_since: tuple[int, float] = (0, 0.0)
+        self._neighbours: Neighbours | None = None
+        self._all_placed = (-1, "")
         self._queries: dict[bytes, Place] = {}
         self._refused = 0
         self._unstored: dict[str, Place] = {}
@@ -70,10 +82,23 @@ class MapLayout:
         """Whether a projection is being fitted in the background."""
         return "fitting" if self._thread is not None and self._thread.is_alive() else "ready"
 
+    @property
+    def progress(self) -> str:
+        """What is being fitted and for how long, in a sentence; "" when nothing is."""
+        count, since = self._fitted_since
+        if self.state == "ready":
+            return ""
+        return (
+            f"UMAP of {count:,} memories is being fitted in the background, for {time.monotonic() - since:.0f} s now."
+        )
+
     def places(self) -> Mapping[str, Place]:
         """The place of every memory of the bank. New ones are placed and, once that is sure, stored."""
         with self._lock:
             self._follow()
+            facts = self._bank.facts
+            if self._layout is not None and self._all_placed == (facts, self.id):
+                return self._layout.coordinates
             ids = self._bank.memory_ids()
             if not ids:
                 return {}
@@ -83,6 +108,8 @@ class MapLayout:
             new = [memory_id for memory_id in ids if memory_id not in known]
             if not new:
                 self.provisional = frozenset()
+                if self._layout.method == UMAP:
+                    self._all_placed = facts, self.id
                 return known
             guessed = self._placed(new)
             return {**self._layout.coordinates, **guessed}
@@ -93,8 +120,8 @@ class MapLayout:
             key = vector.tobytes()
             if key in self._queries:
                 return self._queries[key]
-            sure = self._sure()
-            at = _as_place(self._place(vector[None, :])[0])
+            placed, sure = self._place(vector[None, :])
+            at = _as_place(placed[0])
             if sure:
                 if len(self._queries) >= QUERIES_KEPT:
                     self._queries.clear()
@@ -116,10 +143,18 @@ class MapLayout:
         if self._thread is not None:
             self._thread.join(timeout)
 
+    def stop(self) -> None:
+        """End the fit in the background; the map stays as it is until `relayout`."""
+        self._refused += 1
+        if self.state == "fitting" and self._umap is not None:
+            self._fit_error = f"UMAP was stopped. {STAYS}"
+            self._umap.end()
+
     def close(self) -> None:
-        """Let the work in the background come to its end; its result is not stored any more."""
-        with self._lock:
-            self._refused += 1
+        """End the work in the background and what it needs; its result is not stored any more."""
+        self._refused += 1
+        if self._umap is not None:
+            self._umap.end()
 
     def _follow(self) -> None:
         """Take in a newer layout that this or another process stored."""
@@ -142,7 +177,7 @@ class MapLayout:
                 f"The map was laid out anew with {layout.method} ({len(layout.fitted)} memories) and turned to fit the "
                 "one before. Positions changed once and are frozen again."
             )
-        self._layout, self._projector, self._unstored = layout, None, {}
+        self._layout, self._projector, self._unstored, self._neighbours = layout, None, {}, None
         self._queries.clear()
 
     def _keep_up(self, ids: Sequence[str]) -> None:
@@ -153,28 +188,20 @@ class MapLayout:
         if self._layout is not None and self._layout.method == PCA and len(ids) >= UMAP_FROM and not self._fit_error:
             self._in_background(lambda: self._fit_umap(ids))
 
-    def _sure(self) -> bool:
-        """Whether a vector can be placed by the projection itself; while one is fitted, UMAP's is not free."""
-        if self._layout is None:
-            return False
-        return self._layout.method == PCA or (self._projector is not None and self.state == "ready")
-
     def _placed(self, new: Sequence[str]) -> dict[str, Place]:
         """Freeze the places of new memories, or give guesses for them while that cannot be done."""
         layout = self._layout
         assert layout is not None
-        if self._projector is None and layout.method == UMAP and not self._fit_error:
+        if self._projector is None and self._is_placed_by_umap(layout) and not self._fit_error:
             self._in_background(self._fit_again)
-        sure = self._sure()
-        found = dict(zip(new, map(_as_place, self._place(self._vectors(new))), strict=True))
+        placed, sure = self._place(self._vectors(new))
+        found = dict(zip(new, map(_as_place, placed), strict=True))
         self.provisional = frozenset() if sure else frozenset(new)
         if not sure:
             return found
         self._layout = replace(layout, coordinates={**layout.coordinates, **found})
         self._unstored |= found
-        if self._store(self._write_unstored):
-            self._rows = -1
-            self._follow()
+        self._store(self._write_unstored)
         return {}
 
     def _write_unstored(self) -> None:
@@ -184,20 +211,35 @@ class MapLayout:
             fitted = {memory_id: self._layout.coordinates[memory_id] for memory_id in self._layout.fitted}
             saved = self._bank.layouts.save(self._layout.method, fitted)
             self._layout = replace(self._layout, id=saved.id)
+            self._rows = -1
         self._bank.layouts.add(self._layout, self._unstored)
-        self._unstored = {}
+        # What only this process added need not be read again: that takes as long as the map is large.
+        if self._rows >= 0 and self._bank.layouts.count() == self._rows + len(self._unstored):
+            self._rows += len(self._unstored)
+            self._unstored = {}
+            return
+        self._unstored, self._rows = {}, -1
+        self._follow()
 
-    def _place(self, vectors: Vectors) -> Plane:
+    def _is_placed_by_umap(self, layout: Layout) -> bool:
+        return layout.method == UMAP and len(layout.fitted) <= PLACED_BY_UMAP_UP_TO
+
+    def _place(self, vectors: Vectors) -> tuple[Plane, bool]:
+        """Places for vectors, and whether they are final. While a projection is fitted, UMAP's are not."""
         layout = self._layout
         if layout is None:
-            return np.zeros((len(vectors), 2))
+            return np.zeros((len(vectors), 2)), False
         if self._projector is None and layout.method == PCA:
             # Fitted again on the same vectors, and turned the way it was stored.
             self._projector = TurnedPca(self._vectors(layout.fitted), _plane(layout, layout.fitted))
-        if self._projector is not None and self._sure():
-            return self._projector.place(vectors)
-        known = list(layout.coordinates)
-        return near_neighbours(vectors, self._vectors(known), _plane(layout, known))
+        if self._projector is not None and (layout.method == PCA or self.state == "ready"):
+            try:
+                return self._projector.place(vectors), True
+            except ChildFailed:
+                self._projector = None
+        if self._neighbours is None or not self._neighbours.serve(layout):
+            self._neighbours = Neighbours(layout, self._vectors)
+        return self._neighbours.place(vectors), not self._is_placed_by_umap(layout) and self.state == "ready"
 
     def _use_pca(self, ids: Sequence[str]) -> None:
         before = self._layout
@@ -206,24 +248,32 @@ class MapLayout:
 
     def _fit_umap(self, ids: Sequence[str]) -> None:
         allowed, before = self._refused, self._layout
-        vectors = self._vectors(ids)
-        projector = Umap(vectors)
+        projector = self._fitted(ids)
         with self._lock:
             # Another process may have laid the map out in the meantime: two switches would move the points twice.
             self._follow()
             if self._refused != allowed or (before is not None and before.id != self.id):
                 return
             projector.move_to(self._turned(projector.coordinates, ids, before))
-            if self._save(UMAP, ids, projector.coordinates):
+            if self._save(UMAP, ids, projector.coordinates) and len(ids) <= PLACED_BY_UMAP_UP_TO:
                 self._projector = projector
+            else:
+                projector.end()
 
     def _fit_again(self) -> None:
         layout = self._layout
         assert layout is not None
-        projector = Umap(self._vectors(layout.fitted), _plane(layout, layout.fitted))
+        projector = self._fitted(layout.fitted, _plane(layout, layout.fitted))
         with self._lock:
             if layout.id == self.id:
                 self._projector = projector
+
+    def _fitted(self, ids: Sequence[str], coordinates: Plane | None = None) -> Umap:
+        projector = self._umap
+        assert projector is not None
+        self._fitted_since = len(ids), time.monotonic()
+        projector.fit(self._vectors(ids), coordinates)
+        return projector
 
     def _turned(self, places: Plane, ids: Sequence[str], before: Layout | None) -> Plane:
         if before is None:
@@ -263,15 +313,19 @@ class MapLayout:
     def _in_background(self, work: Callable[[], None]) -> None:
         if self.state == "fitting":
             return
+        if self._umap is None or self._umap.ended:
+            self._umap = Umap()
         self._thread = threading.Thread(target=self._guarded, args=(work,), daemon=True, name="map layout")
         self._thread.start()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
+        except ChildFailed as error:
+            self._fit_error = self._fit_error or f"UMAP could not lay out this memory: {str(error)[:80]}. {STAYS}"
         except Exception as error:
             log.exception("the map could not be laid out")
-            self._fit_error = f"UMAP could not lay out this memory ({type(error).__name__}); the map stays as it is."
+            self._fit_error = f"UMAP could not lay out this memory ({type(error).__name__}). {STAYS}"
 
 
 def _plane(layout: Layout, ids: Sequence[str]) -> Plane:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from memrl_core.agent import Episode
@@ -96,9 +96,28 @@ def current(bank: MemoryBank, run: str, episode: Episode | None) -> Moment:
     return Moment(info, episode.trace, episode.phase, utilities, live=True)
 
 
-def memories_of(bank: MemoryBank, moment: Moment) -> dict[str, Memory]:
+class Texts(Mapping[str, Memory]):
+    """Memories of a bank by the ids of `known`, each read when asked for: most screens show a few of thousands."""
+
+    def __init__(self, bank: MemoryBank, known: Mapping[str, Utility]) -> None:
+        self._bank = bank
+        self._known = known
+
+    def __getitem__(self, memory_id: str) -> Memory:
+        if memory_id not in self._known:
+            raise KeyError(memory_id)
+        return self._bank.memory(memory_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def memories_of(bank: MemoryBank, moment: Moment) -> Mapping[str, Memory]:
     """The text of every memory the run could see at this moment."""
-    return {memory_id: bank.memory(memory_id) for memory_id in moment.utilities}
+    return Texts(bank, moment.utilities)
 
 
 def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:

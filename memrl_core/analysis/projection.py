@@ -1,12 +1,11 @@
 """Two dimensions for many: projections that can place new vectors without moving the old ones.
 
-PCA is there at once; UMAP (arXiv 1802.03426, umap-learn) shows neighbourhoods better but takes seconds to fit.
+PCA is there at once; UMAP (umap_process.py) shows neighbourhoods better but takes seconds to fit.
 """
 
 from __future__ import annotations
 
-import threading
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +13,14 @@ import numpy.typing as npt
 Vectors = npt.NDArray[np.float32]
 Plane = npt.NDArray[np.float64]
 
-NEIGHBOURS = 15
 SEED = 0
-MIN_DISTANCE = 0.5
-"""Wider than umap-learn's default, so that repeated intents do not hide each other."""
-
 SPREAD = 5.0
 """The median distance from the middle of a PCA map: about what UMAP gives, so that both fill a screen alike."""
 
-# umap-learn compiles with numba, which must not be entered by two threads at once.
-_ONE_AT_A_TIME = threading.Lock()
+PCA_FITTED_ON = 20_000
+"""Of more vectors, as many as this, evenly spread, give the directions: others would hardly turn them."""
+
+PLACED_AT_ONCE = 20_000
 
 
 class Projector(Protocol):
@@ -41,7 +38,7 @@ class Pca:
     """
 
     def __init__(self, vectors: Vectors) -> None:
-        given = vectors.astype(np.float64)
+        given = thinned(vectors, PCA_FITTED_ON).astype(np.float64)
         self._middle = given.mean(axis=0)
         centred = given - self._middle
         kept = _strongest(centred)
@@ -52,8 +49,11 @@ class Pca:
 
     def place(self, vectors: Vectors) -> Plane:
         """(m, d) unit vectors to (m, 2)."""
-        placed: Plane = (vectors.astype(np.float64) - self._middle) @ self._axes.T * self._scale
-        return placed
+        parts = [
+            (vectors[first : first + PLACED_AT_ONCE].astype(np.float64) - self._middle) @ self._axes.T * self._scale
+            for first in range(0, len(vectors), PLACED_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, 2))
 
 
 class TurnedPca:
@@ -70,42 +70,6 @@ class TurnedPca:
         """(m, d) unit vectors to (m, 2)."""
         turned: Plane = (self._pca.place(vectors) - self._from) @ self._turn + self._to
         return turned
-
-
-class Umap:
-    """UMAP fitted on `vectors` (n, d), n >= 4, by cosine and with a fixed seed.
-
-    With `coordinates` (n, 2) the map is the given one, and new vectors are placed relative to it.
-    """
-
-    def __init__(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
-        # Importing umap takes seconds, which an app that shows a stored map need not wait for.
-        import umap
-
-        with _ONE_AT_A_TIME:
-            self._reducer: Any = umap.UMAP(
-                n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
-                min_dist=MIN_DISTANCE,
-                metric="cosine",
-                random_state=SEED,
-                n_jobs=1,
-            ).fit(vectors)
-            # The first transform compiles for seconds; whoever fits has time for that, whoever places a point has not.
-            self._reducer.transform(vectors[:1])
-        self.coordinates: Plane = np.asarray(self._reducer.embedding_, dtype=np.float64)
-        if coordinates is not None:
-            self.move_to(coordinates)
-
-    def move_to(self, coordinates: Plane) -> None:
-        """Take `coordinates` (n, 2) as the places of the fitted vectors."""
-        self.coordinates = coordinates
-        self._reducer.embedding_ = coordinates.astype(np.float32)
-
-    def place(self, vectors: Vectors) -> Plane:
-        """(m, d) unit vectors to (m, 2) by UMAP's transform; the fitted points stay where they are."""
-        with _ONE_AT_A_TIME:
-            placed = self._reducer.transform(vectors)
-        return np.asarray(placed, dtype=np.float64)
 
 
 def aligned(new: Plane, old: Plane, shared: npt.NDArray[np.int64]) -> Plane:
@@ -131,6 +95,11 @@ def _strongest(centred: Plane) -> Plane:
         strength, directions = np.sqrt(np.clip(squares[::-1], 0, None)), columns.T[::-1]
     kept: Plane = directions[:2][strength[:2] > 1e-6]
     return kept
+
+
+def thinned(vectors: Vectors, most: int) -> Vectors:
+    """At most `most` rows of `vectors` (n, d), evenly spread, without a copy."""
+    return vectors[:: -(-len(vectors) // most)] if len(vectors) > most else vectors
 
 
 def near_neighbours(vectors: Vectors, known: Vectors, coordinates: Plane, count: int = 3) -> Plane:

@@ -21,7 +21,11 @@ class Appends:
 
     def held(self, name: str) -> int:
         """How many rows of a table are held back."""
-        return len(self._held[name])
+        return len(self.waiting(name))
+
+    def waiting(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table that are held back."""
+        return self._held[name]
 
     def put(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Append rows to a table, now or with the next `flush`. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""

@@ -25,7 +25,7 @@ from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
-from memrl_core.bank.reading import BankReading
+from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.roles import person_name
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Embedder
@@ -54,8 +54,8 @@ class EmbedderIdentity:
 class MemoryBank(BankReading):
     """Memories, traces and the ledger of any number of runs. Threads may share one handle."""
 
-    def __init__(self, store: Store, meta: Mapping[str, Any]) -> None:
-        super().__init__(store, int(meta["dimension"]))
+    def __init__(self, store: Store, meta: Mapping[str, Any], search: Search = "auto") -> None:
+        super().__init__(store, int(meta["dimension"]), search)
         self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
         self._is_alone = False
         self.layouts = Layouts(store)
@@ -67,6 +67,7 @@ class MemoryBank(BankReading):
         self.deeds = Deeds(*parts)
         self.people = People(*parts)
         self.refresh()
+        self.by_index = self._searches_by_index()
 
     # --- open and close -----------------------------------------------------------------------------------------------
 
@@ -82,14 +83,14 @@ class MemoryBank(BankReading):
         return cls(Store.create(str(uri), meta, dimension), meta)
 
     @classmethod
-    def open(cls, uri: str, embedder: Embedder | None = None) -> Self:
-        """Open a bank; without an embedder it can be looked at.
+    def open(cls, uri: str, embedder: Embedder | None = None, search: Search = "auto") -> Self:
+        """Open a bank; without an embedder it can be looked at. `search` is how its memories are found (`BankReading`).
 
         Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, or `EmbedderMismatch` when `embedder` is not the
         one that made the vectors.
         """
         store, meta = Store.open(str(uri))
-        bank = cls(store, meta)
+        bank = cls(store, meta, search)
         if embedder is not None:
             bank.must_match(embedder)
         return bank

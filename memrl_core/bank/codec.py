@@ -111,7 +111,11 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
 
 
 def memories_of(table: pa.Table) -> Iterator[Memory]:
-    """The memories of rows of `memories`, as `memory_of` gives them; their embeddings are not looked at."""
+    """The memories of rows of `memories`, as `memory_of` gives them; their embeddings are not looked at.
+
+    Raises `ValueError` where a row has no id.
+    """
+    must_have_ids(table)
     columns = {name: table[name].to_pylist() for name in Memory.__dataclass_fields__}
     columns["parents"] = [tuple(parents or ()) for parents in columns["parents"]]
     return map(Memory, *columns.values())
@@ -158,7 +162,11 @@ def event_of(row: Mapping[str, Any]) -> LedgerEvent:
 
 
 def events_of(table: pa.Table) -> Iterator[LedgerEvent]:
-    """The events of rows of `ledger`, as `event_of` gives them. Raises `KeyError` when a column is missing."""
+    """The events of rows of `ledger`, as `event_of` gives them.
+
+    Raises `KeyError` when a column is missing, `ValueError` where a row has no id.
+    """
+    must_have_ids(table)
     # A dictionary a row makes opening a large bank a third slower.
     columns = {name: table[name].to_pylist() for name in LedgerEvent.__dataclass_fields__}
     return map(LedgerEvent, *(map(_READ[name], c) if name in _READ else c for name, c in columns.items()))
@@ -168,8 +176,15 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "kind": EventKind,
     "memory_ids": lambda ids: tuple(ids or ()),
     "source": lambda source: source or None,
-    "payload": lambda text: {} if text == "{}" else json.loads(text),
+    "payload": lambda text: {} if text == "{}" else _payload(text),
 }
+
+
+def _payload(text: str) -> dict[str, Any]:
+    payload = json.loads(text)
+    if not isinstance(payload, dict):
+        raise ValueError("A payload is no object.")
+    return payload
 
 
 def run_payload(info: RunInfo) -> dict[str, Any]:
@@ -181,6 +196,12 @@ def run_payload(info: RunInfo) -> dict[str, Any]:
 def run_of(payload: Mapping[str, Any]) -> RunInfo:
     """The run of a RUN_STARTED payload."""
     return _RUN.validate_python(dict(payload))
+
+
+def must_have_ids(table: pa.Table) -> None:
+    """Raise `ValueError` where a row has no id."""
+    if table["id"].null_count:
+        raise ValueError("A row has no id.")
 
 
 def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -207,7 +228,9 @@ def _vectors(values: list[Any], dimension: int) -> pa.Array:
 
 
 def matrix_of(column: pa.ChunkedArray | pa.Array, dimension: int) -> npt.NDArray[np.float32]:
-    """A vector column as (n, dimension) float32."""
+    """A vector column as (n, dimension) float32. Raises `ValueError` where a row has none."""
+    if column.null_count:
+        raise ValueError("A row has no vector.")
     joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(joined, pa.ChunkedArray):
         joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)

@@ -22,7 +22,7 @@ from memrl_core.bank.description import lost_memories
 from memrl_core.bank.evidence import LOOKS, Seen
 from memrl_core.bank.faults import BRINGS_IN
 from memrl_core.bank.store import TABLES, Store, is_local
-from memrl_core.errors import BankDamaged, BankError, BankTooNew
+from memrl_core.errors import BankDamaged, BankError, BankMissing, BankTooNew, BankUnreachable
 from memrl_core.records import RunInfo
 
 SPACE_NEEDED = 200_000_000
@@ -46,9 +46,11 @@ def check(uri: str) -> list[Finding]:
     try:
         _, meta = Store.open(uri)
         findings = [Finding("opens", True, "The bank can be opened.")]
+    except BankUnreachable as error:
+        return [Finding("opens", False, str(error), "Check the address, the keys and the network.")]
     except BankError as error:
         findings = [Finding("opens", False, str(error), REPAIR)]
-        if isinstance(error, BankTooNew) or not _has_tables(uri):
+        if isinstance(error, BankTooNew | BankMissing) or not _has_tables(uri):
             return [Finding("opens", False, str(error), "Check the place, or restore a copy of the bank.")]
     seen = Seen()
     dimensions = {}

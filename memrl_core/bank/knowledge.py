@@ -21,13 +21,15 @@ from memrl_core.bank import codec
 from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded, nothing_collected
 from memrl_core.bank.store import Store
 from memrl_core.bank.unread import BEGINNING, Records, UnreadLedger, UnreadRun
-from memrl_core.errors import BankDamaged, UnknownRun
+from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityPoint
 from memrl_core.view import MemoryView
 
 PASTS_KEPT = 8
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
+"""What rows raise that another program has written, or that were damaged."""
 MANY = 1000
 """So many rows are taken in as columns when a bank is opened."""
 BRINGS_IN = frozenset(
@@ -51,6 +53,7 @@ class StepRow:
 
 
 def _step_rows(table: pa.Table) -> Iterator[StepRow]:
+    codec.must_have_ids(table)
     return map(StepRow, *(table[name].to_pylist() for name in codec.STEP_COLUMNS))
 
 
@@ -58,10 +61,23 @@ def _step_rows(table: pa.Table) -> Iterator[StepRow]:
 def _readable(store: Store, name: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise BankDamaged(
             f"In the bank at {store.uri}, a row of the table {name} cannot be read. Nothing was changed; run "
             "`memrl doctor --bank` on it, or restore a copy."
+        ) from error
+
+
+@contextmanager
+def _foldable(run: str) -> Iterator[None]:
+    try:
+        yield
+    except MemRLError:
+        raise
+    except UNREADABLE as error:
+        raise BankDamaged(
+            f"The q of run “{run[:80]}” does not follow from its ledger: an event there cannot be folded. Nothing was "
+            "changed; run `memrl doctor --bank` on the bank, then `memrl repair`."
         ) from error
 
 
@@ -330,7 +346,8 @@ class Knowledge:
         if state.fold is not None:
             state.fold = self._caught_up(run, state.fold, newest)
         if state.fold is None:
-            state.keep(state.folded(self.start(run), self.steps), newest)
+            with _foldable(run):
+                state.keep(state.folded(self.start(run), self.steps), newest)
         assert state.fold is not None
         return state.fold
 
@@ -366,7 +383,8 @@ class Knowledge:
         self.run(run)
         key = (run, step, self.facts)
         if key not in self._pasts:
-            self._pasts[key] = self.states[run].folded(self.start(run), self.steps, until=step)
+            with _foldable(run):
+                self._pasts[key] = self.states[run].folded(self.start(run), self.steps, until=step)
             while len(self._pasts) > PASTS_KEPT:
                 self._pasts.popitem(last=False)
         return self._pasts[key]

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from memrl_core.bank.store import Store
 
 Place = tuple[float, float]
@@ -33,18 +35,17 @@ class Layouts:
 
     def newest(self) -> Layout | None:
         """The layout in force; None before the first."""
-        rows = self._store.read("layouts").to_pylist()
-        if not rows:
+        table = self._store.read("layouts")
+        if not table.num_rows:
             return None
         # Places may still be added to an older layout after another process saved a newer one; ids sort by age.
-        newest = max(row["layout"] for row in rows)
-        members = [row for row in rows if row["layout"] == newest]
-        return Layout(
-            newest,
-            members[0]["method"],
-            {row["memory_id"]: (row["x"], row["y"]) for row in reversed(members)},
-            tuple(row["memory_id"] for row in members if row["fitted"]),
-        )
+        newest = pc.max(table["layout"]).as_py()
+        members = table.filter(pc.equal(table["layout"], newest))
+        ids, x, y = (members[name].to_pylist() for name in ("memory_id", "x", "y"))
+        # The first place of a memory counts, which is the last that is written into the dictionary.
+        coordinates = dict(zip(reversed(ids), zip(reversed(x), reversed(y), strict=True), strict=True))
+        fitted = tuple(members.filter(members["fitted"])["memory_id"].to_pylist())
+        return Layout(newest, members["method"][0].as_py(), coordinates, fitted)
 
     def save(self, method: str, coordinates: Mapping[str, Place]) -> Layout:
         """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +28,23 @@ from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrac
 from memrl_core.view import MemoryView
 
 TRACES_KEPT = 256
+INDEX_PAYS_FROM = 300_000
+"""With fewer memories one product with all of them is as quick as the index (`memrl bench retrieval`)."""
+
+Search = Literal["auto", "exact", "indexed"]
 
 
 class BankReading:
     """The reading half of a bank; `MemoryBank` adds what is appended.
 
+    `search` says how phase A looks for the nearest memories: by a product with all of them ("exact"), by LanceDB's
+    index where the bank has one ("indexed"), or by that only where it pays ("auto"); `by_index` is what came of it.
     `handle` is a name for this opened bank that no other has, not even one at the same place later.
     """
 
-    def __init__(self, store: Store, dimension: int) -> None:
+    def __init__(self, store: Store, dimension: int, search: Search = "auto") -> None:
+        self.search = search
+        self.by_index = False
         self.uri = store.uri
         self.handle = secrets.token_hex(8)
         self._store = store
@@ -86,9 +95,32 @@ class BankReading:
         return self._known.facts
 
     def view(self, run: str) -> MemoryView:
-        """What the run sees now."""
+        """What the run sees now. Searched by the index where this handle does so; replays never are."""
         with self._lock:
-            return self._known.view(run)
+            view = self._known.view(run)
+            return replace(view, nearest=partial(self._nearest, view.rows)) if self.by_index else view
+
+    def index(self) -> None:
+        """Index the memories for LanceDB's own search, anew where that was done; a million take minutes.
+
+        From then on this handle searches by it, unless it was opened with `search="exact"`.
+        """
+        with self._lock:
+            self._appends.flush()
+        self._store.index_vectors()
+        self.by_index = self._searches_by_index()
+
+    def _searches_by_index(self) -> bool:
+        if self.search == "exact":
+            return False
+        many = len(self._known.memories) >= INDEX_PAYS_FROM or self.search == "indexed"
+        return many and self._store.indexed() > 0
+
+    def _nearest(self, rows: Mapping[str, int], query: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
+        """About the `count` rows nearest to `query` (d,), and those that are not appended yet."""
+        found = [rows[memory_id] for memory_id in self._store.nearest(query, count) if memory_id in rows]
+        waiting = [rows[row["id"]] for row in self._appends.waiting("memories") if row["id"] in rows]
+        return np.unique(np.array([*found, *waiting], dtype=np.int64))
 
     def as_of(self, run: str, step: int) -> MemoryView:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""

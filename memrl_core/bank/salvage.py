@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 
+from memrl_core.bank.addresses import connect, is_local
 from memrl_core.bank.codec import schemas
-from memrl_core.bank.store import PANICS, is_local
+from memrl_core.bank.store import PANICS
 from memrl_core.errors import BankDamaged
 
 AT_ONCE = 2000
@@ -53,7 +53,7 @@ def opened(uri: str, name: str) -> Any:
     with _damage(uri, name):
         if is_local(uri) and not (Path(uri) / f"{name}.lance").is_dir():
             raise ValueError("The folder of the table is not there.")
-        return lancedb.connect(uri).open_table(name)
+        return connect(uri).open_table(name)
 
 
 def dimension_of(table: Any) -> int:
@@ -255,4 +255,4 @@ def _damage(uri: str, name: str) -> Iterator[None]:
         raise BankDamaged(
             f"In the bank at {uri}, the table {name} cannot be read. Nothing was changed; run `memrl repair` on it, or "
             "restore a copy."
-        ) from error
+        ) from (error if is_local(uri) else None)

@@ -72,7 +72,7 @@ def measure(sizes: Sizes) -> list[Row]:
         threadpool_limits(limits=1, user_api="blas"),
     ):
         grown = Path(folder) / "bank"
-        grow(grown, known)
+        grow(grown, known, HashingEmbedder())
         for batch, aim in ((BATCH, AIM), (1, None)):
             with peak() as highest:
                 rounds, beside = [], []
@@ -102,14 +102,13 @@ def _told(
     ]
 
 
-def grow(place: Path, memories: int) -> None:
+def grow(place: Path, memories: int, embedder: HashingEmbedder) -> None:
     """Make a bank whose run `RUN` knows `memories` memories: each step writes one."""
-    embedder = HashingEmbedder()
     with MemoryBank.create(str(place), embedder.name, embedder.dimension) as bank:
         start_run(bank, environment=Household.name, tasks=TASKS, run=RUN)
         agent = Agent(bank, RUN, SimulatedModel(), embedder, Household())
         with bank.batch(BATCH):
-            _run(agent, _tasks(0, memories))
+            _run(agent, household_tasks(0, memories))
 
 
 def go_on(grown: Path, known: int, steps: int, batch: int) -> Round:
@@ -121,12 +120,12 @@ def go_on(grown: Path, known: int, steps: int, batch: int) -> Round:
         store, meta = Store.open(str(place))
         model, embedder, environment = SimulatedModel(), HashingEmbedder(), Household()
         with MemoryBank(store, meta) as bank:
-            agent, tasks = Agent(bank, RUN, model, embedder, environment), _tasks(known, steps)
+            agent, tasks = Agent(bank, RUN, model, embedder, environment), household_tasks(known, steps)
             bank.view(RUN)
-            _clock(spent, "LanceDB", store, "append", "count", "read", "close")
-            _clock(spent, "embedding", embedder, "embed")
-            _clock(spent, "model", model, "chat")
-            _clock(spent, "environment", environment, "reset", "step", "distil")
+            clocked_in(spent, "LanceDB", store, "append", "count", "read", "close")
+            clocked_in(spent, "embedding", embedder, "embed")
+            clocked_in(spent, "model", model, "chat")
+            clocked_in(spent, "environment", environment, "reset", "step", "distil")
             gc.collect()  # What earlier repetitions left behind is not to be cleared away in this one's time.
             wall, cpu = time.perf_counter(), time.process_time()
             with bank.batch(batch):
@@ -141,12 +140,13 @@ def _run(agent: Agent, tasks: list[Task]) -> float:
     return sum(trace.seconds[Phase.RECALL] + trace.seconds[Phase.SELECT] for trace in agent.run(tasks))
 
 
-def _tasks(first: int, count: int) -> list[Task]:
+def household_tasks(first: int, count: int) -> list[Task]:
+    """So many tasks, from number `first` on; when all have come, they come again."""
     every = sample_tasks(TASKS)
     return [every[number % len(every)] for number in range(first, first + count)]
 
 
-def _clock(spent: dict[str, float], part: str, owner: object, *names: str) -> None:
+def clocked_in(spent: dict[str, float], part: str, owner: object, *names: str) -> None:
     """From now on the owner's calls of these names add their seconds to a part."""
     for name in names:
         setattr(owner, name, _clocked(spent, part, getattr(owner, name)))

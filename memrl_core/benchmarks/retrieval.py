@@ -1,55 +1,119 @@
-"""Two-phase retrieval against the one matrix product that nobody can do without.
+"""Two-phase retrieval against the product and partial sort that nobody can do without, and by the bank's index.
 
-The ratio is given twice. With all threads it is what the app pays, but on a busy machine the threads of the product
-wait for each other, which makes the product slow and the ratio look good. With one thread that hardly happens.
+Both get the threads that the app has. On a busy machine these wait for each other, which makes the product slow and the
+ratio look good, so the same is measured on one thread too.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from statistics import median
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count, cycle
 
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Measurement, seconds
-from memrl_core.benchmarks.synthetic import DIMENSION, RUN, SETTINGS, Vectors, synthetic_bank, vectors
+from memrl_core.benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
+from memrl_core.benchmarks.official_style import OfficialStore, retrieved
+from memrl_core.benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.policies.memrl import MemRL
+from memrl_core.settings import MemRLSettings
+from memrl_core.view import MemoryView
 
 NAME = "retrieval"
-QUERIES = 100
-THREADS = {"one thread": 1, "all threads": None}
+QUERIES = 200
+INDEXED_FROM = 100_000
+MILLION = 1_000_000
+BARE = "product and argpartition"
+TOP = 10
+OFFICIAL_MEMORIES = 10_000
+OFFICIAL_DIMENSION = 3072
+OFFICIAL_REPEAT = 5
+OFFICIAL_SETTINGS = MemRLSettings(delta=-1.0, k1=5, normaliser="fixed", k1_counts="intent")
 
 
-def measure(memories: int, steps: int, repeat: int) -> list[Measurement]:
-    """Phases A and B of `QUERIES` queries, in turns with the bare product; of each repetition, the middle query's."""
-    size = f"{memories:,} memories × {DIMENSION}"
-    queries = vectors(QUERIES, np.random.default_rng(1))
-    found = []
-    with synthetic_bank(memories) as bank:
-        for label, threads in THREADS.items():
-            with threadpool_limits(limits=threads, user_api="blas"):
-                rounds = [_round(bank, queries) for _ in range(1 + repeat)][1:]
-            ratios = tuple(both / bare for both, bare in rounds)
-            both, bare = (tuple(1000 * value for value in column) for column in zip(*rounds, strict=True))
-            found += [
-                Measurement(NAME, f"phases A and B ÷ the bare product, {label}", size, "×", ratios, "under 2 ×"),
-                Measurement(NAME, f"phases A and B, {label}", size, "ms", both),
-                Measurement(NAME, f"the bare product, {label}", size, "ms", bare),
-            ]
-        views = tuple(1000 * seconds(lambda: bank.view(RUN)) for _ in range(1 + repeat))[1:]
-    return [*found, Measurement(NAME, "what the run knows as arrays, once a step", size, "ms", views)]
+def measure(sizes: Sizes) -> list[Row]:
+    """Phases A and B of `QUERIES` queries or more, by `INDEXED_FROM` memories by the index too; the official way."""
+    queries = vectors(QUERIES, np.random.default_rng(1), sizes.dimension)
+    repeat = max(sizes.repeat, QUERIES)
+    with synthetic_bank(sizes.memories, dimension=sizes.dimension) as bank:
+        view = bank.view(RUN)
+        found = [*_exact(view, queries, repeat)]
+        if sizes.memories >= INDEXED_FROM:
+            found += _indexed(bank, view, queries, repeat)
+    return [*found, _official(min(sizes.memories, OFFICIAL_MEMORIES), min(sizes.repeat, OFFICIAL_REPEAT))]
 
 
-def _round(bank: MemoryBank, queries: Vectors) -> tuple[float, float]:
-    view, policy = bank.view(RUN), MemRL(SETTINGS)
-    both, bare = [], []
+def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
+    n, dimension = view.embeddings.shape
+    is_large = n >= INDEXED_FROM
+    aim = Aim("ratio", 1.10 if n >= MILLION else 1.15) if is_large else Aim("over_s", 0.00015)
+    bare = _asking(queries, lambda query: _bare(view, query))
+    with peak() as highest:
+        before = resident_mb()
+        timed = in_turns(_two_phases(view, queries), bare, repeat)
+    yield Row(NAME, "phases A+B exact", n, dimension, timed[0], BARE, timed[1], aim=aim, peak_mb=highest.mb)
+    if is_large and before is not None and highest.mb is not None:
+        further = (highest.mb - before) * MB / view.embeddings.nbytes
+        what, unit = "memory taken meanwhile", "copies of the vectors"
+        yield Row(NAME, what, n, dimension, value=further, unit=unit, aim=Aim("value", 0.1))
+    with threadpool_limits(limits=1, user_api="blas"):
+        timed = in_turns(_two_phases(view, queries), bare, repeat)
+    yield Row(NAME, "phases A+B exact, on one thread", n, dimension, timed[0], BARE, timed[1])
 
-    def two_phases(number: int, query: Vectors) -> None:
-        policy.select(policy.recall(query, view), view, number)
 
-    for number, query in enumerate(queries):
-        both.append(seconds(partial(two_phases, number, query)))
-        bare.append(seconds(partial(np.matmul, view.embeddings, query)))
-    return median(both), median(bare)
+def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
+    n, dimension = view.embeddings.shape
+    bank.search = "indexed"
+    with peak() as highest:
+        built = seconds(bank.index)
+    yield Row(NAME, "building the index", n, dimension, value=built, unit="s", peak_mb=highest.mb)
+    by_index = bank.view(RUN)
+    with peak() as highest:
+        taken, exact = in_turns(_two_phases(by_index, queries), _two_phases(view, queries), repeat)
+    aim = Aim("ratio", 1 / 3) if n >= MILLION else None
+    what, against = "phases A+B indexed", "phases A+B exact"
+    yield Row(NAME, what, n, dimension, taken, against, exact, aim=aim, peak_mb=highest.mb)
+    policy = MemRL(SETTINGS.model_copy(update={"k1": TOP}))
+    pools = [[{seen.memory_id for seen in policy.recall(q, v).pool} for v in (view, by_index)] for q in queries]
+    share = float(np.mean([len(true & came) / len(true) for true, came in pools]))
+    yield Row(NAME, f"recall@{TOP} of the index", n, dimension, value=share, unit="share", aim=Aim("value", 0.95, True))
+
+
+def _official(memories: int, repeat: int) -> Row:
+    """The official way against ours, by its settings, with every memory an intent of its own."""
+    with synthetic_bank(memories, dimension=OFFICIAL_DIMENSION) as bank:
+        view = replace(bank.view(RUN), intent_groups=np.arange(memories))
+        query = vectors(1, np.random.default_rng(1), OFFICIAL_DIMENSION)
+        with peak() as highest:
+            store = OfficialStore(
+                dict(zip(view.ids, view.embeddings.tolist(), strict=True)),
+                {memory_id: (memory_id,) for memory_id in view.ids},
+                dict(zip(view.ids, view.q.tolist(), strict=True)),
+            )
+            asked = query[0].tolist()
+            taken, ours = in_turns(
+                lambda: retrieved(asked, store, OFFICIAL_SETTINGS),
+                _two_phases(view, query, OFFICIAL_SETTINGS),
+                repeat,
+            )
+    what, against = "official-style retrieval", "phases A+B exact"
+    return Row(NAME, what, memories, OFFICIAL_DIMENSION, taken, against, ours, peak_mb=highest.mb)
+
+
+def _two_phases(view: MemoryView, queries: Vectors, settings: MemRLSettings = SETTINGS) -> Callable[[], object]:
+    policy, seeds = MemRL(settings), count()
+    return _asking(queries, lambda query: policy.select(policy.recall(query, view), view, next(seeds)))
+
+
+def _bare(view: MemoryView, query: Vectors) -> npt.NDArray[np.int64]:
+    k1 = min(SETTINGS.k1, len(view.ids))
+    return np.argpartition(view.embeddings @ query, -k1)[-k1:]
+
+
+def _asking(queries: Vectors, action: Callable[[Vectors], object]) -> Callable[[], object]:
+    """`action` with the next of the queries each time, round and round."""
+    upcoming = cycle(queries)
+    return lambda: action(next(upcoming))

@@ -12,6 +12,8 @@ from memrl_core.errors import InputError
 
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "memrl_core.benchmarks.retrieval",
+    "step": "memrl_core.benchmarks.step",
+    "open": "memrl_core.benchmarks.opening",
     "policies": "memrl_core.benchmarks.policies",
     "diagram": "memrl_core.benchmarks.diagram",
     "whole-run": "memrl_core.benchmarks.whole_run",
@@ -22,7 +24,7 @@ BENCHMARKS: Mapping[str, str] = {
 }
 """Name to module; a module has `NAME` and `measure`."""
 
-DEFAULT = ("retrieval", "policies", "diagram", "whole-run", "counterfactual", "recorder", "ratings", "headless")
+DEFAULT = ("retrieval", "open", "policies", "diagram", "whole-run", "counterfactual", "recorder", "ratings", "headless")
 """Those that are run when none is named: minutes, and nothing but this process."""
 
 

@@ -1,4 +1,4 @@
-"""A bank that was damaged, made whole again."""
+"""Care of a bank: repairing what was damaged, indexing what has grown large."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.reading import INDEX_PAYS_FROM
 from memrl_core.bank.repair import repair
 from memrl_core.bank.repair_report import Repair
 from memrl_core.commands.console import console
+from memrl_core.errors import InputError
 
 NOT_WHOLE = 2
 
@@ -34,6 +37,21 @@ def repair_bank(
     _tell(made)
     if made.remaining:
         raise typer.Exit(NOT_WHOLE)
+
+
+def index_bank(bank: Annotated[str, typer.Argument(help="Folder or address of a bank.")]) -> None:
+    """Index a large bank's memories, so that phase A asks LanceDB instead of multiplying with all of them."""
+    with console.status("Indexing the memories …"), MemoryBank.open(bank) as opened:
+        if not opened.memory_ids():
+            raise InputError("This bank holds no memories yet: there is nothing to index. Nothing was changed.")
+        opened.index()
+        used = opened.by_index
+    if used:
+        console.print("The memories are indexed; from now on they are searched by the index.")
+    else:
+        console.print(
+            f"The memories are indexed. Below {INDEX_PAYS_FROM:,} of them the exact search is as quick and stays in use."
+        )
 
 
 def _tell(made: Repair) -> None:

@@ -53,6 +53,10 @@ def _task(line: str, where: str) -> Task:
         values = {"id": row["id"], "intent": row["intent"], "environment": row["environment"]}
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not JSON ({error.msg}).") from None
+    except RecursionError:
+        raise InputError(f"{where}: it is nested too deeply.") from None
+    except ValueError:  # Of `int`, for thousands of digits.
+        raise InputError(f"{where}: it holds a number with too many digits.") from None
     except (KeyError, TypeError) as error:
         raise InputError(f"{where}: a task is an object with id, intent and environment; missing: {error}.") from None
     if not all(isinstance(value, str) for value in values.values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -13,6 +14,7 @@ from pydantic_core import from_json
 from memrl_core import __version__
 from memrl_core.bank import codec
 from memrl_core.bank.deeds import REVERSIBLE
+from memrl_core.bank.faults import event_fault, memory_fault
 from memrl_core.bank.roles import NEWCOMERS, Role, person_name
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.renaming import LINKS
@@ -131,6 +133,7 @@ def event_of(values: Any) -> LedgerEvent:
         _must_be_role(event)
     if event.kind in REVERSIBLE and not all(isinstance(payload.get(key, ""), str) for key in (*LINKS, "by")):
         raise ValueError("it names another event, a step or a person by something that is not a text")
+    _must_be_readable(event_fault(codec.event_row(event)))
     return event
 
 
@@ -170,6 +173,7 @@ def trace_of(values: Any, dimension: int) -> StepTrace:
     """The step in decoded JSON. Raises `ValueError` for one that no bank of `dimension`-number vectors could hold."""
     trace: StepTrace = TRACE.validate_python(values)
     _whole(trace.step, trace.epoch)
+    _must_be_readable("" if trace.id else "has an empty id")
     if trace.embed is not None and len(trace.embed.embedding) != dimension:
         raise ValueError(f"its embedding has {len(trace.embed.embedding)} numbers and not {dimension}")
     return trace
@@ -179,7 +183,13 @@ def memory_of(values: Any) -> Memory:
     """The memory in decoded JSON. Raises `ValueError` for one that no bank could hold."""
     memory: Memory = MEMORY.validate_python(values)
     _whole(memory.step)
+    _must_be_readable(memory_fault({**asdict(memory), "parents": list(memory.parents)}))
     return memory
+
+
+def _must_be_readable(fault: str) -> None:
+    if fault:
+        raise ValueError(f"it {fault}")
 
 
 def _whole(*numbers: int) -> None:

@@ -47,7 +47,8 @@ class Gathered:
                 raise ValueError("its order in the map is not a whole number")
             self.spots[memory.id] = (float(x), float(y), fitted)
         for belief in values.get("believed") or ():
-            run, q, visits = belief["run"], belief["q"], belief["visits"]
+            told = belief if isinstance(belief, Mapping) else {}
+            run, q, visits = told.get("run"), told.get("q"), told.get("visits")
             if not (isinstance(run, str) and _is_finite(q) and _is_whole(visits)):
                 raise ValueError("its q is not a finite number with a number of visits")
             self.utilities.setdefault(run, {})[memory.id] = Utility(float(q), int(visits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -159,6 +160,8 @@ class Plan(_Part):
         for name, values in grid.items():
             if not values:
                 raise ValueError(f"{name}: the list is empty; give at least one value")
+        if math.prod(map(len, grid.values())) > MOST_CELLS:
+            raise ValueError(f"these are more than {MOST_CELLS:,} combinations; give fewer values")
         policies = [_one_of_the_policies(policy) for policy in grid.get("policy", [DEFAULT_POLICY])]
         for name, values in grid.items():
             for value in values if name != "policy" else ():

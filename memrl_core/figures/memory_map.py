@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -22,8 +23,12 @@ from memrl_core.records import Memory, Utility
 
 ColourBy = Literal["q", "Δq", "similarity", "visits", "age", "outcome"]
 Labels = Literal["off", "chosen", "all"]
+Plane = npt.NDArray[np.floating[Any]]
 OUTCOMES = {"failure": 0.0, "unrated": 0.5, "success": 1.0}
-SVG_POINTS = 3000
+SVG_POINTS = 1000
+"""Beyond this a screen draws the points as a cloud (point_cloud.py), and a figure by WebGL."""
+
+LIFTED_POINTS = 2000
 LABELLED_POINTS = 300
 
 
@@ -67,23 +72,97 @@ def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chose
     draw = _Pen(scene, lifted)
     figure = go.Figure()
     figure.add_trace(draw.points(colour, labels))
+    _mark(figure, draw, labels)
+    _lay_out(figure, scene, lifted)
+    return Picture(figure, map_table(scene), map_title(scene), map_alt(scene, colour, lifted))
+
+
+def marks_over(
+    scene: MapScene, colour: ColourBy, labels: Labels, limits: Mapping[str, float], low: Plane, high: Plane
+) -> go.Figure:
+    """The flat map without its points, which lie between `low` (2,) and `high` (2,): the step's marks and the colours.
+
+    `limits` are `cmin` and `cmax` of the colours.
+    """
+    draw = _Pen(scene, lifted=False, ids=())
+    figure = go.Figure()
+    figure.add_trace(draw.colour_bar(colour, limits))
+    _mark(figure, draw, labels)
+    _lay_out(figure, scene, lifted=False)
+    margin = 0.04 * (high - low) + 1e-9
+    figure.update_xaxes(range=[low[0] - margin[0], high[0] + margin[0]])
+    figure.update_yaxes(range=[low[1] - margin[1], high[1] + margin[1]])
+    return figure
+
+
+def left_out_when_lifted(scene: MapScene) -> str:
+    """What a map in three dimensions leaves out, in a sentence; "" when it shows everything."""
+    drawn, there = len(_Pen(scene, lifted=True).ids), len(_Pen(scene, lifted=False).ids)
+    if drawn == there:
+        return ""
+    return (
+        f"{drawn:,} of {there:,} memories are drawn in three dimensions: evenly chosen by age, and all of this step. "
+        "The view 2-D draws every one."
+    )
+
+
+def _mark(figure: go.Figure, draw: _Pen, labels: Labels) -> None:
+    scene = draw.scene
     pool_only = [memory_id for memory_id in scene.pool if memory_id not in set(scene.selected)]
     figure.add_trace(draw.rings("in the pool", pool_only, size=17, width=1.5, named=False))
     figure.add_trace(draw.rings("given to the model", scene.selected, size=20, width=4, named=labels != "off"))
     figure.add_trace(draw.halos(named=labels != "off"))
     figure.add_trace(draw.focus())
     figure.add_trace(draw.query())
-    _lay_out(figure, scene, lifted)
-    return Picture(figure, _table(scene), _title(scene), _alt(scene, colour, lifted))
+
+
+def colour_values(scene: MapScene, ids: Sequence[str], colour: ColourBy) -> list[float | None]:
+    """By what each of `ids` is coloured; None where there is nothing to go by."""
+    if colour == "q":
+        return [scene.utilities[i].q for i in ids]
+    if colour == "Δq":
+        return [scene.moved.get(i, 0.0) for i in ids]
+    if colour == "similarity":
+        return [scene.similarities.get(i) for i in ids]
+    if colour == "visits":
+        return [scene.utilities[i].visits for i in ids]
+    if colour == "age":
+        return [scene.memories[i].step for i in ids]
+    return [OUTCOMES[scene.memories[i].outcome] for i in ids]
+
+
+def colour_scale(scene: MapScene, colour: ColourBy) -> dict[str, Any]:
+    """The colours and where they begin and end, as Plotly's markers take them; what is left out fits the values."""
+    low, _, high = q_range(scene.settings)
+    if colour == "q":
+        return {"colorscale": q_colorscale(), "cmin": low, "cmax": high}
+    if colour == "Δq":
+        return {"colorscale": q_colorscale(), "cmin": (low - high) / 2, "cmax": (high - low) / 2}
+    if colour == "similarity":
+        return {"colorscale": "Viridis", "cmin": 0, "cmax": 1}
+    if colour == "visits":
+        return {"colorscale": "Viridis", "cmin": 0}
+    if colour == "age":
+        return {"colorscale": "Viridis"}
+    ticks = {"tickvals": list(OUTCOMES.values()), "ticktext": list(OUTCOMES)}
+    return {"colorscale": q_colorscale(), "cmin": 0, "cmax": 1, "colorbar": ticks}
+
+
+def _few(ids: Sequence[str], scene: MapScene) -> list[str]:
+    """`LIFTED_POINTS` of `ids`, evenly spread, and all that the step's marks lie on."""
+    marked = {*scene.pool, *scene.selected, *scene.moved, scene.focus}
+    step = -(-len(ids) // LIFTED_POINTS)
+    return [memory_id for row, memory_id in enumerate(ids) if row % step == 0 or memory_id in marked]
 
 
 class _Pen:
     """Makes the traces of one scene, flat or lifted."""
 
-    def __init__(self, scene: MapScene, lifted: bool) -> None:
+    def __init__(self, scene: MapScene, lifted: bool, ids: Sequence[str] | None = None) -> None:
         self.scene = scene
         self.lifted = lifted
-        self.ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+        there = ids if ids is not None else [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+        self.ids = _few(there, scene) if lifted and len(there) > LIFTED_POINTS else there
         self.low, self.middle, self.high = q_range(scene.settings)
 
     def points(self, colour: ColourBy, labels: Labels) -> Any:
@@ -101,6 +180,7 @@ class _Pen:
         return self._trace(
             self.ids,
             "memories",
+            by_webgl=len(self.ids) > SVG_POINTS,
             mode="markers+text" if every else "markers",
             marker={**marker, "color": np.array(values, dtype=float)},
             text=shown,
@@ -166,9 +246,14 @@ class _Pen:
             hoverinfo="skip",
         )
 
-    def _trace(self, ids: Sequence[str], name: str, **look: Any) -> Any:
+    def colour_bar(self, colour: ColourBy, limits: Mapping[str, float]) -> Any:
+        marker = {**self._colours(colour)[1], **limits, "color": [0.0]}
+        return go.Scatter(x=[None], y=[None], name="memories", mode="markers", marker=marker)
+
+    def _trace(self, ids: Sequence[str], name: str, by_webgl: bool = False, **look: Any) -> Any:
         height = {"z": np.array([self._q(i) for i in ids])} if self.lifted else {}
-        return self._kind()(
+        kind = go.Scattergl if by_webgl and not self.lifted else self._kind()
+        return kind(
             x=np.array([self.scene.places[i][0] for i in ids]),
             y=np.array([self.scene.places[i][1] for i in ids]),
             **height,
@@ -179,7 +264,7 @@ class _Pen:
     def _kind(self) -> Any:
         if self.lifted:
             return go.Scatter3d
-        return go.Scatter if len(self.ids) <= SVG_POINTS else go.Scattergl
+        return go.Scatter
 
     def _q(self, memory_id: str) -> float:
         known = self.scene.utilities.get(memory_id)
@@ -190,30 +275,9 @@ class _Pen:
         return str(scale[-2][1] if change > 0 else scale[1][1])
 
     def _colours(self, colour: ColourBy) -> tuple[list[float | None], dict[str, Any]]:
-        scene = self.scene
-        span = self.high - self.low
-        values: list[float | None]
-        if colour == "q":
-            values = [self._q(i) for i in self.ids]
-            scale: dict[str, Any] = {"colorscale": q_colorscale(), "cmin": self.low, "cmax": self.high}
-        elif colour == "Δq":
-            values = [scene.moved.get(i, 0.0) for i in self.ids]
-            scale = {"colorscale": q_colorscale(), "cmin": -span / 2, "cmax": span / 2}
-        elif colour == "similarity":
-            values = [scene.similarities.get(i) for i in self.ids]
-            scale = {"colorscale": "Viridis", "cmin": 0, "cmax": 1}
-        elif colour == "visits":
-            values = [scene.utilities[i].visits for i in self.ids]
-            scale = {"colorscale": "Viridis", "cmin": 0}
-        elif colour == "age":
-            values = [scene.memories[i].step for i in self.ids]
-            scale = {"colorscale": "Viridis"}
-        else:
-            values = [OUTCOMES[scene.memories[i].outcome] for i in self.ids]
-            ticks = {"tickvals": list(OUTCOMES.values()), "ticktext": list(OUTCOMES)}
-            scale = {"colorscale": q_colorscale(), "cmin": 0, "cmax": 1, "colorbar": ticks}
+        scale = colour_scale(self.scene, colour)
         bar = {"title": {"text": _BAR_TITLES[colour]}, "thickness": 10, "len": 0.75, **scale.pop("colorbar", {})}
-        return values, {**scale, "colorbar": bar, "showscale": True}
+        return colour_values(self.scene, self.ids, colour), {**scale, "colorbar": bar, "showscale": True}
 
     def _card(self, memory_id: str) -> list[str]:
         scene, memory = self.scene, self.scene.memories[memory_id]
@@ -263,7 +327,8 @@ def _lay_out(figure: go.Figure, scene: MapScene, lifted: bool) -> None:
         figure.update_yaxes(visible=False)
 
 
-def _table(scene: MapScene) -> pd.DataFrame:
+def map_table(scene: MapScene) -> pd.DataFrame:
+    """A row a memory that the run knows, with what the map shows of it."""
     rows = [
         {
             "memory": memory_label(memory_id, scene.run),
@@ -286,7 +351,8 @@ def _table(scene: MapScene) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _title(scene: MapScene) -> str:
+def map_title(scene: MapScene) -> str:
+    """The finding: how many memories there are, and what the step did with them."""
     count = len(scene.utilities)
     parts = [f"{count} memor{'y' if count == 1 else 'ies'}"]
     if scene.pool:
@@ -297,8 +363,9 @@ def _title(scene: MapScene) -> str:
     return "; ".join(parts)
 
 
-def _alt(scene: MapScene, colour: str, lifted: bool) -> str:
+def map_alt(scene: MapScene, colour: str, lifted: bool) -> str:
+    """The map in words."""
     return (
-        f"A map of {_title(scene)}. Near points have similar intents; colour shows {colour}"
+        f"A map of {map_title(scene)}. Near points have similar intents; colour shows {colour}"
         f"{', height shows q' if lifted else ', triangles up or down show whether q is above or below its middle'}."
     )

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import pandas as pd
 import plotly.graph_objects as go
+
+
+class Shown(Protocol):
+    """What a screen needs of a picture."""
+
+    @property
+    def figure(self) -> go.Figure: ...
+    @property
+    def table(self) -> pd.DataFrame: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def alt(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +35,26 @@ class Picture:
     table: pd.DataFrame
     title: str
     alt: str
+
+
+class PictureOnDemand:
+    """A picture that is made when its figure or its table is asked for, with the words that are known before."""
+
+    def __init__(self, title: str, alt: str, make: Callable[[], Picture]) -> None:
+        self.title = title
+        self.alt = alt
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Picture:
+        return self._make()
+
+    @property
+    def figure(self) -> go.Figure:
+        """The whole figure."""
+        return self._made.figure
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table of its numbers."""
+        return self._made.table

@@ -191,7 +191,7 @@ def read_lesson(path: Path) -> Lesson[Any]:
 def _kind_in(path: Path) -> str:
     try:
         return str(tomllib.loads(path.read_text(encoding="utf-8"))["scene"]["kind"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

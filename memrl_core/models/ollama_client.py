@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
+import socket
 import unicodedata
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,10 @@ CONNECT_TIMEOUT = 2.0
 
 KEEP_ALIVE = "15m"
 """How long the server keeps a model loaded: long enough to look at one step before the next is asked for."""
+
+METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data"})
+METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
+"""Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""
 
 LONGEST_NAME = 200
 LONGEST_QUOTE = 240
@@ -48,7 +53,11 @@ def default_address() -> str:
 
 
 def checked_address(text: str) -> str:
-    """`text` as scheme://host[:port][/path]. Raises `InputError` when it is not the address of a web server."""
+    """`text` as scheme://host[:port][/path].
+
+    Raises `InputError` when it is not the address of a web server, or one of link-local addresses and of services that
+    tell a rented machine its secrets.
+    """
     given = text.strip()
     try:
         parts = urlsplit(given)
@@ -61,6 +70,11 @@ def checked_address(text: str) -> str:
     if not usable or odd or parts.query or parts.fragment or "@" in parts.netloc:
         raise InputError(
             f"“{one_line(given)}” is not an address of Ollama, so nothing was changed. Write it like {DEFAULT_ADDRESS}."
+        )
+    if _tells_secrets(parts.hostname or ""):
+        raise InputError(
+            f"“{one_line(given)}” is where a rented machine is told its own secrets, and no address of Ollama, so "
+            f"nothing was changed. Write it like {DEFAULT_ADDRESS}."
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -97,8 +111,9 @@ def connection(address: str, timeout: float) -> dict[str, Any]:
     """
     host = checked_address(address)
     limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
-    # A proxy set for the internet must not be asked for a server on this machine.
-    return {"host": host, "timeout": limits, "trust_env": not is_local(host)}
+    # A proxy set for the internet must not be asked for a server on this machine; and a redirection would carry the
+    # prompt to a host that nobody has agreed to.
+    return {"host": host, "timeout": limits, "trust_env": not is_local(host), "follow_redirects": False}
 
 
 def is_local(address: str) -> bool:
@@ -153,6 +168,17 @@ def one_line(text: str) -> str:
     plain = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
     line = " ".join(plain.split())
     return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+
+
+def _tells_secrets(host: str) -> bool:
+    name = host.rstrip(".").lower().partition("%")[0]
+    try:
+        # Also the forms that an operating system reads as an address: 2852039166, 0xa9fea9fe, 169.254.43518.
+        address = ipaddress.ip_address(name if ":" in name else socket.inet_aton(name))
+    except (ValueError, OSError):
+        return name in METADATA
+    meant = getattr(address, "ipv4_mapped", None) or address
+    return meant.is_link_local or str(meant) in METADATA_ADDRESSES
 
 
 def _port(url: str) -> int | None:

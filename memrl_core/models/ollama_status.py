@@ -34,6 +34,7 @@ __all__ = [
     "PullProgress",
     "checked_address",
     "default_address",
+    "is_local",
     "list_models",
     "ollama_status",
     "pull_model",

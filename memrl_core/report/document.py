@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs
 from memrl_core import __version__
 from memrl_core.bank.ledger import now
 from memrl_core.exchange.whole_files import drafted
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Shown
 
 _HERE = Path(__file__).parent
 _STYLE = (_HERE / "document.css").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ class Document:
         block = f"<pre>\n{''.join(map(_passage, passages))}</pre>"
         self._body.append(f"<figure><figcaption>{escape(caption)}</figcaption>{block}</figure>")
 
-    def picture(self, picture: Picture) -> None:
+    def picture(self, picture: Shown) -> None:
         """Add a figure under its finding, with its words for those who cannot see it and its table."""
         self._pictures += 1
         height = picture.figure.layout.height or 450
@@ -122,7 +122,7 @@ class Document:
         )
 
 
-def picture_report(picture: Picture) -> str:
+def picture_report(picture: Shown) -> str:
     """One picture as a document of its own."""
     document = Document(picture.title)
     document.picture(picture)
@@ -142,7 +142,7 @@ def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
-def _figure_json(picture: Picture) -> str:
+def _figure_json(picture: Shown) -> str:
     """The figure without its template, for the page brings its own; no "<" in it can end the block."""
     figure = json.loads(picture.figure.to_json())
     figure["layout"].pop("template", None)

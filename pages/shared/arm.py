@@ -11,7 +11,7 @@ from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import StepTrace
-from pages.shared.text import literal
+from pages.shared.text import in_badge, literal
 
 BADGES = {
     "paper": ("paper", "green", "The rules are the paper's."),
@@ -25,7 +25,7 @@ def arm_line(spec: PolicySpec) -> None:
     label, colour, help_text = BADGES[spec.variant]
     learns_from = ", ".join(spec.feedback) or "nothing"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(literal(spec.title), icon=":material/memory:", color="gray")
+        st.badge(in_badge(spec.title), icon=":material/memory:", color="gray")
         st.badge(label, color=colour, help=help_text)
         st.badge(f"learns from: {learns_from}", icon=":material/school:", color="gray")
         if spec.deviations:

@@ -18,7 +18,7 @@ from pages.shared.arm import BADGES, deviations
 from pages.shared.models import chat_model_choice
 from pages.shared.picture import show
 from pages.shared.task_picker import tasks_in
-from pages.shared.text import literal
+from pages.shared.text import in_badge, literal
 from pages.shared.work import working
 
 USUAL = ("none", "rag", "memp", "memrl")
@@ -196,7 +196,7 @@ def _headers(rows: Sequence[MethodRow]) -> None:
     with st.container(horizontal=True, gap="small"):
         for row in rows:
             label, colour, told = BADGES[row.badge]
-            st.badge(literal(f"{row.arm} · {label}"), color=colour, help=told)
+            st.badge(in_badge(f"{row.arm} · {label}"), color=colour, help=told)
     adapted = [row for row in rows if row.badge == "adapted"]
     if adapted:
         with st.expander(f"Deviations of the adapted arms ({len(adapted)})"):

@@ -145,7 +145,7 @@ def _step(
     else:
         with st.container(height=170, border=False):
             verbatim(step.answer)
-    if st.button(f"Open step {step.step} of {step.run}", icon=":material/arrow_forward:", key=f"open_{name}"):
+    if st.button(f"Open step {step.step} of {literal(step.run)}", icon=":material/arrow_forward:", key=f"open_{name}"):
         places.go_to_steps(run=step.run, step=step.step)
 
 

@@ -42,7 +42,9 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     embedder = workspace.EMBEDDED_EMBEDDER if new_bank in known else embedder_choice("new_run")
     base = None
     if place is not None and place.run and new_bank == place.bank_name:
-        start = st.radio("Memory at the start", ["empty", f"what {place.run.id} knows now"], key="new_base")
+        start = st.radio(
+            "Memory at the start", ["empty", f"what {place.run.id} knows now"], key="new_base", format_func=literal
+        )
         base = None if start == "empty" else place.run.id
     seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
     policy = policy_choice("new_policy")
@@ -123,9 +125,7 @@ def open_bank_form() -> None:
             if "://" not in uri:
                 uri = str(Path(uri).expanduser().resolve())
             MemoryBank.open(uri).close()
-            name = valid_name(Path(uri.rstrip("/")).name)
-            preferences = workspace.load_preferences()
-            workspace.save_preferences(preferences.model_copy(update={"opened": {**preferences.opened, name: uri}}))
+            name = workspace.remember_bank(uri)
         except MemRLError as error:
             st.error(literal(str(error)))
             return

@@ -14,7 +14,7 @@ from pages.shared import place as places
 from pages.shared.arm import BADGES, spec_under
 from pages.shared.keys import keys_help
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import in_badge, literal
 
 
 @st.cache_data(ttl=5, show_spinner=False)
@@ -136,7 +136,7 @@ def _mode(place: Place) -> None:
 def _environment_chip(run: RunInfo) -> None:
     options = ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in run.environment_options.items())
     st.badge(
-        literal(" · ".join(part for part in (environment_title(run.environment), options) if part)),
+        in_badge(" · ".join(part for part in (environment_title(run.environment), options) if part)),
         icon=":material/public:",
         color="gray",
         help=literal(f"The world of this run. Tasks: {run.tasks or 'typed, or given by who made it'}."),
@@ -151,7 +151,7 @@ def _method_chip(run: RunInfo) -> None:
     spec = spec_under(run.policy, run.settings)
     if spec is None:
         st.badge(
-            literal(f"{run.policy}: not installed here"), icon=":material/memory:", color="red",
+            in_badge(f"{run.policy}: not installed here"), icon=":material/memory:", color="red",
             help="The rules of this run are not here: it can be looked at, its q stay as they began.",
         )  # fmt: skip
         return
@@ -159,7 +159,7 @@ def _method_chip(run: RunInfo) -> None:
     learns_from = ", ".join(spec.feedback) or "nothing"
     differs = "".join(f"\n- {literal(sentence)}" for sentence in spec.deviations)
     st.badge(
-        literal(f"{spec.title} · {label}"), icon=":material/memory:", color=colour,
+        in_badge(f"{spec.title} · {label}"), icon=":material/memory:", color=colour,
         help=f"{told} It learns from: {learns_from}." + (f" It differs in:\n{differs}" if differs else ""),
     )  # fmt: skip
 
@@ -174,12 +174,14 @@ def _model_chip(run: RunInfo) -> None:
         )
         return
     if not workspace.can_go_on(run):
-        st.badge(literal(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere.")
+        st.badge(
+            in_badge(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere."
+        )
         return
     status = status_of(workspace.load_preferences().ollama_address, run.model)
     colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
-    st.badge(literal(says[status.state]), icon=":material/smart_toy:", color=colour, help=literal(status.sentence))
+    st.badge(in_badge(says[status.state]), icon=":material/smart_toy:", color=colour, help=literal(status.sentence))
     if status.state != "running":
         with st.popover("What to do", type="tertiary"):
             st.text(status.sentence)
@@ -191,7 +193,7 @@ def _embedder_chip(place: Place) -> None:
     embedder = place.bank.embedder
     lexical = embedder.name.startswith(workspace.EMBEDDED_EMBEDDER)
     st.badge(
-        literal(f"{embedder.name}{' · lexical' if lexical else ''} · {embedder.dimension} numbers"),
+        in_badge(f"{embedder.name}{' · lexical' if lexical else ''} · {embedder.dimension} numbers"),
         icon=":material/data_array:",
         color="gray",
         help="Similarity compares letters and words, not meaning." if lexical else None,

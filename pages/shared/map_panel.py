@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import plotly.graph_objects as go
 import streamlit as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, map_picture, pool_far_on_screen
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.memory_map import (
+    SVG_POINTS,
+    ColourBy,
+    Labels,
+    MapScene,
+    left_out_when_lifted,
+    map_alt,
+    map_picture,
+    map_title,
+    pool_far_on_screen,
+)
+from memrl_core.figures.picture import PictureOnDemand, Shown
+from memrl_core.figures.point_cloud import PointCloud, cloud_marks, point_cloud
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.picture import image_options, table_twin
-from pages.shared.plotly_map import load_plotly, plotly_map
+from pages.shared.plotly_map import cloud_map, load_plotly, plotly_map
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -32,21 +46,41 @@ def map_panel(view: View) -> None:
         colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
         labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
         shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
-    picture, far = _drawn(view, layout, colour, labels or "off", lifted=shape == "3-D")
+    drawn = _drawn(view, layout, colour, labels or "off", lifted=shape == "3-D")
+    picture = drawn.picture
     st.markdown(f"**{literal(picture.title)}**")
     if not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of this map.")
-    clicked = plotly_map(picture, f"map_{shape}", image_options("map"))
+    if drawn.cloud is None:
+        clicked = plotly_map(picture, f"map_{shape}", image_options("map"))
+    else:
+        clicked = cloud_map(drawn.marks, drawn.cloud, picture.alt, "map_large", image_options("map"))
     load_plotly()
     if clicked and clicked != view.place.memory:
         places.go(memory=clicked)
         st.rerun()
-    _notes(layout, far)
+    if drawn.left_out:
+        st.caption(drawn.left_out)
+    _notes(layout, drawn.far)
     table_twin(picture, "map")
 
 
-def _drawn(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lifted: bool) -> tuple[Picture, int]:
-    """The map and how much of the pool it shows far off, made anew only when something on it has changed."""
+@dataclass(frozen=True)
+class _Drawn:
+    """A map: `far` of its pool lie far off, and `left_out` says what it does not show.
+
+    A large one is drawn as `marks` over a `cloud`; its `picture` is then made when somebody takes it away.
+    """
+
+    picture: Shown
+    far: int
+    left_out: str = ""
+    marks: go.Figure | None = None
+    cloud: PointCloud | None = None
+
+
+def _drawn(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lifted: bool) -> _Drawn:
+    """The map, made anew only when something on it has changed."""
     layout.places()
     trace, bank = view.moment.trace, view.place.bank
     shown = (bank.uri, view.run.id, trace.id if trace else "", view.moment.next_phase, view.place, bank.facts)
@@ -54,9 +88,22 @@ def _drawn(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lift
     drawn = st.session_state.get("map_picture")
     if drawn is None or drawn[0] != key:
         scene = _scene(view, layout)
-        drawn = (key, (map_picture(scene, colour, labels, lifted), pool_far_on_screen(scene)))
+        drawn = (key, _made(scene, colour, labels, lifted))
         st.session_state["map_picture"] = drawn
     return drawn[1]
+
+
+def _made(scene: MapScene, colour: ColourBy, labels: Labels, lifted: bool) -> _Drawn:
+    far = pool_far_on_screen(scene)
+    if len(scene.places) <= SVG_POINTS:
+        return _Drawn(map_picture(scene, colour, labels, lifted), far)
+    picture = PictureOnDemand(
+        map_title(scene), map_alt(scene, colour, lifted), lambda: map_picture(scene, colour, labels, lifted)
+    )
+    if lifted:
+        return _Drawn(picture, far, left_out_when_lifted(scene))
+    cloud = point_cloud(scene, colour)
+    return _Drawn(picture, far, marks=cloud_marks(scene, cloud, colour, labels), cloud=cloud)
 
 
 def _scene(view: View, layout: MapLayout) -> MapScene:
@@ -104,4 +151,6 @@ def _notes(layout: MapLayout, far: int) -> None:
 def _while_fitting(layout: MapLayout) -> None:
     if layout.state != "fitting":
         st.rerun()
-    st.caption("UMAP is being fitted in the background; the map stays as it is until then.")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{layout.progress} The map stays as it is until then.")
+        st.button("Stop", icon=":material/stop_circle:", key="stop_layout", type="tertiary", on_click=layout.stop)

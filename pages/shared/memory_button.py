@@ -7,6 +7,7 @@ import streamlit as st
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from pages.shared import place as places
+from pages.shared.text import literal
 from pages.shared.view import View
 
 
@@ -16,7 +17,7 @@ def memory_button(view: View, memory_id: str, key: str) -> None:
     keeps_q = view.spec is None or view.spec.keeps_q
     worth = f" · q {signed(known.q)}" if known and keeps_q else ""
     st.button(
-        f"memory {memory_label(memory_id, view.run.id)}{worth}",
+        f"memory {literal(memory_label(memory_id, view.run.id))}{worth}",
         icon=":material/ink_highlighter:",
         type="tertiary",
         key=f"open_{key}",

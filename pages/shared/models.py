@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.errors import MemRLError, ModelError
-from memrl_core.models.ollama_status import checked_address, pull_model
+from memrl_core.models.ollama_status import checked_address, is_local, pull_model
 from pages.shared import place as places
 from pages.shared.header import status_of
+from pages.shared.person import has_login
 from pages.shared.text import literal
+
+ANOTHER_MACHINE = "another_machine_asked"
 
 
 def chat_model_choice(key: str) -> str:
@@ -42,7 +47,7 @@ def ollama_panel() -> None:
     preferences = workspace.load_preferences()
     with st.expander("Models · use a local Ollama"):
         where, patience = st.columns([3, 1])
-        address = where.text_input("Ollama's address", value=preferences.ollama_address, key="ollama_address")
+        address = _address_field(where, preferences.ollama_address)
         timeout = patience.number_input(
             "Give up after (s)",
             1.0,
@@ -56,11 +61,15 @@ def ollama_panel() -> None:
         unchanged = chosen == preferences.model_dump(include={"ollama_address", "timeout"})
         if st.button("Use these", key="ollama_save", disabled=unchanged):
             try:
-                chosen["ollama_address"] = checked_address(address)
-                workspace.save_preferences(preferences.model_copy(update=chosen))
-                _start_afresh()
+                chosen["ollama_address"] = asked = checked_address(address)
+                if asked == preferences.ollama_address or is_local(asked):
+                    _use(chosen)
+                else:
+                    st.session_state[ANOTHER_MACHINE] = chosen
             except MemRLError as error:
                 st.error(literal(str(error)))
+        if ANOTHER_MACHINE in st.session_state:
+            _confirm_another_machine(st.session_state[ANOTHER_MACHINE])
         status = status_of(preferences.ollama_address, None)
         (st.success if status.state == "running" else st.warning)(literal(status.sentence))
         if status.remedy:
@@ -71,6 +80,44 @@ def ollama_panel() -> None:
             )
         if status.state == "running":
             _pull(preferences.ollama_address)
+
+
+def _address_field(where: Any, now: str) -> str:
+    """Where Ollama is. With a login it is for whoever starts the server to say: raters could point it anywhere."""
+    if has_login():
+        where.text_input(
+            "Ollama's address", value=now, disabled=True,
+            help="On a server with a login, OLLAMA_HOST decides it where the server is started.",
+        )  # fmt: skip
+        return now
+    return str(where.text_input("Ollama's address", value=now, key="ollama_address"))
+
+
+def _confirm_another_machine(chosen: dict[str, Any]) -> None:
+    parts = urlsplit(chosen["ollama_address"])
+    open_to_read = " The way there is not encrypted." if parts.scheme == "http" else ""
+    with st.container(border=True, key="another_machine"):
+        st.warning(
+            f"**{literal(parts.netloc)}** is not this machine. Sent there will be: prompts with the memories in them, "
+            f"texts to embed, and the names of models. Whoever runs it can read them.{open_to_read} Nothing was "
+            "sent so far.",
+            icon=":material/outbound:",
+        )
+        with st.container(horizontal=True):
+            if st.button("Send them there", type="primary", key="confirm_address"):
+                del st.session_state[ANOTHER_MACHINE]
+                try:
+                    _use(chosen)
+                except MemRLError as error:
+                    st.error(literal(str(error)))
+            if st.button("Keep the address as it was", key="keep_address"):
+                del st.session_state[ANOTHER_MACHINE]
+                st.rerun()
+
+
+def _use(chosen: dict[str, Any]) -> None:
+    workspace.save_preferences(workspace.load_preferences().model_copy(update=chosen))
+    _start_afresh()
 
 
 def _start_afresh() -> None:

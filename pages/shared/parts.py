@@ -28,7 +28,7 @@ from pages.shared.operations import operations
 from pages.shared.picture import show
 from pages.shared.reward_form import credit, reward_form
 from pages.shared.task_form import task_form
-from pages.shared.text import literal, verbatim
+from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
 
 PROMPT_HEIGHT = 420
@@ -264,7 +264,7 @@ def _answer(view: View) -> None:
                     st.caption(literal(f"Memory was asked before this turn: {turn.recalled.why}"))
                     verbatim(turn.recalled.text or "(nothing was added)")
             with st.chat_message("assistant", avatar=":material/smart_toy:"):
-                st.badge(literal(who), color="violet" if record.simulated else "green")
+                st.badge(in_badge(who), color="violet" if record.simulated else "green")
                 verbatim(turn.reply.text or "(nothing had arrived)")
                 _about_reply(turn.reply)
             if turn.observation:

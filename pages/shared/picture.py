@@ -7,7 +7,7 @@ import re
 import streamlit as st
 
 from memrl_core.exchange.spreadsheet import csv_bytes
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Shown
 from memrl_core.report.document import picture_report
 from pages.shared.text import literal
 
@@ -15,7 +15,7 @@ FORMATS = ("svg", "png")
 _NOT_IN_NAMES = re.compile(r"[^\w-]+")
 
 
-def show(picture: Picture, key: str) -> None:
+def show(picture: Shown, key: str) -> None:
     """Draw a picture; its table opens below it, and both can be saved."""
     st.markdown(f"**{literal(picture.title)}**")
     st.plotly_chart(
@@ -27,7 +27,7 @@ def show(picture: Picture, key: str) -> None:
     table_twin(picture, key)
 
 
-def table_twin(picture: Picture, key: str) -> None:
+def table_twin(picture: Shown, key: str) -> None:
     """The same data as a table, drawn only once it is asked for, and the menu that saves chart and table."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}_below"):
         as_table = st.toggle("Show as table", key=f"{key}_table")
@@ -36,7 +36,7 @@ def table_twin(picture: Picture, key: str) -> None:
         st.dataframe(picture.table, key=f"{key}_rows", hide_index=True, alt=picture.alt)
 
 
-def _save_menu(picture: Picture, key: str) -> None:
+def _save_menu(picture: Shown, key: str) -> None:
     name = _NOT_IN_NAMES.sub("-", picture.title)[:60].strip("-").lower() or key
     with st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save"):
         st.segmented_control(

@@ -9,6 +9,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.addresses import is_local, shown
 from memrl_core.bank.places import list_banks
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
@@ -83,7 +84,7 @@ def current(keep: Mapping[str, str] | None = None) -> Place | None:
     if st.session_state.pop("moved", False) or not asked:
         asked = dict(st.session_state.get("place", {}))
     banks = known_banks()
-    name = asked.get("bank", workspace.DEMO)
+    name = _name_of(asked.get("bank", workspace.DEMO), banks)
     if name not in banks and name == workspace.DEMO:
         try:
             banks[name] = str(workspace.demo_bank())
@@ -91,7 +92,7 @@ def current(keep: Mapping[str, str] | None = None) -> Place | None:
             st.info(literal(str(error)))
             return None
     if name not in banks:
-        _notice(f"There is no bank “{name}” on this machine. The demo bank is shown instead.")
+        _notice(_no_such_bank(name))
         go(bank=workspace.DEMO)
         return current(keep) if workspace.DEMO in banks else None
     bank = opened(banks[name])
@@ -142,6 +143,22 @@ def forget_live(uri: str) -> None:
         del live_runs()[key]
 
 
+def _name_of(asked: str, banks: Mapping[str, str]) -> str:
+    """The name of the bank that a link means by its name, or by an address that was opened here before."""
+    if is_local(asked):
+        return asked
+    return next((name for name, uri in banks.items() if uri.rstrip("/") == asked.rstrip("/")), asked)
+
+
+def _no_such_bank(asked: str) -> str:
+    if is_local(asked):
+        return f"There is no bank “{asked}” on this machine. The demo bank is shown instead."
+    # A link must not make the server knock at an address that nobody here has chosen.
+    return (
+        f"There is no bank at {shown(asked)} that was opened here before: open it on Home. The demo is shown instead."
+    )
+
+
 def _run(bank: MemoryBank, asked: str | None) -> RunInfo | None:
     runs = bank.runs()
     if asked is not None:
@@ -158,10 +175,13 @@ def _steps(bank: MemoryBank, run: RunInfo | None) -> tuple[int, int]:
     return run.first_step, bank.next_step(run.id) - 1
 
 
+LONGEST_STEP = 9
+
+
 def _step(asked: str | None, first: int, last: int) -> int | None:
     if asked is None or not last:
         return None
-    if not asked.isascii() or not asked.isdigit() or not first <= int(asked[:9]) <= last:
+    if not asked.isascii() or not asked.isdigit() or len(asked) > LONGEST_STEP or not first <= int(asked) <= last:
         _notice(f"“{asked}” is not a step of this run: it has steps {first} to {last}. The newest is shown instead.")
         return None
     return int(asked)

@@ -8,18 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import plotly.graph_objects as go
 import streamlit as st
 from plotly.offline import get_plotlyjs
 
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Shown
+from memrl_core.figures.point_cloud import PointCloud
 
 _chart = st.components.v2.component(
     "memrl_map",
-    html='<div class="memory-map" role="group"></div>',
-    css=".memory-map { width: 100%; }",
+    html="""<div class="map-frame"><canvas class="map-cloud" hidden></canvas>
+<div class="memory-map" role="group"></div><div class="map-hint" hidden></div></div>""",
+    css="""
+.map-frame { position: relative; }
+.memory-map { width: 100%; }
+.map-cloud { position: absolute; pointer-events: none; }
+.map-hint {
+  position: absolute; pointer-events: none; padding: 2px 6px; font-size: 12px; white-space: nowrap;
+  color: Canvas; background: CanvasText; border-radius: 3px;
+}
+""",
     js=Path(__file__).with_name("plotly_map.js").read_text(),
     isolate_styles=False,
 )
+# The points of a large map go to the browser once; after that only what a step changes in them.
+_points = st.components.v2.component("memrl_points", js=Path(__file__).with_name("point_cloud.js").read_text())
 # Plotly's script is 5 MB: it is sent once a session, not with every rerun. Streamlit's own charts load another copy
 # under the same global name, and a chart drawn by one copy is drawn from scratch, zoom lost, by the other.
 _library = st.components.v2.component(
@@ -32,7 +45,7 @@ export default function ({ setStateValue }) { setStateValue("loaded", true); }
 )
 
 
-def plotly_map(picture: Picture, key: str, image: Mapping[str, object], height: int = 470) -> str | None:
+def plotly_map(picture: Shown, key: str, image: Mapping[str, object], height: int = 470) -> str | None:
     """Draw the picture, which the chart's camera saves as `image` says; returns the id of the point just clicked.
 
     A page that draws any calls `load_plotly` once, after them.
@@ -40,6 +53,29 @@ def plotly_map(picture: Picture, key: str, image: Mapping[str, object], height: 
     data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height, "image": dict(image)}
     clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
     return str(clicked) if clicked else None
+
+
+def cloud_map(
+    figure: go.Figure, cloud: PointCloud, alt: str, key: str, image: Mapping[str, object], height: int = 470
+) -> str | None:
+    """The same for a figure whose points are a cloud, painted below it."""
+    sent: tuple[PointCloud, dict[str, object]] | None = st.session_state.get(f"{key}_cloud")
+    changes = cloud.since(sent[0]) if sent else None
+    if sent is None or changes is None:
+        sent = cloud, cloud.packed()
+        changes = cloud.since(cloud)
+        st.session_state[f"{key}_cloud"] = sent
+    told = {"slot": key, "key": sent[1]["key"], "changes": changes}
+    data = {"figure": figure.to_json(), "cloud": told, "alt": alt, "height": height, "image": dict(image)}
+    clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
+    if st.session_state.get(f"{key}_taken") != told["key"]:
+        taken = _points(key=f"{key}_points", data={"slot": key, "cloud": sent[1]}, on_taken_change=_nothing, height=1)
+        st.session_state[f"{key}_taken"] = taken.taken
+    return cloud.ids[int(clicked.removeprefix("row "))] if clicked else None
+
+
+def _nothing() -> None:
+    """A component tells its state only where somebody asks to be called."""
 
 
 def load_plotly() -> None:

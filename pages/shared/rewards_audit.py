@@ -22,6 +22,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes
 from pages.shared.place import Place
+from pages.shared.text import literal
 
 SHOWN = 500
 
@@ -95,7 +96,8 @@ def _of_memory(place: Place) -> None:
         st.caption("This run knows no memory yet.")
         return
     memory_id = st.selectbox(
-        f"Memory of {run}", ids, ids.index(place.memory) if place.memory in ids else len(ids) - 1, key="audit_q_of",
+        f"Memory of {literal(run)}", ids, ids.index(place.memory) if place.memory in ids else len(ids) - 1,
+        key="audit_q_of",
         format_func=lambda name: f"{memory_label(name, run)} · {place.bank.memory(name).intent[:80]}", width=520,
     )  # fmt: skip
     moves = reconstruct(place.bank, run, memory_id)

@@ -7,18 +7,26 @@ import re
 import streamlit as st
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=])")
-
-
 _LINKED = re.compile(r"(?i)(?<=https:)(?=//)|(?<=http:)(?=//)|(?<=ftp:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)")
+# Names between colons, which Streamlit draws as icons, and the signs that it draws as arrows and dashes.
+_DRAWN = re.compile(r"(?i):(?=[a-z+-][\w+/-]*:)|(?<!\S)[<>~-](?=(?:->|[->=])(?!\S))")
+# Control characters, and what would turn the direction of the words that come after.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WORD_JOINER = "\u2060"
 
 
 def literal(text: str) -> str:
-    """`text` in one line, with everything escaped that Markdown, LaTeX or Streamlit's colour marks would act on.
+    """`text` in one line, with everything escaped that Markdown, LaTeX or Streamlit's own marks would act on.
 
-    Addresses are not escaped by Markdown's own means: an invisible joiner keeps them from becoming links.
+    Addresses, icons and arrows are not escaped by Markdown's own means: an invisible joiner keeps them what they are.
     """
-    return _SPECIAL.sub(r"\\\1", _LINKED.sub(WORD_JOINER, " ".join(text.split())))
+    line = _UNSEEN.sub("", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", _LINKED.sub(WORD_JOINER, _DRAWN.sub(rf"\g<0>{WORD_JOINER}", line)))
+
+
+def in_badge(text: str) -> str:
+    """`text` for `st.badge`, which escapes brackets itself."""
+    return literal(text).replace("\\[", "[").replace("\\]", "]")
 
 
 def verbatim(text: str) -> None:

@@ -18,6 +18,7 @@ from memrl_core.experiments.plan import read_plan
 from memrl_core.policies import POLICIES, policy_class
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "sample_data" / "experiments").glob("*.toml"))
+WIDE = list(range(1, 60))
 ARM = '[[arms]]\nname = "a"\n'
 
 
@@ -103,6 +104,7 @@ def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
         ("[grid]\nk1 = [2, 6]\nk2 = [1, 5]\n", "arm “k1 = 2, k2 = 5”: k2 = 5 cannot be larger than k1 = 2"),
         (f"[settings]\nk1 = 2\n{ARM}settings = {{ k2 = 5 }}\n", "arm “a”: k2 = 5 cannot be larger than k1 = 2"),
         ("seeds = 1000\n[grid]\nweight = [0, 0.5, 1]\nalpha = [0.1, 0.2, 0.3, 0.4]\n", "more than 10,000 cells"),
+        (f"[grid]\nk1 = {WIDE}\nk2 = {WIDE}\nvisits = {WIDE}\n", "more than 10,000 combinations"),
     ],
 )
 def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text: str, told: str) -> None:

@@ -139,6 +139,8 @@ def test_the_task_sets_are_what_their_maker_writes(tmp_path: Path) -> None:
         ('{"id": "a", "intent": "x", "environment": "moon"}', "line 2: there is no environment"),
         ('{"id": "good", "intent": "x", "environment": "household"}', "line 2: the id “good” stands twice"),
         (json.dumps({"id": "a", "intent": "x" * 100_000, "environment": "household"}), "100,000 characters"),
+        ("[" * 100_000, "line 2: it is nested too deeply"),
+        ("9" * 5000, "line 2: it holds a number with too many digits"),
     ],
 )
 def test_a_bad_line_of_a_task_file_is_named(tmp_path: Path, line: str, says: str) -> None:

@@ -27,10 +27,16 @@ TOP_DOWN = (
     {"memrl_core.learned"},
     {"memrl_core.bank", "memrl_core.writing", "memrl_core.turns", "memrl_core.asking", "memrl_core.fitting"},
     {"memrl_core.policies", "memrl_core.models", "memrl_core.embedders", "memrl_core.environments"},
-    {"memrl_core.prompting", "memrl_core.retrieval", "memrl_core.exploration", "memrl_core.learning"},
-    {"memrl_core.scales"},
+    {
+        "memrl_core.prompting",
+        "memrl_core.retrieval",
+        "memrl_core.shortlist",
+        "memrl_core.exploration",
+        "memrl_core.learning",
+    },
+    {"memrl_core.scales", "memrl_core.histories"},
     {"memrl_core.view", "memrl_core.settings", "memrl_core.background", "memrl_core.toml_files", "memrl_core.serving"},
-    {"memrl_core.records", "memrl_core.errors", "memrl_core.home"},
+    {"memrl_core.records", "memrl_core.errors", "memrl_core.home", "memrl_core.logs"},
 )
 
 

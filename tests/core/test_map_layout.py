@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from memrl_core.analysis import map_layout
 from memrl_core.analysis.map_layout import PCA, UMAP, MapLayout
 from memrl_core.analysis.projection import Plane, Vectors
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankFull
 from tests.builders import a_bank, a_step, a_vector
 
@@ -22,8 +25,9 @@ class InstantUmap:
 
     gate = threading.Event()
     fails = False
+    ended = False
 
-    def __init__(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
+    def fit(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
         assert self.gate.wait(30)
         if self.fails:
             raise TypeError("k >= N")
@@ -34,6 +38,9 @@ class InstantUmap:
 
     def place(self, vectors: Vectors) -> Plane:
         return vectors[:, 2:4].astype(np.float64)
+
+    def end(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -133,7 +140,7 @@ def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[In
     ids = layout._bank.memory_ids()
     old = np.array([layout.places()[memory_id] for memory_id in ids])
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    original = umap.__init__
+    original = umap.fit
 
     def turned(self: InstantUmap, vectors: Vectors, coordinates: Plane | None = None) -> None:
         original(self, vectors, coordinates)
@@ -141,7 +148,7 @@ def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[In
 
     layout.announcement = ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(umap, "__init__", turned)
+        patch.setattr(umap, "fit", turned)
         layout.relayout()
         layout.wait()
     assert np.array([layout.places()[memory_id] for memory_id in ids]) == pytest.approx(old)
@@ -194,3 +201,69 @@ def test_a_closed_map_stores_nothing_any_more(tmp_path: Path, umap: type[Instant
     umap.gate.set()
     layout.wait()
     assert layout._bank.layouts.count() == rows
+
+
+def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Path) -> None:
+    layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
+    before = dict(layout.places())
+    assert "UMAP of 16 memories is being fitted" in layout.progress
+    layout.stop()
+    layout.wait(30)
+    assert (layout.state, layout.method, layout.progress) == ("ready", PCA, "")
+    assert "UMAP was stopped" in layout.error
+    assert dict(layout.places()) == before
+    assert layout.state == "ready"
+
+
+def test_a_fit_whose_process_is_killed_says_so_and_keeps_the_map(tmp_path: Path) -> None:
+    layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
+    before = dict(layout.places())
+    process = child_of(layout)
+    process.kill()
+    layout.wait(30)
+    assert "its process ended" in layout.error
+    assert "Re-layout" in layout.error
+    assert dict(layout.places()) == before
+
+
+def test_a_map_whose_process_died_guesses_and_fits_again(tmp_path: Path, umap: type[InstantUmap]) -> None:
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+
+    def gone(self: InstantUmap, vectors: Vectors) -> Plane:
+        raise ChildFailed("its process ended")
+
+    grown(layout._bank, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(umap, "place", gone)
+        assert "r-0017" in layout.places()
+        assert layout.provisional == {"r-0017"}
+    layout.places()
+    layout.wait()
+    assert layout.places()["r-0017"] == pytest.approx(tuple(a_vector(17)[2:4]))
+
+
+def test_in_a_large_map_new_memories_lie_amid_their_neighbours_without_a_fit(
+    tmp_path: Path, umap: type[InstantUmap], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(map_layout, "PLACED_BY_UMAP_UP_TO", 15)
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+    before = dict(layout.places())
+    grown(layout._bank, 1)
+    umap.gate.clear()
+    placed = np.array(layout.places()["r-0017"])
+    assert (layout.state, layout.provisional) == ("ready", frozenset())
+    assert (np.array(list(before.values())).min(axis=0) <= placed).all()
+    assert (placed <= np.array(list(before.values())).max(axis=0)).all()
+    again = MapLayout(MemoryBank.open(layout._bank.uri)).places()
+    assert again == {**before, "r-0017": tuple(placed)}
+
+
+def child_of(layout: MapLayout) -> subprocess.Popen[bytes]:
+    """The process in which a layout is being fitted, once there is one."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        life = layout._umap._child._life if layout._umap is not None else None
+        if life is not None:
+            return life.process
+        time.sleep(0.01)
+    raise AssertionError("no process was started")

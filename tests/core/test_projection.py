@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrl_core.analysis.map_layout import PCA, UMAP, MapLayout
-from memrl_core.analysis.projection import Pca, Umap, aligned, near_neighbours
+from memrl_core.analysis.projection import Pca, aligned, near_neighbours
+from memrl_core.analysis.umap_child import FittedUmap
+from memrl_core.analysis.umap_process import Umap
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankReadOnly
 from tests.builders import a_bank, a_step, a_vector
 
@@ -148,10 +151,16 @@ def test_an_empty_bank_has_an_empty_map(tmp_path: Path) -> None:
     assert layout.place_query(a_vector(1)) == (0.0, 0.0)
 
 
-def test_umap_keeps_the_places_it_is_given() -> None:
-    given_vectors = vectors(16)
+def test_umap_in_its_process_gives_what_it_gives_here_and_keeps_the_places_it_is_given() -> None:
+    given_vectors, new = vectors(16), vectors(1, seed=3)
+    here, there = FittedUmap(given_vectors), Umap()
+    there.fit(given_vectors)
+    assert np.array_equal(there.coordinates, here.coordinates)
     places = np.random.default_rng(1).normal(size=(16, 2))
-    projector = Umap(given_vectors, places)
-    first = projector.place(vectors(1, seed=3))
-    assert np.array_equal(projector.coordinates, places)
-    assert np.array_equal(projector.place(vectors(1, seed=3)), first)
+    here.move_to(places)
+    there.move_to(places)
+    assert np.array_equal(there.coordinates, places)
+    assert np.array_equal(there.place(new), here.place(new))
+    there.end()
+    with pytest.raises(ChildFailed):
+        there.place(new)

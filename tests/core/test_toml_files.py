@@ -114,6 +114,18 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
     assert "line 3" in told
 
 
+def test_lists_in_lists_and_endless_numbers_get_a_sentence(tmp_path: Path) -> None:
+    assert "is nested too deeply" in fault_of(tmp_path, f"title = {'[' * 3000}{']' * 3000}\n")
+    assert "too many digits" in fault_of(tmp_path, f"title = {'9' * 5000}\n")
+
+
+def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
+    told = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
+    assert told.count("there is no such key") == 10
+    assert "; and 30 more." in told
+    assert len(fault_of(tmp_path, f"title = ['{'x' * 5000}']\n")) < 300
+
+
 def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_model(tmp_path / "none.toml", File)

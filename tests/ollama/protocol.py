@@ -228,6 +228,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
+        if 300 <= status < 400:
+            self.send_header("Location", f"{self.server.faults.elsewhere}{self.path}")
         self.end_headers()
         self.wfile.write(data)
 

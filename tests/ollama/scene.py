@@ -10,12 +10,14 @@ from typing import Any, Literal
 class Faults:
     """What goes wrong from now on.
 
-    `instead` maps a path to what happens there instead of an answer: an HTTP status (with `says`), silence, or a closed
-    connection. `stream` is how a stream goes wrong once `after` pieces of it were sent. Delays are in seconds.
+    `instead` maps a path to what happens there instead of an answer: an HTTP status (with `says`; those from 300 to 399
+    send the client to `elsewhere`), silence, or a closed connection. `stream` is how a stream goes wrong once `after`
+    pieces of it were sent. Delays are in seconds.
     `answer` is what a model says, `form` what it says where a JSON schema came with the question.
     """
 
     instead: dict[str, int | Literal["hang", "drop"]] = field(default_factory=dict)
+    elsewhere: str = ""
     says: str = "llama runner process has terminated: signal: killed"
     stream: Literal["", "error", "hang", "drop", "no_end", "not_json", "not_an_object", "odd_fields"] = ""
     after: int = 2

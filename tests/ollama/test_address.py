@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from memrl_core.errors import InputError
+from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.errors import InputError, ModelError
+from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_status import checked_address, default_address
+from memrl_core.models.ollama_status import checked_address, default_address, is_local, ollama_status
+from memrl_core.records import Message
+from tests.ollama.server import OllamaServer
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,57 @@ def test_web_addresses_are_kept(typed: str, kept: str) -> None:
 def test_other_texts_are_refused_with_an_example(typed: str) -> None:
     with pytest.raises(InputError, match=r"Write it like http://127\.0\.0\.1:11434"):
         checked_address(typed)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254",
+        "169.254.169.254.",
+        "169.254.43518",
+        "2852039166",
+        "0xa9fea9fe",
+        "[::ffff:169.254.169.254]",
+        "[fe80::1%25eth0]",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "metadata.google.internal",
+        "METADATA.google.internal.",
+    ],
+)
+def test_where_a_machine_is_told_its_secrets_is_no_address_of_ollama(host: str) -> None:
+    with pytest.raises(InputError, match="told its own secrets"):
+        checked_address(f"http://{host}:80/latest")
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("http://127.0.0.1:11434", True),
+        ("http://127.8.8.8", True),
+        ("http://[::1]:11434", True),
+        ("http://localhost:1", True),
+        ("http://127.1:11434", False),
+        ("http://0.0.0.0:11434", False),
+        ("http://localhost.example", False),
+        ("http://127.0.0.1.example", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_only_what_is_surely_this_machine_counts_as_it(address: str, local: bool) -> None:
+    assert is_local(address) is local
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/tags", "/api/version", "/api/embed"])
+def test_a_redirection_is_not_followed(server: OllamaServer, path: str) -> None:
+    with OllamaServer() as another:
+        server.faults.instead, server.faults.elsewhere = {path: 307}, another.address
+        with suppress(ModelError):
+            OllamaModel("llama3.2", server.address).chat([Message("user", "a secret")], ModelOptions())
+        with suppress(ModelError):
+            OllamaEmbedder("nomic-embed-text", server.address)
+        ollama_status(server.address)
+        assert server.asked(path) and another.requests == []
 
 
 @pytest.mark.parametrize(

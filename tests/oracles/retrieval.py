@@ -49,3 +49,10 @@ def phase_b_fixed(similarity: list[float], q: list[float], weight: float, mean: 
         return max(-3.0, min(3.0, value))
 
     return [(1 - weight) * cut((s - mean) / sd) + weight * cut(u) for s, u in zip(similarity, _z(q), strict=True)]
+
+
+def shortlist(values: list[float], is_open: list[bool], wanted: int) -> list[int]:
+    """Positions of the `wanted` largest open values, and of those less than 1e-5 below the last of them."""
+    falling = sorted((value for value, seen in zip(values, is_open, strict=True) if seen), reverse=True)
+    edge = falling[wanted - 1] - 1e-5 if len(falling) >= wanted else -math.inf
+    return [i for i, value in enumerate(values) if is_open[i] and value >= edge]

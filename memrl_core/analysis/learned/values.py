@@ -88,10 +88,8 @@ def _under_its_rule(
     begun = Fold(type(method).rule, method.settings.model_dump())
     if info.base is not None:
         begun.utilities = dict(bank.utilities(info.base, info.base_step))
-        begun.histories = {
-            i: [UtilityPoint(i, info.first_step - 1, None, known.q, known.visits, None, None, ())]
-            for i, known in begun.utilities.items()
-        }
+        for memory_id, known in begun.utilities.items():
+            begun.histories.begin(memory_id, info.first_step - 1, known)
     credited = _credited(watching, method, on_progress, cancelled)
     events = [_told(event, watching, credited) for event in bank.events(run)]
     return folded(begun, events, credited).histories

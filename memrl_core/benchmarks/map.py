@@ -1,0 +1,182 @@
+"""The map of a large memory in the browser: its frames under the mouse, and how soon it shows a step."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memrl_core import workspace
+from memrl_core.analysis.map_layout import UMAP
+from memrl_core.analysis.projection import Pca
+from memrl_core.bank import MemoryBank
+from memrl_core.benchmarks import in_browser
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes
+from memrl_core.benchmarks.synthetic import CREATED, EXPERIENCE, TASKS, vectors
+from memrl_core.records import EventKind, LedgerEvent, Memory, Outcome
+from memrl_core.settings import MemRLSettings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NAME = "map"
+RUN = "large"
+GESTURE = 2.0
+GESTURES = 5
+PRESSES = 20
+AT_ONCE = 10_000
+MAP = ".memory-map"
+COUNT_FRAMES = """() => {
+  window.frames_ = [];
+  const look = () => { window.frames_.push(performance.now()); window.counting = requestAnimationFrame(look); };
+  window.counting = requestAnimationFrame(look);
+}"""
+FRAMES = "() => { cancelAnimationFrame(window.counting); return window.frames_; }"
+
+# The map is redrawn when Plotly has drawn its marks and the canvas its points; what counts is the last time of either.
+WATCH_MAP = """() => {
+  const drawn = () => [document.querySelector(".memory-map")?.dataset.drawn,
+                       document.querySelector(".map-cloud")?.dataset.painted].join();
+  let before = drawn();
+  window.pressed = window.changed = 0;
+  document.addEventListener("keydown", () => { window.pressed = performance.now(); window.changed = 0; }, true);
+  const look = () => {
+    const now = drawn();
+    if (now !== before) { before = now; window.changed = performance.now(); }
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+AT_REST = """() => {
+  const state = document.querySelector("[data-testid='stApp']")?.dataset.testScriptState;
+  if (!state || ["initial", "running"].includes(state)) window.busySince = performance.now();
+  return performance.now() - Math.max(window.pressed, window.changed, window.busySince || 0) > 800;
+}"""
+DRAWN = """() => {
+  const map = document.querySelector(".memory-map");
+  return map.cloud ? map.cloud.count : map.data[0].x.length;
+}"""
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    """A live run of the household that already knows so many memories, on the page Step."""
+    row = partial(Row, NAME, memories=sizes.memories, dimension=sizes.dimension)
+    with ExitStack() as stack:
+        browser = stack.enter_context(in_browser.chromium())
+        folder = stack.enter_context(large_bank(sizes.memories, sizes.dimension))
+        app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": folder}))))
+        page = stack.enter_context(in_browser.newcomer(browser))
+        page.goto(f"{app.url}/step?bank=large&run={RUN}")
+        page.wait_for_function(f"document.querySelector({MAP!r})?.dataset.drawn")
+        page.locator(".st-key-stop_layout").wait_for(state="detached")
+        in_browser.settled(page, 2000)
+        share = page.evaluate(DRAWN) / sizes.memories
+        rows = [
+            row(what=f"frames a second while {name}", value=median(gesture(page) for _ in range(GESTURES)),
+                unit="/s", aim=Aim("value", 20, at_least=True))
+            for name, gesture in (("dragging", _dragged), ("turning the wheel", _wheeled))
+        ]  # fmt: skip
+        page.evaluate(WATCH_MAP)
+        presses = max(sizes.repeat, PRESSES)
+        aim = Aim("median_s", 0.3)
+        stepped = _presses(page, itertools.repeat("n", 1 + presses))[1:]
+        in_browser.settled(page)
+        back = _presses(page, itertools.islice(itertools.cycle(("Home", "End")), 1 + presses))[1:]
+        return [
+            *rows,
+            row(what="share of the memories that is drawn", value=share, unit=""),
+            row(what="Step, from the key to the map redrawn", seconds=stepped, aim=aim),
+            row(what="another step in the replay, from the key to the map redrawn", seconds=back, aim=aim,
+                peak_mb=app.peak_mb()),
+        ]  # fmt: skip
+
+
+@contextmanager
+def large_bank(memories: int, dimension: int) -> Iterator[str]:
+    """The folder of a bank whose run `RUN` can go on, with a map that is laid out."""
+    folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
+    rng = np.random.default_rng(0)
+    try:
+        with MemoryBank.create(str(folder / "bank"), f"hashing-{dimension}", dimension) as bank:
+            settings = MemRLSettings(delta=-1.0)
+            workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=RUN)
+            for first in range(0, memories, AT_ONCE):
+                _import(bank, range(first, min(first + AT_ONCE, memories)), dimension, rng)
+            ids = bank.memory_ids()
+            embeddings = bank.view(RUN).embeddings
+            places = Pca(embeddings).place(embeddings).tolist()
+            bank.layouts.save(UMAP, {memory_id: (x, y) for memory_id, (x, y) in zip(ids, places, strict=True)})
+        yield str(folder / "bank")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import(bank: MemoryBank, numbers: range, dimension: int, rng: np.random.Generator) -> None:
+    outcomes: tuple[Outcome, Outcome] = ("failure", "success")
+    memories, events = {}, []
+    for number, vector, q in zip(numbers, vectors(len(numbers), rng, dimension), rng.uniform(-1, 1, len(numbers)),
+                                 strict=True):  # fmt: skip
+        name, task = f"m-{number:06d}", f"task {number % TASKS}"
+        memories[name] = Memory(name, task, EXPERIENCE, outcomes[int(q > 0)], task, (), RUN, 0, "", CREATED), vector
+        events.append(
+            LedgerEvent(f"import-{name}", 2 + number, RUN, 0, "", 0, EventKind.MEMORY_IMPORTED, (name,), float(q),
+                        payload={"visits": int(number % 3)}, created=CREATED)
+        )  # fmt: skip
+    bank.adopt(memories, events, [])
+
+
+def _dragged(page: Page) -> float:
+    x, y = _middle(page)
+    page.mouse.move(x, y)
+    page.mouse.down()
+
+    def move(turn: int) -> None:
+        page.mouse.move(x + (turn * 7) % 160 - 80, y + (turn * 5) % 120 - 60)
+
+    found = _frames(page, move)
+    page.mouse.up()
+    return found
+
+
+def _wheeled(page: Page) -> float:
+    page.mouse.move(*_middle(page))
+    return _frames(page, lambda turn: page.mouse.wheel(0, -60 if turn % 16 < 8 else 60))
+
+
+def _middle(page: Page) -> tuple[float, float]:
+    box = page.locator(MAP).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def _frames(page: Page, move: Callable[[int], None]) -> float:
+    """Frames a second over a gesture of `GESTURE` seconds."""
+    page.evaluate(COUNT_FRAMES)
+    end = time.monotonic() + GESTURE
+    for turn in itertools.count():
+        move(turn)
+        if time.monotonic() > end:
+            break
+    frames: list[float] = page.evaluate(FRAMES)
+    return 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
+
+
+def _presses(page: Page, keys: Iterator[str]) -> tuple[float, ...]:
+    waits = []
+    for key in keys:
+        page.keyboard.press(key)
+        page.wait_for_function(AT_REST)
+        waited = float(page.evaluate("window.changed - window.pressed")) / 1000
+        # A phase that changes nothing on the map sends it nothing.
+        if waited > 0:
+            waits.append(waited)
+    return tuple(waits)

@@ -1,0 +1,101 @@
+"""What it takes to open a large bank, until the first recall can be made, against reading the vectors' bytes from disk.
+
+Every opening is one of a new process (whose imports are not counted), with nothing of the bank's files left in the
+system's page cache; so is every reading of the vectors, which lie in one flat file. A second row opens with all files
+in the cache, against LanceDB's own reading of the column.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.store import Store
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, seconds
+from memrl_core.benchmarks.synthetic import RUN, SETTINGS, rated_bank
+from memrl_core.policies.memrl import MemRL
+
+NAME = "open"
+AIM = Aim("ratio", 4)
+PORTION = 1 << 22
+PATIENCE = 600
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    """Openings of a bank with `sizes.memories` memories and `sizes.steps` steps, a repetition each."""
+    with rated_bank(sizes.memories, sizes.steps, dimension=sizes.dimension) as bank:
+        folder = Path(bank.uri)
+        bank.close()
+        flat = folder.parent / "vectors.bin"
+        np.ascontiguousarray(bank.view(RUN).embeddings).tofile(flat)
+        lance = repeated(lambda: Store.open(str(folder))[0].read("memories", ["embedding"]), sizes.repeat)
+        give_back()
+        cold, warm, bytes_read = [], [], []
+        for _ in range(sizes.repeat):
+            _forget(folder, flat)
+            bytes_read.append(seconds(partial(_read, flat)))
+            cold.append(_opened(folder))
+            warm.append(_opened(folder))
+    size = f"{sizes.steps:,} steps"
+
+    def row(what: str, values: list[Mapping[str, float]], key: str, against: str, reference: tuple[float, ...],
+            aim: Aim | None = None) -> Row:  # fmt: skip
+        taken = tuple(one[key] for one in values)
+        highest = max(one["peak_mb"] for one in values)
+        return Row(NAME, what, sizes.memories, sizes.dimension, taken, against, reference, aim=aim, peak_mb=highest,
+                   size=size)  # fmt: skip
+
+    from_disk, from_cache = "the vectors' bytes from disk", "LanceDB reads the vectors"
+    return [
+        row("opening a bank", cold, "open", from_disk, tuple(bytes_read), AIM),
+        row("opening it, and the first recall", cold, "recall", from_disk, tuple(bytes_read)),
+        row("opening a bank, files in the cache", warm, "open", from_cache, lance, AIM),
+        row("the same, and the first recall", warm, "recall", from_cache, lance),
+    ]
+
+
+def _read(flat: Path) -> None:
+    with flat.open("rb", buffering=0) as file:
+        buffer = bytearray(PORTION)
+        while file.readinto(buffer):
+            pass
+
+
+def _forget(folder: Path, flat: Path) -> None:
+    """Write files to the disk and drop them from the system's page cache, where it lets us."""
+    for path in (flat, *(path for path in folder.rglob("*") if path.is_file())):
+        with suppress(OSError, AttributeError), path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _opened(folder: Path) -> Mapping[str, float]:
+    """One opening in a process of its own: its seconds, those until the first recall, and the process's peak in MB."""
+    command = [sys.executable, "-m", "memrl_core.benchmarks.opening", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    found: Mapping[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _open_once(folder: str) -> None:
+    policy = MemRL(SETTINGS)
+    with peak() as highest:
+        opened: list[MemoryBank] = []
+        taken = seconds(lambda: opened.append(MemoryBank.open(folder)))
+        bank = opened[0]
+        query = bank.embedding(bank.memory_ids()[0])
+        recalled = seconds(lambda: policy.recall(query, bank.view(RUN)))
+    print(json.dumps({"open": taken, "recall": taken + recalled, "peak_mb": highest.mb}))
+
+
+if __name__ == "__main__":
+    _open_once(sys.argv[1])

@@ -1,0 +1,148 @@
+"""Several processes on one bank: nothing is lost or doubled, all come to know the same, and compaction hurts nobody.
+
+Two to four of them work at once (a headless run, one that compacts all the time under a run of its own, a recorder, a
+person who rates) while this process looks on through a handle of its own, as the app does. Meanwhile everything that
+they acknowledged has to be known after a refresh; in the end it lies in the tables once, and every handle knows the
+same memories, steps and q.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from memrl_core.bank import MemoryBank
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes
+from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
+from memrl_core.benchmarks.work import Job, Told, digest
+from memrl_core.benchmarks.worker import PROGRAM, Worker
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import BankError, MemRLError
+
+NAME = "processes"
+KINDS = ("run", "compaction", "record", "ratings")
+TURNS = 60
+APPENDS_PER_COMPACTION = 20
+BETWEEN_LOOKS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What became of several processes on one bank: ids `lost`, `doubled`, and those a refreshed handle did not know.
+
+    `digests` are what each handle knew in the end, this process's first and a new one's last. `failures` are sentences;
+    `put_off` counts the compactions that met another and were left for later.
+    """
+
+    kinds: tuple[str, ...]
+    acknowledged: int
+    looks: int
+    lost: tuple[str, ...]
+    doubled: tuple[str, ...]
+    unseen: int
+    digests: tuple[str, ...]
+    put_off: int
+    failures: tuple[str, ...]
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    """Two, three and four processes, of at most `TURNS` turns each."""
+    rows = []
+    for count in (2, 3, 4):
+        with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder:
+            rows += rows_of(together(KINDS[:count], min(sizes.steps, TURNS), Path(folder)))
+    return rows
+
+
+def rows_of(one: Together) -> list[Row]:
+    """What processes have shown; failures are printed."""
+    for failure in one.failures:
+        print(f"{', '.join(one.kinds)}: {failure}")
+
+    def row(what: str, value: float, aim: Aim | None = None) -> Row:
+        return Row(NAME, what, 0, None, value=value, aim=aim, size=f"{len(one.kinds)} processes and this one")
+
+    none = Aim("value", 0)
+    return [
+        row("facts acknowledged", one.acknowledged),
+        row("lost", len(one.lost), none),
+        row("stored more than once", len(one.doubled), none),
+        row("acknowledged and not seen after a refresh", one.unseen, none),
+        row("handles that know something else in the end", len(set(one.digests)) - 1, none),
+        row("failures", len(one.failures), none),
+        row("compactions put off", one.put_off),
+    ]
+
+
+def together(
+    kinds: Sequence[str], turns: int, folder: Path, program: Sequence[str] = PROGRAM, seed: int = 0
+) -> Together:
+    """Let one process a kind of work (of `work.KINDS`) do so many turns at once, on a new bank in `folder`."""
+    embedder = HashingEmbedder()
+    uri = str(folder / "bank")
+    with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank:
+        workers = [Worker(program) for _ in kinds]
+        try:
+            return _followed(bank, workers, [_job(uri, kind, turns, seed) for kind in kinds])
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+def _job(uri: str, kind: str, turns: int, seed: int) -> Job:
+    return Job(uri, kind, kind, seed, turns, appends_per_compaction=APPENDS_PER_COMPACTION)
+
+
+def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) -> Together:
+    failures: list[str] = []
+    looks = unseen = put_off = 0
+    digests: list[str] = []
+    try:
+        for worker, job in zip(workers, jobs, strict=True):
+            worker.begin(job)
+        while not all(worker.has_ended_its_work for worker in workers):
+            told = _told(workers)
+            bank.refresh()
+            unseen += _not_seen(bank, told)
+            looks += 1
+            time.sleep(BETWEEN_LOOKS)
+        put_off = sum(worker.expect("done")["put_off"] for worker in workers)
+        bank.refresh()
+        digests = [digest(bank), *(worker.known() for worker in workers)]
+        failures += [f"A process ended with code {code}." for worker in workers if (code := worker.end())]
+        bank.refresh()
+        digests.append(digest(MemoryBank.open(bank.uri)))
+    except (BankError, MemRLError) as error:
+        failures.append(str(error))
+    acknowledged, rows = Acknowledged.by(_told(workers)), Rows.of(bank.uri)
+    failures += faults(bank, rows, acknowledged)
+    return Together(
+        tuple(job.kind for job in jobs),
+        acknowledged.facts,
+        looks,
+        tuple(rows.lost(acknowledged)),
+        tuple(rows.doubled()),
+        unseen,
+        tuple(digests),
+        put_off,
+        tuple(failures),
+    )
+
+
+def _told(workers: Sequence[Worker]) -> list[Told]:
+    return [told for worker in workers for told in tuple(worker.told)]
+
+
+def _not_seen(bank: MemoryBank, told: Sequence[Told]) -> int:
+    """How many facts that were acknowledged before the last refresh this handle does not know."""
+    acknowledged = Acknowledged.by(told)
+    steps = {row.id for info in bank.runs() for row in bank.step_rows(info.id)}
+    events = {event.id for event in bank.events_of(acknowledged.ledger)}
+    return (
+        len(acknowledged.memories.keys() - set(bank.memory_ids()))
+        + len(acknowledged.ledger.keys() - events)
+        + len(acknowledged.steps.keys() - steps)
+    )

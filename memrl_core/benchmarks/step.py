@@ -1,0 +1,95 @@
+"""What a whole step takes without the model and the world, one append after the other, now and after many more steps.
+
+The reference is one append of one row to a new LanceDB table of the same kind as `memories`. Both are taken in turns,
+in groups of `GROUP`: at the beginning, and again when `sizes.steps` further steps have been written.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.store import Store
+from memrl_core.benchmarks.headless import RUN, clocked_in, grow, household_tasks
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak, seconds
+from memrl_core.benchmarks.synthetic import CREATED, EXPERIENCE, vectors
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.household import Household
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.records import Memory
+
+NAME = "step"
+GROUP = 200
+WARM_UP = 20
+REFERENCE = "LanceDB appends one row"
+FACTS = ("memories", "ledger", "steps")
+MEMORY = Memory("m", "a task", EXPERIENCE, "success", "a task", (), RUN, 1, "t", CREATED)
+
+
+def measure(sizes: Sizes) -> list[Row]:
+    """Steps on a bank of `sizes.memories` memories of the embedder's own dimension, and `sizes.steps` more of them."""
+    embedder = HashingEmbedder(sizes.dimension)
+    with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder, peak() as highest:
+        place = Path(folder) / "bank"
+        grow(place, sizes.memories, embedder)
+        bytes_before, facts_before = _disk(place), _facts(place)
+        spent = {"outside": 0.0}
+        model, environment = SimulatedModel(), Household()
+        with MemoryBank.open(str(place)) as bank:
+            agent = Agent(bank, RUN, model, embedder, environment)
+            clocked_in(spent, "outside", model, "chat")
+            clocked_in(spent, "outside", environment, "reset", "step", "distil")
+            tasks = iter(household_tasks(sizes.memories, 2 * (GROUP + WARM_UP) + sizes.steps))
+
+            def step() -> float:
+                begun, apart = time.perf_counter(), spent["outside"]
+                for _ in agent.run([next(tasks)]):
+                    pass
+                return time.perf_counter() - begun - (spent["outside"] - apart)
+
+            first, first_reference = _in_turns(step, Path(folder) / "before", embedder.dimension)
+            for _ in range(sizes.steps):
+                step()
+            last, last_reference = _in_turns(step, Path(folder) / "after", embedder.dimension)
+        grown = (_disk(place) - bytes_before) / (_facts(place) - facts_before)
+    known, dimension = sizes.memories, embedder.dimension
+    later = f"after {sizes.steps:,} more steps"
+    return [
+        Row(NAME, "a step without model and world", known, dimension, first, REFERENCE, first_reference,
+            aim=Aim("ratio", 3.5), peak_mb=highest.mb),
+        Row(NAME, "the same, later", known, dimension, last, REFERENCE, last_reference, peak_mb=highest.mb, size=later),
+        Row(NAME, "a step later, against one at first", known, dimension, last, "a step at first", first,
+            aim=Aim("ratio", 1.3), peak_mb=highest.mb, size=later),
+        Row(NAME, "growth on disk ÷ bytes of the facts", known, dimension, value=grown, unit="×",
+            aim=Aim("value", 2), size=later),
+    ]  # fmt: skip
+
+
+def _in_turns(step: Callable[[], float], place: Path, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The seconds of `GROUP` steps and of as many appends to a new table."""
+    store = Store.create(str(place), {"embedder": "", "dimension": dimension}, dimension)
+    rows = [codec.memory_row(MEMORY, vectors(1, np.random.default_rng(0), dimension)[0])]
+    gc.collect()
+    for _ in range(WARM_UP):
+        step()
+        store.append("memories", rows)
+    pairs = [(step(), seconds(lambda: store.append("memories", rows))) for _ in range(GROUP)]
+    store.close()
+    return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+
+
+def _disk(place: Path) -> int:
+    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+
+
+def _facts(place: Path) -> int:
+    """The bytes of all facts, as Arrow holds them."""
+    store, _ = Store.open(str(place))
+    return sum(int(store.read(name).nbytes) for name in FACTS)

@@ -1,0 +1,185 @@
+"""Whether a bank holds what was acknowledged: its rows as they lie, and q computed a second time.
+
+Nothing here uses what the bank itself knows or folds; it is what that is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.codec import STEP_COLUMNS
+from memrl_core.bank.store import Store
+from memrl_core.benchmarks.work import Told
+
+Believed = dict[str, tuple[float, int]]
+TABLES = ("memories", "ledger", "steps", "layouts")
+CLOSE = 1e-9
+NAMED = 3
+"""How many ids a fault names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """How often each fact has to be there, by table: once, a layout as often as it has places."""
+
+    memories: Counter[str]
+    ledger: Counter[str]
+    steps: Counter[str]
+    layouts: Counter[str]
+
+    @classmethod
+    def by(cls, told: Iterable[Told]) -> Acknowledged:
+        """All that was acknowledged; what was acknowledged twice is one fact."""
+        memories, ledger, steps = set[str](), set[str](), set[str]()
+        layouts = Counter[str]()
+        for one in told:
+            memories.update(one.memories)
+            ledger.update(one.events)
+            steps.update(one.steps)
+            layouts.update(one.places)
+        return cls(Counter(memories), Counter(ledger), Counter(steps), layouts)
+
+    @property
+    def facts(self) -> int:
+        """How many there are."""
+        return sum(sum(getattr(self, table).values()) for table in TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What lies in the tables now: ids, and the rows of the ledger."""
+
+    memories: Counter[str]
+    ledger: Counter[str]
+    steps: Counter[str]
+    layouts: Counter[str]
+    events: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, uri: str) -> Rows:
+        """All rows of the bank at `uri`, through LanceDB. Raises what opening and reading raise."""
+        store, _ = Store.open(uri)
+        events = store.read("ledger").to_pylist()
+        store.read("q_values")
+        return cls(
+            Counter(store.read("memories", ["id"])["id"].to_pylist()),
+            Counter(row["id"] for row in events),
+            Counter(store.read("steps", list(STEP_COLUMNS))["id"].to_pylist()),
+            Counter(store.read("layouts")["layout"].to_pylist()),
+            events,
+        )
+
+    def lost(self, acknowledged: Acknowledged) -> list[str]:
+        """The ids that should be there and are not, or not often enough."""
+        return [
+            f"{fact} ({table})"
+            for table in TABLES
+            for fact, times in getattr(acknowledged, table).items()
+            if getattr(self, table)[fact] < times
+        ]
+
+    def doubled(self) -> list[str]:
+        """The ids that are there more than once, acknowledged or not."""
+        tables = (table for table in TABLES if table != "layouts")
+        return [f"{fact} ({table})" for table in tables for fact, times in getattr(self, table).items() if times > 1]
+
+    def unfinished(self, run: str) -> list[int]:
+        """The steps of a run of which there are events and no end."""
+        open_ones = (e for e in self.events if e["run"] == run and e["step_id"] and e["step_id"] not in self.steps)
+        return sorted({event["step"] for event in open_ones})
+
+
+def faults(bank: MemoryBank, rows: Rows, acknowledged: Acknowledged) -> list[str]:
+    """What is wrong, a sentence each: facts lost, doubled or unknown to `bank`, q that do not follow, open steps."""
+    found = [
+        *_named("lost", rows.lost(acknowledged)),
+        *_named("stored more than once", rows.doubled()),
+        *_named("unknown to the bank", _unknown(bank, acknowledged)),
+    ]
+    believed = believed_by(rows.events, rows.steps)
+    for run in {info.id for info in bank.runs()} | believed.keys():
+        if run not in believed or run not in {info.id for info in bank.runs()}:
+            found.append(f"The run {run} is known to one side only.")
+            continue
+        now = {i: (u.q, u.visits) for i, u in bank.utilities(run).items()}
+        found += _named(f"have another q than the reference, in {run}", differing(now, believed[run]))
+        if bank.unfinished_steps(run) != rows.unfinished(run):
+            found.append(f"The steps that never ended in {run} are told as {bank.unfinished_steps(run)}.")
+    return found
+
+
+def _named(what: str, ids: list[str]) -> list[str]:
+    return [f"{len(ids)} {what}: {', '.join(ids[:NAMED])}."] if ids else []
+
+
+def _unknown(bank: MemoryBank, acknowledged: Acknowledged) -> list[str]:
+    memories = acknowledged.memories.keys() - set(bank.memory_ids())
+    events = acknowledged.ledger.keys() - {event.id for event in bank.events_of(acknowledged.ledger)}
+    steps = acknowledged.steps.keys() - {row.id for info in bank.runs() for row in bank.step_rows(info.id)}
+    return sorted(memories | events | steps)
+
+
+def differing(one: Believed, other: Believed) -> list[str]:
+    """The memories that only one side knows, or of which q (by more than `CLOSE`) or visits differ."""
+    return [
+        memory
+        for memory in sorted(one.keys() | other.keys())
+        if memory not in one
+        or memory not in other
+        or one[memory][1] != other[memory][1]
+        or abs(one[memory][0] - other[memory][0]) > CLOSE
+    ]
+
+
+# --- q, once more -----------------------------------------------------------------------------------------------------
+
+
+def believed_by(ledger: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, Believed]:
+    """Memory to (q, visits) of every run, from rows of the ledger: each step's reward moves q by α (R − q).
+
+    Covers what the work of these benchmarks does: memories written and imported, rewards of the world and of people,
+    of whom the latest reward of each counts unless it was revoked, their mean in the place of the world's.
+    """
+    runs: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+    for row in sorted(ledger, key=lambda row: (row["seq"], row["id"])):
+        if not row["step_id"] or row["step_id"] in finished:
+            runs.setdefault(row["run"], {}).setdefault(row["step"], []).append(row)
+    return {run: _believed(steps) for run, steps in runs.items() if run}
+
+
+def _believed(steps: Mapping[int, list[Mapping[str, Any]]]) -> Believed:
+    known: Believed = {}
+    alpha = 0.0
+    for _, rows in sorted(steps.items()):
+        for row in rows:
+            if row["kind"] in ("run_started", "settings_changed"):
+                alpha = float(json.loads(row["payload"])["settings"]["alpha"])
+        counting = _counting(rows)
+        if counting:
+            reward = sum(row["value"] for row in counting) / len(counting)
+            for memory in dict.fromkeys(memory for row in counting for memory in row["memory_ids"]):
+                if memory in known:
+                    q, visits = known[memory]
+                    known[memory] = q + alpha * (reward - q), visits + 1
+        for row in rows:
+            if row["kind"] in ("memory_written", "memory_imported"):
+                visits = int(json.loads(row["payload"]).get("visits", 0))
+                known.update(dict.fromkeys(row["memory_ids"], (float(row["value"]), visits)))
+    return known
+
+
+def _counting(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    revoked = set()
+    for row in rows:
+        if row["kind"] == "reward_given":
+            newest[row["source"], row["rater"]] = row
+        elif row["kind"] == "reward_revoked":
+            revoked.add(row["revokes"])
+    standing = [row for row in newest.values() if row["id"] not in revoked]
+    return [row for row in standing if row["source"] == "person"] or standing

@@ -1,0 +1,323 @@
+"""Work on a bank in a process of its own, which tells every fact once the call that stored it has returned.
+
+    python -m memrl_core.benchmarks.work
+
+reads a `Job` as a line of JSON, opens the bank, says {"ready": true} and works: a line {"told": …} for what has been
+stored since the line before. With `turns` it ends by itself: it says {"done": …}, and for every further line that it
+reads it takes in what others appended and says what it then knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from itertools import count, cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memrl_core.agent import Agent
+from memrl_core.analysis.projection import Pca
+from memrl_core.bank import MemoryBank, store
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.store import Store
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import MemRLError
+from memrl_core.exchange.archive import read_bank
+from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.merging import merge_runs
+from memrl_core.exchange.renaming import Names, renamed_event, renamed_memory, renamed_trace
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.recorder import Recorder
+from memrl_core.records import Phase, StepTrace, Task
+from memrl_core.workspace import start_run
+
+TASKS = "household-train"
+BATCH = 6
+PLACED = 60
+BETWEEN_COMPACTIONS = 0.02
+RATED_EARLY = 5
+"""One step in so many is rated before it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is to do: `kind` of `KINDS`, in `run`, on the bank at `uri`; forever, or for so many `turns`.
+
+    `archive` is the file that the import takes in. `appends_per_compaction` and `versions_kept` (seconds) are what the
+    store works with, so that a short time meets as many compactions as a long one.
+    """
+
+    uri: str
+    kind: str
+    run: str
+    seed: int = 0
+    turns: int = 0
+    archive: str = ""
+    appends_per_compaction: int = store.APPENDS_PER_COMPACTION
+    versions_kept: float = store.KEEP_VERSIONS.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Facts by id, `places` as how many of each layout; `begun` is an import that is about to begin."""
+
+    memories: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    places: Mapping[str, int] = field(default_factory=dict)
+    begun: str = ""
+
+
+Say = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> None:
+    """Do the job that the first line of the standard input describes."""
+    job = Job(**json.loads(sys.stdin.readline()))
+    store.APPENDS_PER_COMPACTION = job.appends_per_compaction
+    store.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
+    put_off = _PutOff()
+    logging.getLogger(store.__name__).addHandler(put_off)
+    try:
+        _work(job, put_off)
+    except MemRLError as error:
+        _say({"failed": str(error)})
+        raise
+
+
+def _work(job: Job, put_off: _PutOff) -> None:
+    opened, meta = Store.open(job.uri)
+    with MemoryBank(opened, meta) as bank:
+        work = KINDS[job.kind](bank, opened, job)
+        _say({"ready": True})
+        for told in islice(work, job.turns or None):
+            _say({"told": asdict(told)})
+        _say({"done": True, "put_off": put_off.count})
+        for _ in sys.stdin:
+            bank.refresh()
+            _say({"known": digest(bank)})
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class _PutOff(logging.Handler):
+    """Counts the compactions that failed and will be tried again."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+
+
+def digest(bank: MemoryBank) -> str:
+    """A name for everything that a handle knows: other memories, steps or q make another."""
+    known = [
+        bank.memory_ids(),
+        [
+            (
+                info.id,
+                [row.id for row in bank.step_rows(info.id)],
+                sorted((i, u.q, u.visits) for i, u in bank.utilities(info.id).items()),
+            )
+            for info in sorted(bank.runs(), key=lambda info: info.id)
+        ],
+    ]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def agent_of(bank: MemoryBank, run: str) -> Agent:
+    """An agent with the embedded parts on a run of the bank, which is started where there is none."""
+    bank.refresh()
+    if run not in {info.id for info in bank.runs()}:
+        start_run(bank, environment=Household.name, tasks=TASKS, run=run)
+    return Agent(bank, run, SimulatedModel(), HashingEmbedder(), Household())
+
+
+def tasks_from(number: int) -> Iterator[Task]:
+    """The tasks of a run from step `number` on, without end."""
+    every = sample_tasks(TASKS)
+    return islice(cycle(every), number % len(every), None)
+
+
+def stored_by(traces: Iterable[StepTrace]) -> Told:
+    """The facts that finished steps have brought into the bank."""
+    memories, events, steps = [], [], []
+    for trace in traces:
+        steps.append(trace.id)
+        if trace.reward is not None and trace.reward.source == "environment":
+            events.append(f"{trace.id}:environment")
+        for operation in trace.write.operations if trace.write else ():
+            memories.append(operation.memory_id)
+            events.append(f"{trace.id}:{operation.memory_id}")
+    return Told(tuple(memories), tuple(events), tuple(steps))
+
+
+def _run(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """Steps, some rated before they end, in single appends and then several an append."""
+    agent, rng = agent_of(bank, job.run), np.random.default_rng(job.seed)
+    tasks = tasks_from(bank.next_step(job.run))
+    while True:
+        for task in islice(tasks, BATCH):
+            episode = agent.begin(task)
+            if rng.integers(RATED_EARLY) == 0:
+                while episode.phase is not Phase.REWARD:
+                    episode.advance()
+                yield Told(events=(episode.rate(float(rng.choice([-1.0, 1.0])), job.run).id,))
+            yield stored_by([episode.finish()])
+        with bank.batch(BATCH):
+            held = list(agent.run(list(islice(tasks, BATCH))))
+        yield stored_by(held)
+
+
+def _compaction(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """Steps while another thread compacts all the time; the snapshot of q is renewed in between."""
+    agent, over = agent_of(bank, job.run), threading.Event()
+
+    def compact() -> None:
+        while not over.wait(BETWEEN_COMPACTIONS):
+            opened.compact()
+
+    threading.Thread(target=compact, name="compacting", daemon=True).start()
+    try:
+        for number, trace in enumerate(agent.run(list(islice(tasks_from(bank.next_step(job.run)), 10_000))), start=1):
+            yield stored_by([trace])
+            if number % BATCH == 0:
+                bank.checkpoint()
+    finally:
+        over.set()
+
+
+def _record(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """Steps of another agent, through the recorder."""
+    recorder, rng = Recorder(bank, job.run), np.random.default_rng(job.seed)
+    embedder = HashingEmbedder()
+    for number in count(1):
+        intent = f"carry crate {number} to the shelf"
+        with recorder.step(intent, embedding=embedder.embed([intent])[0]) as step:
+            known = list(bank.utilities(job.run))[-3:]
+            step.recalled([(memory_id, 0.5) for memory_id in known])
+            step.selected(known)
+            step.answered("carried")
+            step.rewarded(float(rng.choice([-1.0, 1.0])))
+            step.wrote(f"Crate {number} was carried.")
+        yield stored_by([step.trace])
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+def _ratings(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """Rewards given, changed, taken back, given back and revoked, for steps of every run."""
+    rng, person = np.random.default_rng(job.seed), job.run
+    while True:
+        bank.refresh()
+        rated = [(info.id, row.step, row.id) for info in bank.runs() for row in bank.step_rows(info.id)[-40:]]
+        if not rated:
+            threading.Event().wait(0.02)
+            continue
+        run, step, step_id = rated[int(rng.integers(len(rated)))]
+        value = round(float(rng.uniform(-1, 1)), 3)
+        deed = int(rng.integers(5))
+        if deed in (0, 1):
+            event = bank.ratings.rate(Rating(run, step, value, person))
+        elif deed == 2:
+            taken_back = bank.ratings.withdraw(run, step, person)
+            event = taken_back or bank.ratings.rate(Rating(run, step, value, person))
+        elif deed == 3 and bank.deeds.undo(person) is not None:
+            event = next(event for event in bank.lately() if event.rater == person)
+        else:
+            event = bank.give_reward(run, step, step_id, bank.credited(run, step), value, person)
+            if value < 0:
+                yield Told(events=(event.id,))
+                event = bank.revoke_reward(event.id, person)
+        yield Told(events=(event.id,))
+
+
+# --- imports and layouts ----------------------------------------------------------------------------------------------
+
+
+def contents_called(read: Contents, name: str) -> Contents:
+    """The same facts under other names throughout, so that a bank that holds them once can take them in again."""
+    names = Names(
+        {i: f"{name}-{i}" for i in read.memories},
+        {event.run: f"{name}-{event.run}" for event in read.events},
+        {trace.id: f"{name}-{trace.id}" for trace in read.traces},
+        {event.id: f"{name}-{event.id}" for event in read.events},
+    )
+    return Contents(
+        read.embedder,
+        read.dimension,
+        {names.memories[i]: (renamed_memory(memory, names), v) for i, (memory, v) in read.memories.items()},
+        tuple(renamed_event(event, names) for event in read.events),
+        tuple(renamed_trace(trace, names) for trace in read.traces),
+        None,
+        read.account,
+    )
+
+
+def told_of(contents: Contents) -> Told:
+    """All facts of what was taken in."""
+    return Told(
+        tuple(contents.memories),
+        tuple(event.id for event in contents.events),
+        tuple(trace.id for trace in contents.traces),
+    )
+
+
+def _import(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """A file taken in again and again as a bank of its own; its run is then merged with the run before."""
+    read, before = read_bank(Path(job.archive)), ""
+    for number in count(1):
+        name = f"{job.run}-{job.seed}-{number}"
+        yield Told(begun=name)
+        contents = contents_called(read, name)
+        run = next(iter(bring_in(contents, job.uri).runs))
+        yield told_of(contents)
+        if before:
+            bank.refresh()
+            merged = merge_runs(bank, before, run).run
+            yield Told(events=tuple(event.id for event in bank.events(merged)))
+        before = run
+
+
+def _layout(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+    """A map made of what the bank holds, first of one half, to which the other half is added."""
+    while True:
+        ids = bank.memory_ids()[-PLACED:]
+        vectors = np.stack([bank.embedding(memory_id) for memory_id in ids])
+        places = [(float(x), float(y)) for x, y in Pca(vectors).place(vectors)]
+        half = len(ids) // 2
+        layout = bank.layouts.save("PCA", dict(zip(ids[:half], places[:half], strict=True)))
+        yield Told(places={layout.id: half})
+        bank.layouts.add(layout, dict(zip(ids[half:], places[half:], strict=True)))
+        yield Told(places={layout.id: len(ids) - half})
+
+
+KINDS: Mapping[str, Callable[[MemoryBank, Store, Job], Iterator[Told]]] = {
+    "run": _run,
+    "ratings": _ratings,
+    "compaction": _compaction,
+    "import": _import,
+    "layout": _layout,
+    "record": _record,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The points of a large map as packed numbers, which a screen paints all at once: a mark a point is too slow there.
+
+A cloud is sent once; what a step changes is sent as the difference to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+from plotly.colors import get_colorscale, sample_colorscale
+
+from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, colour_values, marks_over
+from memrl_core.figures.palette import q_range
+
+SHADES = 64
+NO_SHADE = 255
+"""The shade of a point that there is no colour for."""
+
+CHANGED_AT_MOST = 1000
+"""With more differences than this a cloud is sent anew."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointCloud:
+    """The memories of a map, oldest first: `ids` (n,), `places` (n, 2) float32, `q` (n,) float32, `visits` (n,) uint16.
+
+    `shades` (n,) uint8 are rows of `palette`, `NO_SHADE` where the colour has nothing to go by. `middle` is that of q:
+    points above and below it have another shape. `limits` are the `cmin` and `cmax` of the colours.
+    """
+
+    ids: Sequence[str]
+    places: npt.NDArray[np.float32]
+    q: npt.NDArray[np.float32]
+    visits: npt.NDArray[np.uint16]
+    shades: npt.NDArray[np.uint8]
+    palette: tuple[str, ...]
+    middle: float
+    limits: Mapping[str, float]
+
+    @property
+    def key(self) -> str:
+        """A name that only this cloud has."""
+        parts = (self.places, self.q, self.visits, self.shades)
+        known = hashlib.blake2b(repr((self.palette, self.middle)).encode(), digest_size=8)
+        for part in parts:
+            known.update(part.tobytes())
+        return known.hexdigest()
+
+    def packed(self) -> dict[str, Any]:
+        """Everything but the ids as JSON: little-endian numbers in base64."""
+        return {
+            "key": self.key,
+            "palette": list(self.palette),
+            "middle": self.middle,
+            "x": _base64(self.places[:, 0], "<f4"),
+            "y": _base64(self.places[:, 1], "<f4"),
+            "q": _base64(self.q, "<f4"),
+            "visits": _base64(self.visits, "<u2"),
+            "shades": _base64(self.shades, "u1"),
+        }
+
+    def since(self, sent: PointCloud) -> dict[str, list[Any]] | None:
+        """What to change in `sent`, a column a property and the row of each; None when it is to be sent anew."""
+        before = len(sent.ids)
+        if len(self.ids) < before or (self.palette, self.middle) != (sent.palette, sent.middle):
+            return None
+        same = (
+            (self.places[:before] == sent.places).all(axis=1)
+            & (self.q[:before] == sent.q)
+            & (self.visits[:before] == sent.visits)
+            & (self.shades[:before] == sent.shades)
+        )
+        rows = np.concatenate([np.flatnonzero(~same), np.arange(before, len(self.ids))])
+        if len(rows) > CHANGED_AT_MOST:
+            return None
+        columns: dict[str, npt.NDArray[Any]] = {
+            "x": self.places[:, 0],
+            "y": self.places[:, 1],
+            "q": self.q,
+            "visits": self.visits,
+            "shades": self.shades,
+        }
+        return {"rows": rows.tolist(), **{name: column[rows].tolist() for name, column in columns.items()}}
+
+
+def point_cloud(scene: MapScene, colour: ColourBy = "q") -> PointCloud:
+    """All points of the scene, coloured as in its figure."""
+    ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+    known = [scene.utilities[memory_id] for memory_id in ids]
+    values = colour_values(scene, ids, colour)
+    at = np.array(values, dtype=np.float64)
+    scale = {**_limits(at), **colour_scale(scene, colour)}
+    with np.errstate(invalid="ignore"):
+        shares = np.clip((at - scale["cmin"]) / (scale["cmax"] - scale["cmin"]), 0, 1)
+        shades = np.where(np.isnan(at), NO_SHADE, np.rint(np.nan_to_num(shares) * (SHADES - 1)))
+    colours = scale["colorscale"]
+    drawn = get_colorscale(colours) if isinstance(colours, str) else colours
+    return PointCloud(
+        ids,
+        np.array([scene.places[memory_id] for memory_id in ids], dtype=np.float32).reshape(-1, 2),
+        np.array([utility.q for utility in known], dtype=np.float32),
+        np.minimum([utility.visits for utility in known], 65535).astype(np.uint16),
+        shades.astype(np.uint8),
+        tuple(sample_colorscale(drawn, np.linspace(0, 1, SHADES).tolist(), colortype="rgb")),
+        q_range(scene.settings)[1],
+        {"cmin": scale["cmin"], "cmax": scale["cmax"]},
+    )
+
+
+def cloud_marks(scene: MapScene, cloud: PointCloud, colour: ColourBy = "q", labels: Labels = "chosen") -> go.Figure:
+    """What lies over a cloud: the marks of the step, with axes that show every point, and the bar of the colours."""
+    low, high = cloud.places.min(axis=0).astype(float), cloud.places.max(axis=0).astype(float)
+    return marks_over(scene, colour, labels, cloud.limits, low, high)
+
+
+def _limits(values: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Where colours begin and end when only the values say it."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return {"cmin": 0.0, "cmax": 1.0}
+    return {"cmin": float(known.min()), "cmax": float(max(known.max(), known.min() + 1e-9))}
+
+
+def _base64(values: npt.NDArray[Any], kind: str) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")

@@ -1,0 +1,198 @@
+"""Text that tries to be more than text, on every screen: no script runs, and nothing but the app is asked for anything.
+
+The texts are those of `payloads`, in every field that a model, a memory, an import, a link or another person fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from memrl_core.bank import MemoryBank
+from tests.browser.conftest import RunningApp, watched_page
+from tests.browser.hostile_home import IN_A_FILE, RUNS, make
+from tests.browser.payloads import HOST, RUN, WORDS
+from tests.browser.test_story import settled
+
+# Everywhere in the page, in shadow trees too. The app's own links to its pages carry names in their queries.
+LOOK = """([host, words, markdown]) => {
+  const found = [];
+  const addresses = ["href", "src", "srcset", "srcdoc", "action", "formaction", "data", "poster", "background", "style",
+                     "xlink:href"];
+  const shown = (element) => element.outerHTML.slice(0, 300);
+  const look = (root) => {
+    for (const element of root.querySelectorAll("*")) {
+      if (element.shadowRoot) look(element.shadowRoot);
+      const own = element.dataset?.testid === "stPageLink-NavLink" || (markdown && element.localName === "a");
+      for (const { name, value } of element.attributes) {
+        const hostile = value.includes(host) || value.includes("window.pwned") || /^\\s*javascript:/i.test(value);
+        if (addresses.includes(name) && hostile && !own) found.push(`an address: ${shown(element)}`);
+        if (name.startsWith("on")) found.push(`a handler: ${shown(element)}`);
+      }
+      const alone = element.childElementCount === 0 && words.includes(element.textContent.trim());
+      if (alone && !markdown) found.push(`marks were taken for marks: ${shown(element.parentElement)}`);
+      if (element.classList.contains("katex")) found.push(`LaTeX: ${shown(element)}`);
+    }
+  };
+  look(document);
+  if (window.pwned) found.push("a script ran");
+  return [...new Set(found)];
+}"""
+UNFOLD = """() => {
+  const closed = [...document.querySelectorAll("[data-testid=stMain] details:not([open]) > summary")];
+  closed.forEach((summary) => summary.click());
+  return closed.length;
+}"""
+DEPTH = 4
+"""Folds within folds."""
+
+HOSTILE = {"bank": "hostile", "run": RUNS["one"]}
+FOREIGN = {"bank": "foreign", "run": IN_A_FILE["one"]}
+PAIR = {"bank": "hostile", "left": RUNS["one"], "right": RUNS["two"]}
+LINKS = (f"<img src=x onerror={RUN}>", f"**pwnstrong** ![pwnimage](//{HOST}/a)", ":red[pwnred] $pwn$ :material/skull:")
+
+Do = Callable[[Page], None]
+
+
+@dataclass
+class Watched:
+    """An app whose every text is hostile, a page of it, and every address that a page asked for or a dialog said."""
+
+    app: RunningApp
+    page: Page
+    memories: dict[str, tuple[str, ...]]
+    asked: list[str] = field(default_factory=list)
+
+    def go(self, path: str, **link: str) -> None:
+        self.page.goto(f"{self.app.url}/{path}?{urlencode(link)}")
+        expect(self.page.get_by_test_id("stMainBlockContainer")).to_be_visible()
+        settled(self.page)
+
+    def unfold(self) -> None:
+        """Open every fold, and those that come to sight in them."""
+        for _ in range(DEPTH):
+            if not self.page.evaluate(UNFOLD):
+                return
+            settled(self.page)
+
+    def must_show_them(self) -> None:
+        expect(self.page.get_by_test_id("stMain")).to_contain_text("pwn")
+
+    def must_be_harmless(self, markdown: bool = False) -> None:
+        assert self.page.evaluate(LOOK, [HOST, WORDS, markdown]) == []
+        assert "could not be drawn" not in self.page.evaluate("document.body.textContent")
+        assert self.page.get_by_test_id("stException").count() == 0
+        own = (self.app.url, self.app.url.replace("http://", "ws://"), "data:", "blob:")
+        assert [address for address in self.asked if not address.startswith(own)] == []
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Browser, serve: Callable[..., RunningApp]) -> Iterator[Watched]:
+    app = serve()
+    make(app.home)
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    pages = watched_page(context, app)
+    page = next(pages)
+    memories = {}
+    for name in ("hostile", "foreign"):
+        with MemoryBank.open(str(app.home / "banks" / name)) as bank:
+            memories[name] = tuple(bank.memory_ids())
+    found = Watched(app, page, memories)
+    context.on("request", lambda request: found.asked.append(request.url))
+    context.on("page", lambda opened: found.asked.append(f"a window: {opened.url}"))
+    page.on("websocket", lambda socket: found.asked.append(socket.url))
+    page.on("dialog", lambda dialog: (found.asked.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+    yield found
+    next(pages, None)
+    context.close()
+    log = (app.home / "server.log").read_text(encoding="utf-8", errors="replace")
+    assert "pwn" not in log, f"The server's output holds contents of the banks: {log[-2000:]}"
+
+
+def hover(page: Page) -> None:
+    """Let the map tell of its points: Plotly reads a small HTML in what it shows there."""
+    points = page.locator(".memory-map .scatterlayer .point")
+    for number in range(min(points.count(), 6)):
+        points.nth(number).hover(force=True)
+    page.get_by_test_id("stTooltipHoverTarget").first.hover()
+    expect(page.get_by_test_id("stTooltipContent").first).to_be_visible()
+
+
+def start_form(page: Page) -> None:
+    page.get_by_role("button", name="Start a live run").click()
+    settled(page)
+
+
+def as_tables(page: Page) -> None:
+    toggles = page.get_by_text("Show as table")
+    for number in range(toggles.count()):
+        toggles.nth(number).click()
+    settled(page)
+
+
+VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
+    "home": ("", HOSTILE, start_form),
+    "home of what came from elsewhere": ("", FOREIGN, None),
+    "a step": ("step", {**HOSTILE, "step": "6", "memory": "2"}, hover),
+    "a step of what came from elsewhere": ("step", {**FOREIGN, "step": "6", "memory": "1"}, hover),
+    "the live end": ("step", HOSTILE, None),
+    "a question about a step": ("decision", {**HOSTILE, "step": "6", "ask": "pair"}, as_tables),
+    "a question about a memory": ("decision", {**HOSTILE, "step": "7", "ask": "family", "a": "3"}, as_tables),
+    "a question about another program": ("decision", {**FOREIGN, "step": "6", "ask": "origin", "a": "1"}, None),
+    "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, None),
+    "people": ("rewards", {**HOSTILE, "view": "People"}, None),
+    "what changed": ("rewards", {**HOSTILE, "view": "What changed"}, None),
+    "the audit": ("rewards", {**HOSTILE, "view": "Audit"}, None),
+    "rules": ("rewards", {**HOSTILE, "view": "Rules"}, None),
+    "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, None),
+    "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "pool"}, as_tables),
+    "what a method has learned": ("methods", {**HOSTILE, "step": "6", "show": "learned"}, as_tables),
+    "two runs": ("compare", {**HOSTILE, "against": RUNS["two"]}, as_tables),
+    "one run under other settings": ("compare", {**HOSTILE, "under": "k2=1"}, None),
+    "twins": ("lab", {**PAIR, "view": "twins"}, None),
+    "lessons": ("lessons", {}, None),
+    "the memories": ("bank", {**HOSTILE, "memory": "4"}, None),
+    "the memories of what came from elsewhere": ("bank", {**FOREIGN, "memory": "5"}, None),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_text_becomes_more_than_text(watched: Watched, view: str) -> None:
+    path, link, do = VIEWS[view]
+    known = watched.memories.get(link.get("bank", ""), ())
+    link = {name: known[int(value)] if name in ("memory", "a") else value for name, value in link.items()}
+    watched.go(path, **link)
+    watched.unfold()
+    if do is not None:
+        do(watched.page)
+    # The Lab shows the pairs that it made itself, and a hostile bank holds none.
+    if path != "lab":
+        watched.must_show_them()
+    # A lesson is Markdown by whoever wrote it: its links are links.
+    watched.must_be_harmless(markdown=path == "lessons")
+
+
+def test_no_lesson_becomes_more_than_markdown(watched: Watched) -> None:
+    watched.go("lessons", lesson="00-hostile", page="claim")
+    watched.must_show_them()
+    watched.must_be_harmless(markdown=True)
+
+
+def test_no_view_of_the_bank_becomes_more_than_text(watched: Watched) -> None:
+    watched.go("bank", **HOSTILE)
+    for view in ("Settings", "Import and export", "Banks of this machine"):
+        watched.page.get_by_role("radio", name=view).click()
+        settled(watched.page)
+        watched.unfold()
+        watched.must_be_harmless()
+
+
+@pytest.mark.parametrize("text", LINKS)
+def test_no_link_becomes_more_than_text(watched: Watched, text: str) -> None:
+    watched.go("step", bank=text)
+    expect(watched.page.get_by_test_id("stToast").first).to_contain_text("There is no bank")
+    watched.must_be_harmless()

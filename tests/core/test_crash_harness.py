@@ -1,0 +1,112 @@
+"""The crash harness: a few of its rounds, and that it sees what it is there to see."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.benchmarks import crash
+from memrl_core.benchmarks.crash import KINDS, Round, crash_rounds, rows_of
+from memrl_core.benchmarks.whole import Acknowledged, Rows, believed_by, faults
+from memrl_core.benchmarks.work import Told, contents_called, stored_by
+from memrl_core.exchange.contents_of_bank import contents_of
+from tests.builders import a_bank, a_step
+from tests.core.eventful import an_eventful_bank
+
+LONG_ENOUGH = 0.8
+BROKEN = """
+import threading, time
+from memrl_core.bank.store import Store
+from memrl_core.benchmarks import work
+append = Store.append
+def broken(store, name, rows):
+    {body}
+Store.append = broken
+work.main()
+"""
+LATE = """rows = list(rows)
+    if name == "steps":
+        threading.Timer(3600, append, (store, name, rows)).start()
+    else:
+        append(store, name, rows)"""
+TWICE = """rows = list(rows)
+    append(store, name, rows)
+    append(store, name, rows)"""
+
+
+def _program(tmp_path: Path, body: str) -> tuple[str, ...]:
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN.format(body=body))
+    return sys.executable, str(script)
+
+
+def test_one_round_of_each_kind_finds_the_bank_whole(tmp_path: Path) -> None:
+    rounds = crash_rounds(len(KINDS), 3, tmp_path)
+    assert [one.kind for one in rounds] == list(KINDS)
+    assert [fault for one in rounds for fault in one.faults] == []
+    assert {row.what: row.value for row in rows_of(rounds)}["rounds"] == len(KINDS)
+
+
+@pytest.mark.parametrize(("body", "said"), [(LATE, "lost"), (TWICE, "stored more than once")], ids=["late", "twice"])
+def test_a_store_that_acknowledges_what_is_not_there_once_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+) -> None:
+    monkeypatch.setattr(crash, "drawn", lambda kind, number, seed: (LONG_ENOUGH, 0))
+    (one,) = crash_rounds(1, 3, tmp_path, _program(tmp_path, body))
+    assert one.acknowledged > 0
+    assert any(said in fault for fault in one.faults)
+    assert {row.what: row.is_met for row in rows_of([one])}["rounds with a fault"] is False
+
+
+def test_a_fault_is_printed_with_the_seed_and_round_that_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_of([Round(17, 5, "ratings", 0.1, 3, 0, 0.1, 0.1, ("1 lost: x.",))])
+    assert capsys.readouterr().out == "seed 5, round 17 (ratings): 1 lost: x.\n"
+
+
+def test_the_reference_believes_what_the_bank_believes(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    told = []
+    for step in range(1, 6):
+        trace, vectors = a_step(step, tuple(bank.utilities("r"))[:2], float(step % 2))
+        told.append(stored_by([bank.commit_step(trace, vectors)]))
+    given = bank.give_reward("r", 3, bank.trace("r", 3).id, bank.credited("r", 3), -1.0, "ann")
+    bank.give_reward("r", 4, bank.trace("r", 4).id, bank.credited("r", 4), 0.5, "bo")
+    bank.give_reward("r", 4, bank.trace("r", 4).id, bank.credited("r", 4), -0.5, "ann")
+    bank.revoke_reward(given.id, "ann")
+    bank.give_reward("r", 6, "never ended", ("r-0001",), 1.0, "ann")
+    rows = Rows.of(bank.uri)
+    assert faults(bank, rows, Acknowledged.by(told)) == []
+    assert rows.unfinished("r") == [6]
+    assert believed_by(rows.events, rows.steps)["r"]["r-0001"][1] == 4
+
+
+@pytest.mark.parametrize(
+    "told", [Told(memories=("m",)), Told(events=("e",)), Told(steps=("s",)), Told(places={"l": 2})], ids=str
+)
+def test_what_was_acknowledged_and_is_not_there_is_a_fault(tmp_path: Path, told: Told) -> None:
+    bank = a_bank(tmp_path / "bank")
+    assert any("lost" in fault for fault in faults(bank, Rows.of(bank.uri), Acknowledged.by([told])))
+
+
+def test_a_handle_that_has_not_read_on_is_a_fault(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    told = stored_by([MemoryBank.open(bank.uri).commit_step(*a_step(1))])
+    found = faults(bank, Rows.of(bank.uri), Acknowledged.by([told]))
+    assert any("unknown to the bank" in fault for fault in found)
+    assert any("another q" in fault for fault in found)
+    bank.refresh()
+    assert faults(bank, Rows.of(bank.uri), Acknowledged.by([told])) == []
+
+
+def test_contents_under_another_name_share_no_id_with_the_first(tmp_path: Path) -> None:
+    contents = contents_of(an_eventful_bank(tmp_path / "bank", 1, 20))
+    other = contents_called(contents, "x")
+    assert set(other.memories).isdisjoint(contents.memories)
+    for name in ("events", "traces"):
+        assert {one.id for one in getattr(other, name)}.isdisjoint(one.id for one in getattr(contents, name))
+        assert {one.run for one in getattr(other, name)}.isdisjoint(one.run for one in getattr(contents, name))
+    assert replace(other.events[0], id="", run="", payload={}) == replace(contents.events[0], id="", run="", payload={})

@@ -1,0 +1,12 @@
+"""A short slice of `python -m tests.fuzz`: spoiled input is refused in a sentence or leaves a bank that is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.running import TARGETS, Target, slice_of
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_spoiled_input_is_refused_in_a_sentence_or_taken_whole(target: Target) -> None:
+    slice_of(target)

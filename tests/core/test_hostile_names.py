@@ -1,0 +1,104 @@
+"""Names are data: no quote in them ends a filter, and no text makes a search go on for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.store import Store
+from memrl_core.records import EventKind
+from tests.builders import a_bank, a_run, a_step
+
+ROOT = Path(__file__).parents[2]
+NAMES = (
+    "' OR '1'='1",
+    "'; DROP TABLE steps; --",
+    "x' UNION SELECT * FROM memories --",
+    "\\' OR 1=1 --",
+    "''",
+    '"run"',
+    "`run`",
+    "run\x00",
+    "%",
+    "_",
+    "r/*",
+    "’ or ’1’=’1",
+    "{run}",
+    "🙂",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    path = tmp_path_factory.mktemp("store") / "bank"
+    a_bank(path).close()
+    opened, _ = Store.open(str(path))
+    row = dict.fromkeys(opened.schemas["ledger"].names)
+    with MemoryBank.open(str(path)) as bank:
+        (begun,) = bank.events()
+    known = opened.read("ledger").to_pylist()[0]
+    opened.append("ledger", [{**row, **known, "id": name, "run": name} for name in NAMES])
+    assert begun.kind is EventKind.RUN_STARTED
+    return opened
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_is_found_by_its_whole_name_and_no_other_is(store: Store, name: str) -> None:
+    assert store.find("ledger", "run", name)["id"].to_pylist() == [name]
+
+
+@given(st.text(alphabet="'\"\\;-% r_\x00", max_size=12))
+def test_no_name_finds_what_is_not_called_so(store: Store, name: str) -> None:
+    found = store.find("ledger", "run", name)["run"].to_pylist()
+    assert found == [one for one in (*NAMES, "r") if one == name]
+
+
+def test_a_bank_of_such_names_reads_and_writes_as_any_other(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        for name in NAMES:
+            info = replace(a_run(), id=name)
+            event = replace(bank.events()[0], id=name, run=name, payload={**bank.events()[0].payload, "id": name})
+            bank.adopt({}, [event], [])
+            bank.commit_step(*a_step(1, run=name))
+            assert bank.run(name).id == info.id
+        for name in NAMES:
+            assert [trace.run for trace in bank.traces(name)] == [name]
+            assert bank.trace(name, 1).write.operations[0].memory_id == f"{name}-0001"
+            assert list(bank.utilities(name)) == [f"{name}-0001"]
+        assert bank.traces("r") == []
+
+
+SEARCH_ALL = r"""
+import importlib, pkgutil, re, sys
+import memrl_core, pages.shared.text, pages.shared.picture
+for module in pkgutil.walk_packages(memrl_core.__path__, "memrl_core."):
+    if not module.name.endswith("_child") and ".benchmarks" not in module.name:
+        importlib.import_module(module.name)
+parts = *"a \n\\'\"([1-*|=é", "a.", ":a", "1,", "a b ", "/*", "--", "''"
+found = {
+    (name, key): value
+    for name, module in sys.modules.items() if name.startswith(("memrl_core", "pages."))
+    for key, value in vars(module).items() if isinstance(value, re.Pattern)
+}
+for (name, key), pattern in sorted(found.items()):
+    print(name, key, flush=True)
+    for part in parts:
+        for text in (part * 150, part * 150 + "\x00", "x" + part * 150 + "!"):
+            given = text.encode() if isinstance(pattern.pattern, bytes) else text
+            pattern.search(given)
+print("all", len(found))
+"""
+
+
+def test_no_pattern_of_the_program_goes_on_for_ever() -> None:
+    """What is exponential would not end before the end of the world; the limit is only that of the test."""
+    ran = subprocess.run([sys.executable, "-c", SEARCH_ALL], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert int(ran.stdout.split()[-1]) > 40

@@ -1,0 +1,307 @@
+"""A bank on an S3-compatible store: it works as a folder does, and no key is ever shown or stored."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli
+from memrl_core.bank import MemoryBank, addresses
+from memrl_core.bank.addresses import shown
+from memrl_core.bank.integrity import check
+from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank, RunMoved
+from memrl_core.exchange.archive import write_bank
+from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.reading import read_any
+from tests.builders import a_bank, a_run, a_step
+from tests.object_store import ObjectStore, object_store
+
+ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
+BUCKET = "bank-bucket"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
+    with object_store(ACCESS_KEY, SECRET) as store:
+        yield store
+
+
+@pytest.fixture
+def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
+    """The server with one empty bucket, and an environment in which it is the only store there is."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.address,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "MEMRL_HOME": str(tmp_path / "home"),
+        "OLLAMA_HOST": "127.0.0.1:9",
+        "COLUMNS": "160",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server.buckets.clear()
+    server.buckets[BUCKET] = {}
+    server.requests.clear()
+    server.is_closed_to_writers = False
+    return server
+
+
+@pytest.fixture
+def uri(store: ObjectStore) -> str:
+    return f"s3://{BUCKET}/some/bank"
+
+
+def memrl(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, MemRLError):
+        return 2, str(done.exception)
+    return done.exit_code, done.output
+
+
+def q_of(bank: MemoryBank, run: str = "r") -> dict[str, float]:
+    return {memory_id: utility.q for memory_id, utility in bank.utilities(run).items()}
+
+
+def must_not_tell(*texts: str) -> None:
+    for text in texts:
+        assert SECRET not in text and ACCESS_KEY not in text
+
+
+# --- it works ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_there_after_reopening(uri: str) -> None:
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2, credited=("r-0001",)))
+        before = q_of(bank)
+    with MemoryBank.open(uri) as again:
+        assert q_of(again) == before
+        assert before["r-0001"] > 0
+        assert [row.step for row in again.step_rows("r")] == [1, 2]
+
+
+def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli", "run", "--bank", uri, "--tasks", "4", "--run", "one"],
+        capture_output=True,
+        text=True,
+    )
+    must_not_tell(process.stdout, process.stderr)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    for words in (["run", "--tasks", "3", "--run", "two", "--base", "one"], ["doctor"], ["show", "2"]):
+        status, said = memrl(*words, "--bank", uri)
+        must_not_tell(said)
+        assert status == 0, said
+    with MemoryBank.open(uri) as bank:
+        assert [len(bank.step_rows(run)) for run in ("one", "two")] == [4, 3]
+
+
+def test_another_handle_sees_what_was_appended(uri: str) -> None:
+    with a_bank(uri) as bank, MemoryBank.open(uri) as other:
+        bank.commit_step(*a_step(1))
+        other.refresh()
+        assert q_of(other) == q_of(bank) != {}
+
+
+def test_two_writers_lose_nothing(uri: str) -> None:
+    bank = a_bank(uri)
+    bank.start_run(a_run("other"))
+    other = MemoryBank.open(uri)
+    for step in range(1, 6):
+        bank.commit_step(*a_step(step))
+        other.commit_step(*a_step(step, run="other"))
+    with pytest.raises(RunMoved):
+        other.commit_step(*a_step(1))
+    bank.close()
+    other.close()
+    assert all(finding.ok for finding in check(uri))
+    with MemoryBank.open(uri) as again:
+        assert len(again.step_rows("r")) == len(again.step_rows("other")) == 5
+
+
+def test_closing_joins_what_many_appends_left(uri: str, store: ObjectStore) -> None:
+    bank = a_bank(uri)
+    for step in range(1, 9):
+        bank.commit_step(*a_step(step))
+    bank.close()
+    with MemoryBank.open(uri) as again:
+        table = again._store._tables["steps"]
+        assert table.count_rows() == 8
+        assert table.stats()["fragment_stats"]["num_fragments"] == 1
+
+
+def test_a_bank_goes_through_an_archive_and_back(uri: str, tmp_path: Path) -> None:
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2, credited=("r-0001",)))
+        before = q_of(bank)
+        write_bank(bank, tmp_path / "bank.zip")
+    bring_in(read_any(tmp_path / "bank.zip"), f"{uri}-copy")
+    with MemoryBank.open(f"{uri}-copy") as copy:
+        assert q_of(copy) == before
+
+
+def test_a_person_rates_without_a_lock_file(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+        trace = bank.commit_step(*a_step(2, credited=("r-0001",)))
+        before = q_of(bank)["r-0001"]
+        bank.give_reward("r", 2, trace.id, ["r-0001"], -1.0, "ada")
+        assert q_of(bank)["r-0001"] < before
+    assert not list(tmp_path.glob("*.lock"))
+
+
+# --- it says what is wrong --------------------------------------------------------------------------------------------
+
+
+def refusal(uri: str) -> str:
+    """The sentence that opening ends with; fails when anything of it tells a key or a foreign text."""
+    with pytest.raises(BankUnreachable) as caught:
+        MemoryBank.open(uri)
+    error = caught.value
+    assert error.__cause__ is None
+    must_not_tell(str(error), "".join(traceback.format_exception(error)))
+    assert "RetryError" not in "".join(traceback.format_exception(error))
+    return str(error)
+
+
+def test_nothing_there_is_a_missing_bank(uri: str) -> None:
+    with pytest.raises(BankMissing, match=f"There is no bank at {uri}"):
+        MemoryBank.open(uri)
+
+
+def test_something_else_there_is_no_bank_and_stays(uri: str, store: ObjectStore) -> None:
+    a_bank(uri).close()
+    for key in [key for key in store.buckets[BUCKET] if "/meta.lance/" in key]:
+        del store.buckets[BUCKET][key]
+    left = dict(store.buckets[BUCKET])
+    with pytest.raises(NotABank):
+        MemoryBank.open(uri)
+    with pytest.raises(NotABank):
+        MemoryBank.create(uri, "hashing-8", 8)
+    assert store.buckets[BUCKET] == left
+
+
+def test_a_missing_bucket_is_named(store: ObjectStore) -> None:
+    assert "has no bucket for s3://nowhere/bank" in refusal("s3://nowhere/bank")
+
+
+@pytest.mark.parametrize("name", addresses.KEYS)
+def test_without_a_key_nobody_is_asked(
+    uri: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(name)
+    assert f"{name} is not set" in refusal(uri)
+    assert store.requests == []
+
+
+def test_a_wrong_key_is_told_as_such(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"not-{SECRET}")
+    assert "does not let the access keys" in refusal(uri)
+
+
+def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) -> None:
+    a_bank(uri).close()
+    bank = MemoryBank.open(uri)
+    store.is_closed_to_writers = True
+    with pytest.raises(BankUnreachable, match="does not let the access keys"):
+        bank.commit_step(*a_step(1))
+    store.is_closed_to_writers = False
+    assert not MemoryBank.open(uri).step_rows("r")
+
+
+def test_a_server_that_is_not_there_is_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://ann:{SECRET}@127.0.0.1:9")
+    assert "does not answer" in refusal(uri)
+
+
+def test_a_server_that_keeps_silent_is_given_up(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "LOOKING", {**addresses.LOOKING, "timeout": "300ms", "client_retry_timeout": "0"})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "does not answer" in refusal(uri)
+
+
+def test_plain_http_has_to_be_allowed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    assert "AWS_ALLOW_HTTP=true" in refusal(uri)
+
+
+@pytest.mark.parametrize("address", ["ftp://host/bank", "http://host/bank", "s3://", "s3:///bank"])
+def test_an_address_of_no_known_kind_is_refused(store: ObjectStore, address: str) -> None:
+    assert refusal(address)
+    assert store.requests == []
+
+
+def test_a_damaged_object_is_damage_and_not_a_lost_connection(uri: str, store: ObjectStore) -> None:
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+    for key in [key for key in store.buckets[BUCKET] if "/steps.lance/data/" in key]:
+        del store.buckets[BUCKET][key]
+    faults = [finding for finding in check(uri) if not finding.ok]
+    assert "steps" in faults[0].name
+    assert "answer" not in faults[0].sentence and store.address not in faults[0].sentence
+
+
+# --- it keeps the keys to itself --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"s3://{ACCESS_KEY}:{SECRET}@{BUCKET}/bank",
+        f"s3://{BUCKET}/bank?X-Amz-Credential={ACCESS_KEY}&X-Amz-Signature={SECRET}",
+        f"s3://{BUCKET}/bank#{SECRET}",
+        f"az://{SECRET}@account/bank",
+    ],
+)
+def test_an_address_that_carries_a_key_is_refused(store: ObjectStore, address: str) -> None:
+    assert "in the environment" in refusal(address)
+    with pytest.raises(BankUnreachable):
+        MemoryBank.create(address, "hashing-8", 8)
+    must_not_tell(shown(address))
+    assert store.requests == []
+
+
+def test_no_command_repeats_a_key_that_it_was_given(store: ObjectStore) -> None:
+    address = f"s3://{ACCESS_KEY}:{SECRET}@{BUCKET}/bank"
+    for words in (["run", "--tasks", "1"], ["doctor"], ["show", "1"], ["export", "bank.zip"]):
+        status, said = memrl(*words, "--bank", address)
+        assert status == 2
+        assert "no user, password" in " ".join(said.split())
+        must_not_tell(said)
+
+
+def test_no_key_is_stored_or_logged(
+    uri: str, store: ObjectStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+        store.is_closed_to_writers = True
+        with pytest.raises(MemRLError):
+            bank.commit_step(*a_step(2))
+        bank._store.compact()
+        store.is_closed_to_writers = False
+    assert "put off" in caplog.text
+    must_not_tell(caplog.text, *capfd.readouterr())
+    assert store.address not in caplog.text
+    held = [*store.buckets[BUCKET].values(), *(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())]
+    assert held
+    assert not any(SECRET.encode() in data or ACCESS_KEY.encode() in data for data in held)

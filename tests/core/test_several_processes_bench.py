@@ -1,0 +1,39 @@
+"""Several processes at work on one bank, as the benchmark lets them, and what it says when one of them fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from memrl_core.benchmarks.processes import rows_of, together
+
+BROKEN = """
+from memrl_core.bank.store import Store
+from memrl_core.benchmarks import work
+append = Store.append
+Store.append = lambda store, name, rows: None if name == "memories" else append(store, name, rows)
+work.main()
+"""
+
+
+def test_a_run_a_compacting_run_a_recorder_and_a_rater_lose_nothing_and_agree(tmp_path: Path) -> None:
+    found = together(("run", "compaction", "record", "ratings"), 12, tmp_path)
+    assert found.failures == ()
+    assert (found.lost, found.doubled, found.unseen) == ((), (), 0)
+    assert len(found.digests) == 6 and len(set(found.digests)) == 1
+    assert found.acknowledged > 100 and found.looks > 0
+    assert all(row.is_met for row in rows_of(found) if row.aim is not None)
+
+
+def test_a_process_that_drops_a_write_is_found_out(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN)
+    found = together(("record",), 4, tmp_path, (sys.executable, str(script)))
+    assert len(found.lost) == 4
+    assert found.unseen > 0 or len(set(found.digests)) > 1
+    assert {row.what: row.is_met for row in rows_of(found)}["lost"] is False
+
+
+def test_a_process_that_cannot_begin_is_a_failure_and_not_a_hang(tmp_path: Path) -> None:
+    found = together(("run",), 1, tmp_path, (sys.executable, "-c", "raise SystemExit('no work today')"))
+    assert any("no work today" in failure for failure in found.failures)

@@ -1,0 +1,76 @@
+"""An Ollama elsewhere: a person agrees to the host before anything is sent there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from memrl_core import workspace
+from tests.ollama.server import OllamaServer
+from tests.pages.test_login import login as login
+from tests.pages.test_pages import said
+
+Visit = Callable[..., AppTest]
+
+
+@pytest.fixture
+def server() -> Iterator[OllamaServer]:
+    with OllamaServer() as running:
+        yield running
+
+
+def elsewhere(server: OllamaServer) -> str:
+    """The loopback address in a spelling that is not known as this machine."""
+    return f"http://127.1:{server.server_port}"
+
+
+def ask_for(app: AppTest, address: str) -> None:
+    app.text_input(key="ollama_address").set_value(address).run()
+    app.button(key="ollama_save").click().run()
+
+
+def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit, server: OllamaServer) -> None:
+    app = visit("home")
+    ask_for(app, elsewhere(server))
+    assert f"**127\\.1\\:{server.server_port}** is not this machine" in said(app)
+    assert "prompts with the memories in them" in said(app) and "not encrypted" in said(app)
+    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+    app.button(key="confirm_address").click().run()
+    assert workspace.load_preferences().ollama_address == elsewhere(server)
+    assert server.asked("/api/tags") and "is running at" in said(app)
+
+
+def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer) -> None:
+    app = visit("home")
+    ask_for(app, elsewhere(server))
+    app.button(key="keep_address").click().run()
+    visit("step")
+    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+
+
+def test_this_machine_needs_no_agreement(visit: Visit, server: OllamaServer) -> None:
+    ask_for(visit("home"), server.address)
+    assert server.asked("/api/tags") and workspace.load_preferences().ollama_address == server.address
+
+
+def test_a_link_names_no_address(visit: Visit, server: OllamaServer) -> None:
+    visit("home", ollama_address=elsewhere(server), OLLAMA_HOST=elsewhere(server), address=elsewhere(server))
+    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+
+
+def test_with_a_login_no_visitor_chooses_the_address(
+    visit: Visit, login: Callable[..., None], server: OllamaServer
+) -> None:
+    login(is_logged_in=True, email="ann@example.org")
+    app = visit("home")
+    (field,) = [field for field in app.text_input if field.label == "Ollama's address"]
+    assert field.disabled
+    # Whoever writes their own client can still send what their browser does not let them type.
+    field.proto.disabled = False
+    field.set_value(server.address).run()
+    app.number_input(key="ollama_timeout").set_value(90.0).run()
+    app.button(key="ollama_save").click().run()
+    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+    assert workspace.load_preferences().timeout == 90.0
