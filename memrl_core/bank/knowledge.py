@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from memrl_core.bank import codec
-from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded, nothing_collected
+from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded, nothing_collected, with_room
 from memrl_core.bank.store import Store
 from memrl_core.bank.unread import BEGINNING, Records, UnreadLedger, UnreadRun
 from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
@@ -50,6 +51,10 @@ class StepRow:
     outcome: str
     reward: float | None
     created: str
+
+
+MemoriesRead = tuple[pa.Table, list[str], npt.NDArray[np.float32]]
+"""The rows of `memories` without their embeddings, the ids of those, and the embeddings (at least as many, d)."""
 
 
 def _step_rows(table: pa.Table) -> Iterator[StepRow]:
@@ -121,6 +126,7 @@ class Knowledge:
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
         self._synced = {"memories": 0, "steps": 0, "ledger": 0}
         self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
+        self._coming: Future[MemoriesRead] | None = None
 
     @property
     def facts(self) -> int:
@@ -279,10 +285,32 @@ class Knowledge:
         Records are made of few of its rows, the others' when somebody asks.
         """
         if name == "memories":
-            return self._begins_with_memories(store)
+            with _readable(store, name):
+                return self._begins_with_memories(self._coming.result() if self._coming else self._memories_in(store))
         table = store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
+        if name == "ledger" and store.count("memories") >= MANY:
+            # What the ledger refers to is there by now, and is read while the ledger is looked through.
+            with ThreadPoolExecutor(1) as reader:
+                self._coming = reader.submit(self._memories_in, store)
+                return self._looked_through(store, name, table)
+        return self._looked_through(store, name, table)
+
+    def _looked_through(self, store: Store, name: str, table: pa.Table) -> bool:
         with _readable(store, name):
             return self._begins_with_events(table) if name == "ledger" else self._begins_with_steps(table)
+
+    def _memories_in(self, store: Store) -> MemoriesRead:
+        """The rows of the memories, and their embeddings in a matrix of their own with room for more."""
+        with store.reading("memories") as table:
+            columns = table.columns([name for name in table.names if name != "embedding"])
+            matrix = with_room((columns.num_rows, self.dimension), np.float32)
+            filled = 0
+            ids: list[str] = []
+            for portion in table.portions(["id", "embedding"]):
+                ids += portion["id"].to_pylist()
+                matrix[filled : len(ids)] = codec.matrix_of(portion["embedding"], self.dimension)
+                filled = len(ids)
+            return columns, ids, matrix
 
     def _begins_with_steps(self, table: pa.Table) -> bool:
         ids: list[str] = table["id"].to_pylist()
@@ -318,24 +346,17 @@ class Knowledge:
                     self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
         return True
 
-    def _begins_with_memories(self, store: Store) -> bool:
-        with store.reading("memories") as table, _readable(store, "memories"):
-            columns = table.columns([name for name in table.names if name != "embedding"])
-            ids: list[str] = columns["id"].to_pylist()
-            if len(set(ids)) < len(ids):
-                return False
-            runs = columns["run"].to_pylist()
-            ages = [self._age_of(memory_id, run) for memory_id, run in zip(ids, runs, strict=True)]
-            order = by_age(ids, ages)
-            keys = columns["intent_key"].to_pylist()
-            portions = (
-                (portion["id"].to_pylist(), codec.matrix_of(portion["embedding"], self.dimension))
-                for portion in table.portions(["id", "embedding"])
-            )
-            self.mirror.begin_with([ids[at] for at in order], [keys[at] for at in order], [ages[at] for at in order],
-                                   portions)  # fmt: skip
-            self.memories.begin_with(ids, columns, codec.memories_of)
-            return True
+    def _begins_with_memories(self, read: MemoriesRead) -> bool:
+        columns, ids, matrix = read
+        self._coming = None
+        # Rows that come between the two readings of the table would stand in one of them only.
+        if len(set(ids)) < len(ids) or columns["id"].to_pylist() != ids:
+            return False
+        codec.must_have_ids(columns)
+        ages = [self._age_of(*one) for one in zip(ids, columns["run"].to_pylist(), strict=True)]
+        self.mirror.begin_with(ids, columns["intent_key"].to_pylist(), ages, matrix)
+        self.memories.begin_with(ids, columns, codec.memories_of)
+        return True
 
     # --- folding ------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +82,7 @@ class Mirror:
     def append(self, ids: Sequence[str], keys: Sequence[str], vectors: npt.NDArray[np.float32]) -> None:
         """Add memories that are not there yet: vectors (n, d); ids that are there already are passed over."""
         needed = len(self.ids) + len(ids)
-        if needed > len(self._matrix):
+        if needed > min(len(self._matrix), len(self._groups)):
             size = max(needed, 2 * len(self._matrix))
             self._matrix = _grown(self._matrix, size)
             self._groups = _grown(self._groups, size)
@@ -100,30 +101,16 @@ class Mirror:
         ids: Sequence[str],
         keys: Sequence[str],
         ages: Sequence[Age | None],
-        vectors: Iterable[tuple[Sequence[str], npt.NDArray[np.float32]]],
+        vectors: npt.NDArray[np.float32],
     ) -> None:
-        """Put the first memories in, in the order given; their vectors (n, d) come in portions with their ids.
-
-        The vectors are there once: each portion goes to its place in the matrix. Raises `KeyError` where some are
-        missing.
-        """
-        size = len(ids) + max(64, len(ids) // SPARE)
+        """Put the first memories in. `vectors` (at least as many, d) becomes the matrix: they are there once."""
         self.ids = list(ids)
         self.rows = dict(zip(self.ids, range(len(ids)), strict=True))
-        self._matrix = np.zeros((size, self.dimension), dtype=np.float32)
-        self._groups = np.zeros(size, dtype=np.int64)
+        self._matrix = vectors
+        self._groups = with_room((len(ids),), np.int64)
         self._groups[: len(ids)] = [self._keys.setdefault(key, len(self._keys)) for key in keys]
-        self._ages, self._in_order = list(ages), len(ids)
-        missing = len(ids)
-        for names, portion in vectors:
-            rows = [self.rows.get(name, -1) for name in names]
-            if -1 in rows:  # Appended since the ids were read.
-                kept = [at for at, row in enumerate(rows) if row >= 0]
-                rows, portion = [rows[at] for at in kept], portion[kept]
-            _put(self._matrix, rows, portion)
-            missing -= len(rows)
-        if missing:
-            raise KeyError(missing)
+        self._ages, self._in_order = list(ages), 0
+        self.put_in_order()
 
     def date(self, memory_id: str, age: Age) -> None:
         """Note how old a memory is; raises `KeyError` for an unknown id."""
@@ -362,11 +349,10 @@ def copied(fold: Fold) -> Fold:
     )
 
 
-def _put(matrix: npt.NDArray[np.float32], rows: Sequence[int], vectors: npt.NDArray[np.float32]) -> None:
-    if rows and rows[-1] - rows[0] == len(rows) - 1 and list(rows) == list(range(rows[0], rows[-1] + 1)):
-        matrix[rows[0] : rows[-1] + 1] = vectors
-    else:
-        matrix[np.asarray(rows, dtype=np.int64)] = vectors
+def with_room(shape: tuple[int, ...], kind: type[np.generic]) -> Any:
+    """Zeros for so many rows and the next ones to come; what is not written takes no memory."""
+    rows, *rest = shape
+    return np.zeros((rows + max(64, rows // SPARE), *rest), dtype=kind)
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:

@@ -315,10 +315,22 @@ class BankReading:
         return sorted(newest, key=in_ledger, reverse=True)
 
     def unfinished_steps(self, run: str) -> list[int]:
-        """Steps that left rewards or memories in the ledger and never ended."""
+        """Steps that left rewards or memories in the ledger and that no attempt has ended."""
         with self._lock:
-            events = self._known.states[run].events if run in self._known.states else []
-            return sorted({event.step for event in events if event.step_id and event.step_id not in self._known.steps})
+            if run not in self._known.states:
+                return []
+            ended, attempts = self._known.steps_of(run), self._known.states[run].attempts()
+            return sorted(
+                {step for step, attempt in attempts if attempt not in self._known.steps and step not in ended}
+            )
+
+    def was_cut_short(self, run: str) -> bool:
+        """Whether an attempt at the step that comes next has left events, none of which counts, and never ended."""
+        with self._lock:
+            if run not in self._known.states:
+                return False
+            events = self._known.states[run].at(self.next_step(run))
+            return any(event.step_id and event.step_id not in self._known.steps for event in events)
 
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""

@@ -29,6 +29,8 @@ LOCK_FILE = ".writer.lock"
 LOCK_PATIENCE = 60.0
 LOCK_POLL = 0.005
 TABLES = ("meta", "memories", "steps", "ledger", "q_values", "layouts")
+FIRST_MADE = TABLES[1:]
+"""The tables that are made before `meta`, which says that the bank is whole."""
 LARGEST_DIMENSION = 65536
 INDEX = "embedding_idx"
 ROWS_IN_A_PARTITION = 4096
@@ -83,7 +85,7 @@ class Store:
         """
         if is_local(uri):
             path = Path(uri)
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not _was_begun(path))):
                 raise NotABank(f"Something is already stored at {uri}. Nothing was changed; choose another place.")
         with _sentences(uri, "the bank"):
             if is_local(uri):
@@ -92,7 +94,8 @@ class Store:
             if not is_local(uri) and database.list_tables().tables:
                 raise NotABank(f"Something is already stored at {uri}. Nothing was changed; choose another place.")
             made = schemas(dimension)
-            tables = {name: database.create_table(name, schema=made[name]) for name in TABLES if name != "meta"}
+            mode = "overwrite" if is_local(uri) else "create"
+            tables = {name: database.create_table(name, schema=made[name], mode=mode) for name in FIRST_MADE}
             rows = [{"key": key, "value": json.dumps(value)} for key, value in meta.items()]
             tables["meta"] = database.create_table("meta", data=arrow(rows, made["meta"]))
         return cls(uri, database, tables, dimension)
@@ -275,6 +278,18 @@ class Store:
             table = self._tables[name]
             table.checkout_latest()
             return reader(table)
+
+
+def _was_begun(path: Path) -> bool:
+    """Whether a folder holds nothing but the empty tables of a bank whose making was cut short."""
+    names = {entry.name.removesuffix(".lance") for entry in path.iterdir()}
+    if not names <= set(FIRST_MADE):
+        return False
+    try:
+        database = connect(str(path))
+        return all(database.open_table(name).count_rows() == 0 for name in names)
+    except Exception:
+        return not any(data.is_file() for data in path.glob("*.lance/data/*"))
 
 
 @contextmanager

@@ -21,6 +21,9 @@ BENCHMARKS: Mapping[str, str] = {
     "recorder": "memrl_core.benchmarks.recorder",
     "ratings": "memrl_core.benchmarks.ratings",
     "headless": "memrl_core.benchmarks.headless",
+    "crash": "memrl_core.benchmarks.crash",
+    "processes": "memrl_core.benchmarks.processes",
+    "soak": "memrl_core.benchmarks.soak",
 }
 """Name to module; a module has `NAME` and `measure`."""
 

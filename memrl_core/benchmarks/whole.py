@@ -89,9 +89,10 @@ class Rows:
         return [f"{fact} ({table})" for table in tables for fact, times in getattr(self, table).items() if times > 1]
 
     def unfinished(self, run: str) -> list[int]:
-        """The steps of a run of which there are events and no end."""
-        open_ones = (e for e in self.events if e["run"] == run and e["step_id"] and e["step_id"] not in self.steps)
-        return sorted({event["step"] for event in open_ones})
+        """The steps of a run of which there are events of attempts, none of which has ended."""
+        attempts = [event for event in self.events if event["run"] == run and event["step_id"]]
+        ended = {event["step"] for event in attempts if event["step_id"] in self.steps}
+        return sorted({event["step"] for event in attempts} - ended)
 
 
 def faults(bank: MemoryBank, rows: Rows, acknowledged: Acknowledged) -> list[str]:

@@ -50,7 +50,7 @@ def index_bank(bank: Annotated[str, typer.Argument(help="Folder or address of a 
         console.print("The memories are indexed; from now on they are searched by the index.")
     else:
         console.print(
-            f"The memories are indexed. Below {INDEX_PAYS_FROM:,} of them the exact search is as quick and stays in use."
+            f"The memories are indexed. Below {INDEX_PAYS_FROM:,} of them the exact search is as quick and stays."
         )
 
 

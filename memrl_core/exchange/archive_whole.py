@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import StepRow, codec
+from memrl_core.bank.consequences import Consequence, agreement, consequences
 from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.mirror import UNIT_TOLERANCE
-from memrl_core.errors import InputError, SettingsError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.archive_format import AGAIN, Header
 from memrl_core.exchange.contents import Contents, Skipped
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
@@ -33,6 +34,7 @@ def whole(name: str, header: Header, contents: Contents) -> Contents:
     if set(runs) != {str(payload["id"]) for payload in header.runs}:
         raise InputError(f"{name}: its list of runs is not that of its ledger. {AGAIN}")
     kept, unborn, faults = _referred(events, memories)
+    faults += _untold(kept, traces)
     _computable(name, header.dimension, kept, traces)
     account = contents.account
     read = f"Memories: {len(memories):,}. Steps: {len(traces):,}. Events: {len(kept):,}. Runs: {len(runs):,}."
@@ -115,6 +117,25 @@ def _referred(
     return tuple(kept), skipped, faults
 
 
+def _untold(events: Sequence[LedgerEvent], traces: Sequence[StepTrace]) -> list[str]:
+    left: dict[str, list[Consequence]] = defaultdict(list)
+    for event in events:
+        left[event.step_id].append(
+            Consequence(event.id, event.kind, event.memory_ids, event.value, event.source or "", payload=event.payload)
+        )
+    odd = [
+        f"{trace.step} of run {trace.run}"
+        for trace in traces
+        if any(agreement(one, left[trace.id])[0] != "same" for one in consequences(trace))
+    ]
+    if not odd:
+        return []
+    return [
+        f"Ledger and steps differ, as `memrl doctor` will say of the bank: what {len(odd):,} of the steps did is not in "
+        f"the ledger as they tell it ({_named(odd)})."
+    ]
+
+
 def _named(ids: Iterable[str]) -> str:
     listed = list(ids)
     more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
@@ -132,7 +153,7 @@ def _computable(name: str, dimension: int, events: Sequence[LedgerEvent], traces
     for run in known.runs:
         try:
             fold = known.live(run)
-        except (SettingsError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        except (MemRLError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             raise InputError(f"{name}: the q of run “{run[:80]}” does not follow from its ledger. {AGAIN}") from error
         if not all(math.isfinite(utility.q) for utility in (*fold.utilities.values(), *fold.away.values())):
             raise InputError(f"{name}: a q of run “{run[:80]}” is not a finite number. {AGAIN}")

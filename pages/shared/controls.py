@@ -19,6 +19,7 @@ from pages.shared.view import View
 OPEN_PARTS = "open_parts"
 AUTO_OPENED = "auto_opened"
 MOVED_FROM = "moved_from"
+DROPPED = "dropped_steps"
 
 
 def controls(view: View) -> None:
@@ -60,6 +61,7 @@ def controls(view: View) -> None:
     if view.live is not None and MOVED_FROM in st.session_state:
         _open_what_ran(view.live)
     _what_failed(view)
+    _what_was_cut_short(view)
 
 
 def _from_elsewhere(view: View) -> None:
@@ -145,6 +147,22 @@ def _what_failed(view: View) -> None:
         if isinstance(live.error, ModelInterrupted) and live.error.partial:
             st.button("Keep what arrived", key="keep_partial", on_click=_move, args=(view, LiveRun.keep_partial))
         st.button("Drop this step", key="drop", on_click=_move, args=(view, LiveRun.drop))
+
+
+def _what_was_cut_short(view: View) -> None:
+    step = view.bank.next_step(view.run.id)
+    dropped = st.session_state.setdefault(DROPPED, set())
+    begun = view.live is not None and view.live.episode is not None
+    if begun or (view.run.id, step) in dropped or not view.bank.was_cut_short(view.run.id):
+        return
+    st.warning(
+        f"Step {step} was begun and cut short: the program ended before the step did. What it had written counts for "
+        "nothing and is not recalled.",
+        icon=":material/power_off:",
+    )
+    with st.container(horizontal=True):
+        st.button("Do it again", key="again_cut_short", on_click=_move, args=(view, LiveRun.step))
+        st.button("Drop it", key="drop_cut_short", on_click=dropped.add, args=((view.run.id, step),))
 
 
 def _replay_note(view: View) -> None:

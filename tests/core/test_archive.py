@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
 from memrl_core.bank.store import Store
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -592,6 +593,26 @@ def test_a_memory_that_is_missing_is_reported_and_the_rest_is_kept(file: Callabl
     assert any("not in the file" in skipped.why for skipped in contents.account.skipped)
     bring_in(contents, str(tmp_path / "again"))
     assert "r-0002" not in MemoryBank.open(str(tmp_path / "again")).utilities("r")
+
+
+def test_events_that_steps_tell_of_and_the_ledger_lacks_are_reported_as_the_doctor_will(
+    file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def drop(lines: list[dict[str, Any]]) -> None:
+        lost = next(
+            line
+            for line in lines
+            if line.get("event", {}).get("kind") == "reward_given" and line["event"]["source"] == "environment"
+        )
+        lines.remove(lost)
+        lines[0]["counts"]["ledger"] -= 1
+
+    path = file("jsonl")
+    assert read_bank(path).account.faults == ()
+    contents = read_bank(changed(path, drop))
+    assert re.search(r"what 1 of the steps did is not in .* \(“1 of run r”\)", contents.account.faults[0])
+    bring_in(contents, str(tmp_path / "again"))
+    assert [found.name for found in check(str(tmp_path / "again")) if not found.ok] == ["ledger and steps"]
 
 
 # --- Parquet files and others that are refused ------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
     BankDamaged,
@@ -208,10 +210,12 @@ def test_a_failed_append_can_be_repeated_without_doubling(tmp_path: Path, monkey
     monkeypatch.setattr(bank._store, "append", fails_for_steps)
     with pytest.raises(OSError, match="No space"):
         bank.commit_step(trace, vectors)
-    assert MemoryBank.open(bank.uri).unfinished_steps("r") == [1]
+    cut_short = MemoryBank.open(bank.uri)
+    assert cut_short.unfinished_steps("r") == [1] and cut_short.was_cut_short("r")
     monkeypatch.setattr(bank._store, "append", append)
     bank.commit_step(trace, vectors)
     again = MemoryBank.open(bank.uri)
+    assert again.unfinished_steps("r") == [] and not again.was_cut_short("r")
     assert list(again.utilities("r")) == ["r-0001"]
     assert again._store.count("memories") == 1
 
@@ -414,3 +418,14 @@ def test_a_bank_can_live_at_a_lancedb_address(tmp_path: Path) -> None:
         bank.commit_step(*a_step(1))
     with MemoryBank.open(uri) as bank:
         assert bank.view("r").size == 1
+
+
+def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> None:
+    a_bank(tmp_path / "bank").close()
+    shutil.rmtree(tmp_path / "bank" / "meta.lance")
+    with pytest.raises(NotABank, match="Something is already stored"):
+        a_bank(tmp_path / "bank")
+    a_bank(tmp_path / "other").close()
+    for name in ("ledger", "meta"):
+        shutil.rmtree(tmp_path / "other" / f"{name}.lance")
+    Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)

@@ -11,9 +11,10 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.records import Phase
+from memrl_core.records import EventKind, LedgerEvent, Phase
 
 Visit = Callable[..., AppTest]
 
@@ -348,3 +349,20 @@ def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Pat
     button(app, "start_run").click().run()
     assert "cannot be larger than k1" in said(app)
     assert not (workspace.banks_folder() / "my-bank").exists()
+
+
+def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(home: Path, visit: Visit) -> None:
+    name = a_bank()
+    path = workspace.banks_folder() / name
+    with MemoryBank.open(str(path)) as bank:
+        left = LedgerEvent("e1", 9, "r", 1, "never ended", 1, EventKind.REWARD_GIVEN, (), 1.0, "environment")
+        bank._store.append("ledger", [event_row(left)])
+    app = visit("step", bank=name, run="r")
+    assert "Step 1 was begun and cut short" in said(app)
+    button(app, "drop_cut_short").click().run()
+    assert "cut short" not in said(app)
+    again = visit("step", bank=name, run="r")
+    button(again, "again_cut_short").click().run()
+    assert "cut short" not in said(again)
+    assert again.button(key="finish").click().run()
+    assert MemoryBank.open(str(path)).unfinished_steps("r") == []
