@@ -27,7 +27,7 @@ from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
-from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up
+from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
 
 app = typer.Typer(
     help="Step a memory-based agent through its tasks, and look at every decision it made.",
@@ -56,8 +56,9 @@ def serve(
     address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
 ) -> None:
     """Start the app in the browser."""
+    has_login = login_is_set_up((Path.cwd(), Path.home()))
     if not is_loopback(address):
-        if login_is_set_up((Path.cwd(), Path.home())):
+        if has_login:
             console.print(f"Listening on {escape(address)}: everybody who can reach it is asked to log in.")
         else:
             console.print(f"{escape(NEEDS_LOGIN.format(address=address))}", style="bold yellow")
@@ -65,6 +66,8 @@ def serve(
             address = LOCALHOST
     command = ["streamlit", "run", str(app_file())]
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
+    if not has_login:
+        command += [word for host in own_hosts(address) for word in ("--server.allowedHosts", host)]
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
 

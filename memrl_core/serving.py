@@ -25,6 +25,15 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+def own_hosts(address: str) -> tuple[str, ...]:
+    """The names under which a browser of this machine finds a server that listens on the loopback `address`.
+
+    A site elsewhere can let its own name lead here, and is then the same site to a browser: a server that serves this
+    machine only answers to no other name.
+    """
+    return tuple(dict.fromkeys(("localhost", LOCALHOST, "::1", address)))
+
+
 def login_is_set_up(folders: Iterable[Path]) -> bool:
     """Whether one of the folders holds secrets of Streamlit's with a section `auth` (OIDC)."""
     for folder in folders:

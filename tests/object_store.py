@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
+
+import pytest
 
 MODIFIED = "2030-01-02T03:04:05.000Z"
 MODIFIED_IN_HEADERS = "Wed, 02 Jan 2030 03:04:05 GMT"
@@ -44,6 +47,18 @@ def object_store(access_key: str, secret: str) -> Iterator[ObjectStore]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def set_environment(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `store` the only one that this process and those it starts can reach."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.address)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", store.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store.secret)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 class _Answer(BaseHTTPRequestHandler):

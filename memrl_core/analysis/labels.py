@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 _NUMBER = re.compile(r"(\d+)((?:-\d+)?(?:\.\d+)?)")
+_MARKS = re.compile(r"<|%(?={)")
+WORD_JOINER = "\u2060"
 
 
 def memory_label(memory_id: str, run: str) -> str:
     """ "#17" for memory 17 of `run`, "#17.2" for its second wording, "#17-2" for a second memory of the same step.
 
-    Memories from another run have their whole ids.
+    Memories from another run have their whole ids. Those come from files, too, and Plotly reads a small HTML and fields
+    of templates in every text: an invisible joiner keeps such marks what they are.
     """
     number = _NUMBER.fullmatch(memory_id.removeprefix(f"{run}-")) if memory_id.startswith(f"{run}-") else None
-    return f"#{int(number[1])}{number[2]}" if number else memory_id
+    return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)

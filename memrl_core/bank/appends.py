@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from memrl_core.bank.store import Store
@@ -35,6 +37,24 @@ class Appends:
             self._held[name].extend(rows)
         else:
             self._store.append(name, rows)
+
+    def put_together(self, rows: Mapping[str, list[dict[str, Any]]], written: Callable[[str], None]) -> None:
+        """Append to several tables at the same time, which only what follows may refer to; `written` hears of each.
+
+        Raises what `put` does, after all have ended.
+        """
+        if self.steps_held or sum(map(bool, rows.values())) < 2:
+            for name, its_rows in rows.items():
+                self.put(name, its_rows)
+                written(name)
+            return
+        with ThreadPoolExecutor(len(rows), thread_name_prefix="append") as writers:
+            under_way = {name: writers.submit(self.put, name, its_rows) for name, its_rows in rows.items()}
+        for name, one in under_way.items():
+            if one.exception() is None:
+                written(name)
+        for one in under_way.values():
+            one.result()
 
     def step_ended(self) -> None:
         """Note that a step is whole; writes when enough are held back."""

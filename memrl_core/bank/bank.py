@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import secrets
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.roles import person_name
-from memrl_core.bank.store import Store
+from memrl_core.bank.store import KEEP_AT_CLOSE, Store
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import in_ledger
@@ -116,7 +117,7 @@ class MemoryBank(BankReading):
             self.flush()
             if self._ledger.changed:
                 self.checkpoint()
-                self._store.compact()
+                self._store.compact(KEEP_AT_CLOSE)
         self._store.close()
         gc.unfreeze()
 
@@ -256,7 +257,7 @@ class MemoryBank(BankReading):
         nothing is doubled.
         """
         with self._lock:
-            if not self._appends.steps_held and not self._is_alone:
+            if not self._appends.steps_held and not self._is_alone and self._steps_have_grown():
                 self.refresh()
             taken = self._known.steps_of(trace.run).get(trace.step)
             if taken is not None:
@@ -268,15 +269,23 @@ class MemoryBank(BankReading):
             created = now()
             checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
             trace = self._settled(readable(trace), checked)
+            new: dict[str, Memory] = {}
             for op in trace.write.operations if trace.write else ():
                 if op.op in WRITING and op.memory_id not in self._known.mirror.rows:
-                    memory = self._memory_of(op, trace, created)
-                    self._appends.put("memories", [codec.memory_row(memory, checked[op.memory_id])])
-                    self._known.take_memory(memory, checked[op.memory_id])
+                    new[op.memory_id] = self._memory_of(op, trace, created, ChainMap(new, self._known.memories))
             events = self._events_of(trace)
-            self._appends.put("ledger", [codec.event_row(event) for event in events])
-            for event in events:
-                self._known.take_event(event)
+
+            def written(name: str) -> None:
+                for memory in new.values() if name == "memories" else ():
+                    self._known.take_memory(memory, checked[memory.id])
+                for event in events if name == "ledger" else ():
+                    self._known.take_event(event)
+
+            rows = {
+                "memories": [codec.memory_row(memory, checked[memory.id]) for memory in new.values()],
+                "ledger": [codec.event_row(event) for event in events],
+            }
+            self._appends.put_together(rows, written)
             row = codec.step_row(trace, created)
             self._appends.put("steps", [row])
             self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
@@ -295,7 +304,7 @@ class MemoryBank(BankReading):
         possible = settled(operations, self._known.live(trace.run))
         return replace(trace, write=replace(trace.write, operations=possible))
 
-    def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str) -> Memory:
+    def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str, known: Mapping[str, Memory]) -> Memory:
         return Memory(
             op.memory_id,
             op.intent,
@@ -305,7 +314,7 @@ class MemoryBank(BankReading):
             op.parents,
             trace.run,
             trace.step,
-            task_of(op, self._known.memories, trace.task.id),
+            task_of(op, known, trace.task.id),
             created,
         )
 

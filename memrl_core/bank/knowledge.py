@@ -234,6 +234,12 @@ class Knowledge:
         if row.step <= state.folded_to:
             state.fold = None
 
+    def has_grown(self, store: Store, name: str, buffered: int) -> bool:
+        """Whether a table holds rows that were not taken in; `buffered` as in `follow`."""
+        known: Mapping[str, Mapping[str, object]]
+        known = {"memories": self.memories, "ledger": self.events, "steps": self.steps}
+        return store.count(name) + buffered != len(known[name]) + self._doubles[name]
+
     def follow(self, store: Store, name: str, buffered: int) -> bool:
         """Take in what was appended to a table since; True when there was something new.
 

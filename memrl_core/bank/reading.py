@@ -339,6 +339,10 @@ class BankReading:
             read = [self._known.follow(self._store, name, self._appends.held(name)) for name in reversed(IN_ORDER)]
             return any(read)
 
+    def _steps_have_grown(self) -> bool:
+        """Whether somebody else has finished steps that this handle does not know."""
+        return self._known.has_grown(self._store, "steps", self._appends.held("steps"))
+
     def _fold(self, run: str, as_of: int | None) -> Fold:
         return self._known.live(run) if as_of is None else self._known.past(run, as_of)
 

@@ -24,7 +24,9 @@ from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 
 APPENDS_PER_COMPACTION = 300
-KEEP_VERSIONS = timedelta(minutes=10)
+KEEP_VERSIONS = timedelta(minutes=1)
+KEEP_AT_CLOSE = timedelta(seconds=5)
+"""Versions are kept for those who are reading them; who takes longer reads once more."""
 LOCK_FILE = ".writer.lock"
 LOCK_PATIENCE = 60.0
 LOCK_POLL = 0.005
@@ -83,9 +85,11 @@ class Store:
 
         Raises `NotABank` when something is there, `BankUnreachable`, `BankReadOnly`, `BankFull`.
         """
+        begun = False
         if is_local(uri):
             path = Path(uri)
-            if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not _was_begun(path))):
+            begun = path.is_dir() and any(path.iterdir())
+            if (path.exists() and not path.is_dir()) or (begun and not _was_begun(path)):
                 raise NotABank(f"Something is already stored at {uri}. Nothing was changed; choose another place.")
         with _sentences(uri, "the bank"):
             if is_local(uri):
@@ -94,7 +98,7 @@ class Store:
             if not is_local(uri) and database.list_tables().tables:
                 raise NotABank(f"Something is already stored at {uri}. Nothing was changed; choose another place.")
             made = schemas(dimension)
-            mode = "overwrite" if is_local(uri) else "create"
+            mode = "overwrite" if begun else "create"
             tables = {name: database.create_table(name, schema=made[name], mode=mode) for name in FIRST_MADE}
             rows = [{"key": key, "value": json.dumps(value)} for key, value in meta.items()]
             tables["meta"] = database.create_table("meta", data=arrow(rows, made["meta"]))
@@ -252,13 +256,18 @@ class Store:
             data = arrow(rows, self.schemas[name])
             self._tables[name] = self._database.create_table(name, data=data, mode="overwrite")
 
-    def compact(self) -> None:
-        """Join small fragments and drop versions that nobody reads any more. Failures are logged: nothing is lost."""
+    def compact(self, keep: timedelta | None = None) -> None:
+        """Join small fragments and drop versions older than `keep`, or `KEEP_VERSIONS`.
+
+        Failures are logged: nothing is lost.
+        """
         # Two compactions at a time would undo each other's work.
         with self._compacting:
             for name in TABLES:
                 try:
-                    self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS)
+                    # What another handle has compacted meanwhile cannot be compacted again as it was.
+                    self._tables[name].checkout_latest()
+                    self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS if keep is None else keep)
                 except Exception as error:
                     told = error if is_local(self.uri) else type(error).__name__
                     log.warning("compaction of %s was put off: %s", name, told)
@@ -277,7 +286,15 @@ class Store:
         with _sentences(self.uri, f"the table {name}"):
             table = self._tables[name]
             table.checkout_latest()
-            return reader(table)
+            version = table.version
+            try:
+                return reader(table)
+            except (OSError, RuntimeError, ValueError):
+                # Another process may have cleared this version away: there is a newer one then.
+                table.checkout_latest()
+                if table.version == version:
+                    raise
+                return reader(table)
 
 
 def _was_begun(path: Path) -> bool:

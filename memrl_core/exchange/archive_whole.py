@@ -131,8 +131,8 @@ def _untold(events: Sequence[LedgerEvent], traces: Sequence[StepTrace]) -> list[
     if not odd:
         return []
     return [
-        f"Ledger and steps differ, as `memrl doctor` will say of the bank: what {len(odd):,} of the steps did is not in "
-        f"the ledger as they tell it ({_named(odd)})."
+        f"Ledger and steps differ, as `memrl doctor` will say of the bank: what {len(odd):,} of the steps did is not "
+        f"in the ledger as they tell it ({_named(odd)})."
     ]
 
 

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.addresses import is_local, shown
 from memrl_core.bank.ledger import now
-from memrl_core.bank.store import is_local
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents_of_bank import contents_of
@@ -102,7 +102,9 @@ def merge_runs(bank: MemoryBank, first: str, second: str, name: str = MERGED) ->
 
 def _free_place(uri: str) -> Path:
     if not is_local(uri):
-        raise InputError(f"A merged bank is made on this machine; {uri} is not. Nothing was merged; name a folder.")
+        raise InputError(
+            f"A merged bank is made on this machine; {shown(uri)} is not. Nothing was merged; name a folder."
+        )
     path = Path(uri)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"Something is already stored at {uri}. Nothing was merged; choose another place.")

@@ -25,16 +25,16 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
 
     `recorded` is the λ with which the step was decided; it is drawn dashed where it differs.
     """
-    figure = go.Figure()
-    grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips]]))
+    grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips], [weight]]))
     scores = np.outer(1 - grid, spectrum.z_similarity) + np.outer(grid, spectrum.z_q)
     now = _chosen_at(spectrum, weight)
+    traces: list[dict[str, Any]] = []
     if scores.size and 0 < spectrum.k2 < len(spectrum.ids):
-        _shade(figure, grid, scores, spectrum.k2)
-    _lines(figure, spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] not in now], NEUTRAL, 1.2, run)
-    _lines(figure, spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] in now], SELECTED, 3, run)
+        traces += _shade(grid, scores, spectrum.k2)
+    traces += _lines(spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] not in now], NEUTRAL, 1.2, run)
+    traces += _lines(spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] in now], SELECTED, 3, run)
     if 0 < len(spectrum.ids) <= LABELLED:
-        _names(figure, spectrum, run)
+        traces.append(_names(spectrum, run))
     marks = [_upright(flip.weight, CUT, 1, "dot") for flip in spectrum.flips]
     if recorded != weight:
         marks.append(_upright(recorded, UTILITY, 1.5, "dash"))
@@ -43,23 +43,23 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
         "x": weight, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"λ = {weight:g}", "showarrow": False,
         "font": {"color": UTILITY},
     }  # fmt: skip
-    # While the lines stay the same, Plotly moves the marks and leaves everything else as it is: a third of the time.
-    drawn = hash((spectrum.z_similarity.tobytes(), spectrum.z_q.tobytes(), spectrum.k2, now))
-    figure.update_layout(
-        bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name], datarevision=drawn)
-    )
     # Lines end at 1; the room beyond is for the names of the memories.
-    figure.update_xaxes(
-        range=[-0.02, 1.14 if len(spectrum.ids) <= LABELLED else 1.02], title_text="λ · weight of q", zeroline=False,
-        tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0 · similarity", "0.25", "0.5", "0.75", "1 · utility"],
-    )  # fmt: skip
-    figure.update_yaxes(title_text="score", zeroline=False)
+    across = {
+        "range": [-0.02, 1.14 if len(spectrum.ids) <= LABELLED else 1.02],
+        "title": {"text": "λ · weight of q"},
+        "zeroline": False,
+        "tickvals": [0, 0.25, 0.5, 0.75, 1],
+        "ticktext": ["0 · similarity", "0.25", "0.5", "0.75", "1 · utility"],
+    }
+    up = {"title": {"text": "score"}, "zeroline": False}
+    layout = bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name], xaxis=across, yaxis=up)
+    # Made in one go: a slider draws it again and again, and adding part by part takes Plotly several times as long.
+    figure = go.Figure({"data": traces, "layout": layout})
     title = _title(spectrum, weight)
     return Picture(figure, _table(spectrum, run), title, f"Each candidate's score as a line over λ. {title}.")
 
 
 def _upright(weight: float, colour: str, width: float, dash: str) -> dict[str, Any]:
-    # All marks go into the layout at once: adding lines one by one takes Plotly longer than everything else here.
     line = {"color": colour, "width": width, "dash": dash}
     return {"type": "line", "x0": weight, "x1": weight, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
@@ -69,33 +69,37 @@ def _chosen_at(spectrum: Spectrum, weight: float) -> frozenset[str]:
     return next((i.selected for i in spectrum.intervals if i.low <= weight <= i.high), frozenset())
 
 
-def _shade(figure: go.Figure, grid: np.ndarray, scores: np.ndarray, k2: int) -> None:
+def _shade(grid: np.ndarray, scores: np.ndarray, k2: int) -> list[dict[str, Any]]:
     cut = np.sort(scores, axis=1)[:, -k2]
     top = np.full_like(cut, scores.max() + 0.15 * max(np.ptp(scores), 1e-9))
-    figure.add_scatter(x=grid, y=cut, mode="lines", line={"color": CUT, "width": 1, "dash": "dot"}, hoverinfo="skip")
-    figure.add_scatter(
-        x=grid, y=top, mode="lines", line={"width": 0}, fill="tonexty", fillcolor=SHADE, hoverinfo="skip"
-    )
+    drawn = {"type": "scatter", "x": grid, "mode": "lines", "hoverinfo": "skip"}
+    return [
+        {**drawn, "y": cut, "line": {"color": CUT, "width": 1, "dash": "dot"}},
+        {**drawn, "y": top, "line": {"width": 0}, "fill": "tonexty", "fillcolor": SHADE},
+    ]
 
 
-def _lines(figure: go.Figure, spectrum: Spectrum, members: Sequence[int], colour: str, width: float, run: str) -> None:
+def _lines(spectrum: Spectrum, members: Sequence[int], colour: str, width: float, run: str) -> list[dict[str, Any]]:
     if not members:
-        return
+        return []
     low, high = spectrum.z_similarity, spectrum.z_q
     labels = [memory_label(spectrum.ids[i], run) for i in members]
     # One trace for all lines: a gap (None) after each keeps them apart and the browser quick.
-    figure.add_scatter(
-        x=[x for _ in members for x in (0, 1, None)],
-        y=[y for i in members for y in (low[i], high[i], None)],
-        text=[label for label in labels for _ in range(3)],
-        mode="lines+markers",
-        line={"color": colour, "width": width},
-        marker={"size": 5, "color": colour},
-        hovertemplate="%{text}: score %{y:+.3f} at λ = %{x}<extra></extra>",
-    )
+    return [
+        {
+            "type": "scatter",
+            "x": [x for _ in members for x in (0, 1, None)],
+            "y": [y for i in members for y in (low[i], high[i], None)],
+            "text": [label for label in labels for _ in range(3)],
+            "mode": "lines+markers",
+            "line": {"color": colour, "width": width},
+            "marker": {"size": 5, "color": colour},
+            "hovertemplate": "%{text}: score %{y:+.3f} at λ = %{x}<extra></extra>",
+        }
+    ]
 
 
-def _names(figure: go.Figure, spectrum: Spectrum, run: str) -> None:
+def _names(spectrum: Spectrum, run: str) -> dict[str, Any]:
     """The memories' names at the right ends of their lines; ends that lie too close share one place."""
     apart = CLOSE * max(float(np.ptp(np.concatenate([spectrum.z_similarity, spectrum.z_q]))), 1e-9)
     places: list[tuple[float, list[str]]] = []
@@ -106,10 +110,15 @@ def _names(figure: go.Figure, spectrum: Spectrum, run: str) -> None:
         else:
             places.append((end, [label]))
     texts = [" ".join(labels[:3]) + (f" +{len(labels) - 3}" if len(labels) > 3 else "") for _, labels in places]
-    figure.add_scatter(
-        x=[1.01] * len(places), y=[end for end, _ in places], text=texts, mode="text", textposition="middle right",
-        hoverinfo="skip",
-    )  # fmt: skip
+    return {
+        "type": "scatter",
+        "x": [1.01] * len(places),
+        "y": [end for end, _ in places],
+        "text": texts,
+        "mode": "text",
+        "textposition": "middle right",
+        "hoverinfo": "skip",
+    }
 
 
 def _title(spectrum: Spectrum, weight: float) -> str:

@@ -15,8 +15,8 @@ from pages.questions import state, whatif
 from pages.questions.case import Case, case_at
 from pages.questions.catalogue import BY_KEY, QUESTIONS, Question
 from pages.shared.arm import arm_line
-from pages.shared.picture import show
 from pages.shared.place import Place
+from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 
 INTENT_SHOWN = 46
@@ -189,7 +189,8 @@ def _pool(case: Case) -> None:
     if decision.note:
         st.caption(literal(decision.note))
     if lines.ids and case.own and isinstance(case.settings, MemRLSettings) and isinstance(case.recorded, MemRLSettings):
-        show(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
+        show_in_place(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
+        load_plotly()
         dashed = " Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else ""
         st.caption(
             "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "

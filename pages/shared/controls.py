@@ -150,10 +150,10 @@ def _what_failed(view: View) -> None:
 
 
 def _what_was_cut_short(view: View) -> None:
-    step = view.bank.next_step(view.run.id)
+    step = view.place.bank.next_step(view.run.id)
     dropped = st.session_state.setdefault(DROPPED, set())
     begun = view.live is not None and view.live.episode is not None
-    if begun or (view.run.id, step) in dropped or not view.bank.was_cut_short(view.run.id):
+    if begun or (view.run.id, step) in dropped or not view.place.bank.was_cut_short(view.run.id):
         return
     st.warning(
         f"Step {step} was begun and cut short: the program ended before the step did. What it had written counts for "

@@ -20,8 +20,7 @@ from memrl_core.lab import Standing, arms_of, standings, streams_of
 from memrl_core.twins import TwinRuns
 from pages.shared import lab_place
 from pages.shared.lab_place import LabPlace
-from pages.shared.picture import image_options, table_twin
-from pages.shared.plotly_map import load_plotly, plotly_map
+from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 
 SPEEDS = (1, 2, 5, 10, 20)
@@ -133,9 +132,7 @@ def _draw(pictures: list[Picture], name: str) -> None:
     for number, (column, picture) in enumerate(zip(st.columns(len(pictures)), pictures, strict=True)):
         key = f"lab_{name}_{number}"
         with column:
-            st.markdown(f"**{literal(picture.title)}**")
-            plotly_map(picture, key, image_options(key), height=picture.figure.layout.height or 340)
-            table_twin(picture, key)
+            show_in_place(picture, key)
 
 
 def _act(what: Callable[[], object]) -> None:

@@ -57,12 +57,14 @@ def ollama_panel() -> None:
             key="ollama_timeout",
             help="Seconds without a word from the model. Raise it for a large model on a slow machine.",
         )
-        chosen = {"ollama_address": address, "timeout": timeout}
-        unchanged = chosen == preferences.model_dump(include={"ollama_address", "timeout"})
-        if st.button("Use these", key="ollama_save", disabled=unchanged):
+        now = preferences.ollama_address
+        if st.button("Use these", key="ollama_save", disabled=(address, timeout) == (now, preferences.timeout)):
             try:
-                chosen["ollama_address"] = asked = checked_address(address)
-                if asked == preferences.ollama_address or is_local(asked):
+                chosen: dict[str, Any] = {"timeout": timeout}
+                # What nobody chose stays with OLLAMA_HOST.
+                if address != now:
+                    chosen["ollama_address"] = asked = checked_address(address)
+                if address == now or asked == now or is_local(asked):
                     _use(chosen)
                 else:
                     st.session_state[ANOTHER_MACHINE] = chosen
@@ -83,7 +85,7 @@ def ollama_panel() -> None:
 
 
 def _address_field(where: Any, now: str) -> str:
-    """Where Ollama is. With a login it is for whoever starts the server to say: raters could point it anywhere."""
+    """Where Ollama is. With a login it is for whoever starts the server to say: roles hold in a bank, and all share it."""
     if has_login():
         where.text_input(
             "Ollama's address", value=now, disabled=True,

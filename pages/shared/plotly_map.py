@@ -14,6 +14,8 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core.figures.picture import Shown
 from memrl_core.figures.point_cloud import PointCloud
+from pages.shared.picture import image_options, table_twin
+from pages.shared.text import literal
 
 _chart = st.components.v2.component(
     "memrl_map",
@@ -53,6 +55,16 @@ def plotly_map(picture: Shown, key: str, image: Mapping[str, object], height: in
     data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height, "image": dict(image)}
     clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
     return str(clicked) if clicked else None
+
+
+def show_in_place(picture: Shown, key: str) -> None:
+    """Draw a picture with its title and its table twin, as `show` does, for charts that a control moves.
+
+    `st.plotly_chart` draws from scratch whatever has changed, which takes several times as long.
+    """
+    st.markdown(f"**{literal(picture.title)}**")
+    plotly_map(picture, key, image_options(key), height=picture.figure.layout.height or 340)
+    table_twin(picture, key)
 
 
 def cloud_map(

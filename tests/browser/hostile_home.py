@@ -25,7 +25,9 @@ from tests.browser.payloads import HOST, HTML, LATEX, MARKDOWN, ODD, PAYLOADS, P
 from tests.builders import a_run, an_agent
 
 STEPS = 8
-SHORT = (HTML[3], MARKDOWN[0], MARKDOWN[1], MARKDOWN[6], STREAMLIT[0], STREAMLIT[3], LATEX[0], PLOTLY[1])
+SHORT = tuple(" ".join(kind) for kind in (
+    (PLOTLY[1], MARKDOWN[0]), (HTML[3], LATEX[0]), (PLOTLY[0], STREAMLIT[0]), (MARKDOWN[6], STREAMLIT[3], PLOTLY[2]),
+))  # fmt: skip
 TOGETHER = tuple(" ".join(kind) for kind in (HTML, MARKDOWN, (*STREAMLIT, *LATEX), (*PLOTLY, *TEMPLATES), ODD[:3]))
 PEOPLE = {"ann": f"<img src=x onerror={RUN}> **pwnstrong**", "bob": f":red[pwnred] ![pwnimage](//{HOST}/z)"}
 RUNS = {"one": f"<b>pwnbold</b> [pwnlink](//{HOST}/run) one", "two": f"__pwnstrong__ <img src=x onerror={RUN}>"}
@@ -108,7 +110,7 @@ def _spoiled(contents: Contents, runs: Mapping[str, str], texts: frozenset[str])
     names = {**runs, **PEOPLE}
     for number, memory_id in enumerate(contents.memories):
         run, dash, rest = memory_id.partition("-")
-        names[memory_id] = f"{SHORT[number % len(SHORT)]} {number}" if number % 2 else f"{runs[run]}{dash}{rest}"
+        names[memory_id] = f"{SHORT[number // 2 % len(SHORT)]} {number}" if number % 2 else f"{runs[run]}{dash}{rest}"
     spoil = Spoiled(names, texts)
     names |= {t.task.id: spoil.text(t.task.id) for t in contents.traces}
     spoil = Spoiled(names, texts)

@@ -187,3 +187,4 @@ def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     _, said = memrl("app", "--address", "0.0.0.0")
     assert "asked to log in" in said
     assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]
+    assert [command.count("--server.allowedHosts") for command in asked] == [3, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.reading import read_any
 from tests.builders import a_bank, a_run, a_step
-from tests.object_store import ObjectStore, object_store
+from tests.object_store import ObjectStore, object_store, set_environment
 
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
 BUCKET = "bank-bucket"
@@ -38,20 +37,10 @@ def server() -> Iterator[ObjectStore]:
 @pytest.fixture
 def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
     """The server with one empty bucket, and an environment in which it is the only store there is."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ENDPOINT_URL": server.address,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "MEMRL_HOME": str(tmp_path / "home"),
-        "OLLAMA_HOST": "127.0.0.1:9",
-        "COLUMNS": "160",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "160")
+    set_environment(server, monkeypatch)
     server.buckets.clear()
     server.buckets[BUCKET] = {}
     server.requests.clear()
@@ -226,9 +215,12 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
     assert not MemoryBank.open(uri).step_rows("r")
 
 
-def test_a_server_that_is_not_there_is_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_told(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://ann:{SECRET}@127.0.0.1:9")
     assert "does not answer" in refusal(uri)
+    must_not_tell(*capfd.readouterr())
 
 
 def test_a_server_that_keeps_silent_is_given_up(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +273,13 @@ def test_an_address_that_carries_a_key_is_refused(store: ObjectStore, address: s
 
 def test_no_command_repeats_a_key_that_it_was_given(store: ObjectStore) -> None:
     address = f"s3://{ACCESS_KEY}:{SECRET}@{BUCKET}/bank"
-    for words in (["run", "--tasks", "1"], ["doctor"], ["show", "1"], ["export", "bank.zip"]):
+    for words in (
+        ["run", "--tasks", "1"],
+        ["doctor"],
+        ["show", "1"],
+        ["export", "bank.zip"],
+        ["merge", address, address],
+    ):
         status, said = memrl(*words, "--bank", address)
         assert status == 2
         assert "no user, password" in " ".join(said.split())

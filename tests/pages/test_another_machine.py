@@ -61,7 +61,7 @@ def test_a_link_names_no_address(visit: Visit, server: OllamaServer) -> None:
 
 
 def test_with_a_login_no_visitor_chooses_the_address(
-    visit: Visit, login: Callable[..., None], server: OllamaServer
+    visit: Visit, login: Callable[..., None], server: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login(is_logged_in=True, email="ann@example.org")
     app = visit("home")
@@ -74,3 +74,5 @@ def test_with_a_login_no_visitor_chooses_the_address(
     app.button(key="ollama_save").click().run()
     assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
     assert workspace.load_preferences().timeout == 90.0
+    monkeypatch.setenv("OLLAMA_HOST", server.address)
+    assert workspace.load_preferences().ollama_address == server.address
