@@ -17,7 +17,7 @@ Where = tuple[str | int, ...]
 MOST_TOLD = 10
 """Faults of one file that are told one by one."""
 
-_TABLE = re.compile(r"\s*\[(\[?)\s*([^\[\]#]+?)\s*\]")
+_TABLE = re.compile(r"\s*\[(\[?)([^\[\]#]+)\]")
 _KEY = re.compile(r"\s*([\w\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 
 

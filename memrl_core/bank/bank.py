@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -256,9 +255,7 @@ class MemoryBank(BankReading):
         a step that could not be read again, `BankFull`, `BankReadOnly`. After a failure the same call can be repeated:
         nothing is doubled.
         """
-        with self._lock:
-            if not self._appends.steps_held and not self._is_alone and self._steps_have_grown():
-                self.refresh()
+        with self._lock, self._numbering():
             taken = self._known.steps_of(trace.run).get(trace.step)
             if taken is not None:
                 raise RunMoved(
@@ -272,7 +269,7 @@ class MemoryBank(BankReading):
             new: dict[str, Memory] = {}
             for op in trace.write.operations if trace.write else ():
                 if op.op in WRITING and op.memory_id not in self._known.mirror.rows:
-                    new[op.memory_id] = self._memory_of(op, trace, created, ChainMap(new, self._known.memories))
+                    new[op.memory_id] = self._memory_of(op, trace, created, new)
             events = self._events_of(trace)
 
             def written(name: str) -> None:
@@ -294,6 +291,17 @@ class MemoryBank(BankReading):
             self._ledger.saved()
             return trace
 
+    @contextmanager
+    def _numbering(self) -> Iterator[None]:
+        """Within it, no other process of this machine that writes step by step finishes a step of the same number."""
+        if self._appends.steps_held or self._is_alone:
+            yield
+            return
+        with self._store.locked():
+            if self._steps_have_grown():
+                self.refresh()
+            yield
+
     def _settled(self, trace: StepTrace, embedded: Mapping[str, object]) -> StepTrace:
         if trace.write is None:
             return trace
@@ -304,7 +312,9 @@ class MemoryBank(BankReading):
         possible = settled(operations, self._known.live(trace.run))
         return replace(trace, write=replace(trace.write, operations=possible))
 
-    def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str, known: Mapping[str, Memory]) -> Memory:
+    def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str, new: Mapping[str, Memory]) -> Memory:
+        known = self._known.memories
+        replaced = {i: new[i] if i in new else known[i] for i in op.replaces if i in new or i in known}
         return Memory(
             op.memory_id,
             op.intent,
@@ -314,7 +324,7 @@ class MemoryBank(BankReading):
             op.parents,
             trace.run,
             trace.step,
-            task_of(op, known, trace.task.id),
+            task_of(op, replaced, trace.task.id),
             created,
         )
 

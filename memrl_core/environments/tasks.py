@@ -15,7 +15,7 @@ LONGEST_INTENT = 20_000
 
 def check_intent(text: str) -> str:
     """`text` without control characters; raises `InputError` when nothing is left or it is too long."""
-    kept = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs")).strip()
+    kept = text.strip() if text.isprintable() else _without_control_characters(text).strip()
     if not any(character.isalnum() for character in kept):
         raise InputError("The task is empty. Type what the agent should do; nothing was started.")
     if len(kept) > LONGEST_INTENT:
@@ -23,6 +23,10 @@ def check_intent(text: str) -> str:
             f"The task has {len(kept):,} characters; at most {LONGEST_INTENT:,} fit. Shorten it; nothing was started."
         )
     return kept
+
+
+def _without_control_characters(text: str) -> str:
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
 
 
 def load_tasks(path: Path) -> list[Task]:

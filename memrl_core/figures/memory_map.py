@@ -24,6 +24,7 @@ from memrl_core.records import Memory, Utility
 ColourBy = Literal["q", "Δq", "similarity", "visits", "age", "outcome"]
 Labels = Literal["off", "chosen", "all"]
 Plane = npt.NDArray[np.floating[Any]]
+Trace = dict[str, Any]
 OUTCOMES = {"failure": 0.0, "unrated": 0.5, "success": 1.0}
 SVG_POINTS = 1000
 """Beyond this a screen draws the points as a cloud (point_cloud.py), and a figure by WebGL."""
@@ -36,10 +37,11 @@ LABELLED_POINTS = 300
 class MapScene:
     """What is on the map at one moment.
 
-    `places` maps every visible memory to (x, y); `utilities` to what the run believes of it; `similarities` to the
-    cosine with this step's query, where phase A measured it. `query` is where the query lies, None when there is none.
-    `moved` maps a memory to how far its q has just moved; `provisional` are places not yet frozen; `focus` is the
-    memory whose detail is open. `layout_id` names the frozen layout: zoom is kept as long as it stays the same.
+    `places` maps memories to (x, y), and `utilities` those that are visible to what the run believes of them;
+    `similarities` to the cosine with this step's query, where phase A measured it. `query` is where the query lies,
+    None when there is none. `moved` maps a memory to how far its q has just moved; `provisional` are places not yet
+    frozen; `focus` is the memory whose detail is open. `layout_id` names the frozen layout: zoom is kept as long as it
+    stays the same.
     """
 
     run: str
@@ -57,23 +59,11 @@ class MapScene:
     focus: str | None = None
 
 
-def pool_far_on_screen(scene: MapScene, nearest: int = 10) -> int:
-    """How many members of the pool are not among the `nearest` points to the query as the map shows them."""
-    ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
-    if scene.query is None or not ids:
-        return 0
-    offsets = np.array([scene.places[memory_id] for memory_id in ids]) - np.array(scene.query)
-    near = np.argsort(np.hypot(offsets[:, 0], offsets[:, 1]), kind="stable")[:nearest]
-    return len(set(scene.pool) - {ids[row] for row in near})
-
-
 def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chosen", lifted: bool = False) -> Picture:
     """The scene as a figure in two dimensions, or `lifted` into a third whose height is q."""
     draw = _Pen(scene, lifted)
-    figure = go.Figure()
-    figure.add_trace(draw.points(colour, labels))
-    _mark(figure, draw, labels)
-    _lay_out(figure, scene, lifted)
+    traces = [draw.points(colour, labels), *_marks(draw, labels)]
+    figure = go.Figure({"data": traces, "layout": _layout(scene, lifted)})
     return Picture(figure, map_table(scene), map_title(scene), map_alt(scene, colour, lifted))
 
 
@@ -85,14 +75,12 @@ def marks_over(
     `limits` are `cmin` and `cmax` of the colours.
     """
     draw = _Pen(scene, lifted=False, ids=())
-    figure = go.Figure()
-    figure.add_trace(draw.colour_bar(colour, limits))
-    _mark(figure, draw, labels)
-    _lay_out(figure, scene, lifted=False)
+    layout = _layout(scene, lifted=False)
     margin = 0.04 * (high - low) + 1e-9
-    figure.update_xaxes(range=[low[0] - margin[0], high[0] + margin[0]])
-    figure.update_yaxes(range=[low[1] - margin[1], high[1] + margin[1]])
-    return figure
+    for axis, name in enumerate(("xaxis", "yaxis")):
+        layout[name] |= {"range": [float(low[axis] - margin[axis]), float(high[axis] + margin[axis])]}
+    # Made in one go: each step draws it again, and adding part by part takes Plotly several times as long.
+    return go.Figure({"data": [draw.colour_bar(colour, limits), *_marks(draw, labels)], "layout": layout})
 
 
 def left_out_when_lifted(scene: MapScene) -> str:
@@ -106,14 +94,16 @@ def left_out_when_lifted(scene: MapScene) -> str:
     )
 
 
-def _mark(figure: go.Figure, draw: _Pen, labels: Labels) -> None:
+def _marks(draw: _Pen, labels: Labels) -> list[Trace]:
     scene = draw.scene
     pool_only = [memory_id for memory_id in scene.pool if memory_id not in set(scene.selected)]
-    figure.add_trace(draw.rings("in the pool", pool_only, size=17, width=1.5, named=False))
-    figure.add_trace(draw.rings("given to the model", scene.selected, size=20, width=4, named=labels != "off"))
-    figure.add_trace(draw.halos(named=labels != "off"))
-    figure.add_trace(draw.focus())
-    figure.add_trace(draw.query())
+    return [
+        draw.rings("in the pool", pool_only, size=17, width=1.5, named=False),
+        draw.rings("given to the model", scene.selected, size=20, width=4, named=labels != "off"),
+        draw.halos(named=labels != "off"),
+        draw.focus(),
+        draw.query(),
+    ]
 
 
 def colour_values(scene: MapScene, ids: Sequence[str], colour: ColourBy) -> list[float | None]:
@@ -161,11 +151,11 @@ class _Pen:
     def __init__(self, scene: MapScene, lifted: bool, ids: Sequence[str] | None = None) -> None:
         self.scene = scene
         self.lifted = lifted
-        there = ids if ids is not None else [memory_id for memory_id in scene.places if memory_id in scene.utilities]
+        there = ids if ids is not None else [memory_id for memory_id in scene.utilities if memory_id in scene.places]
         self.ids = _few(there, scene) if lifted and len(there) > LIFTED_POINTS else there
         self.low, self.middle, self.high = q_range(scene.settings)
 
-    def points(self, colour: ColourBy, labels: Labels) -> Any:
+    def points(self, colour: ColourBy, labels: Labels) -> Trace:
         scene = self.scene
         values, marker = self._colours(colour)
         marker |= {
@@ -192,9 +182,9 @@ class _Pen:
             ),
         )
 
-    def rings(self, name: str, ids: Sequence[str], size: int, width: float, named: bool) -> Any:
+    def rings(self, name: str, ids: Sequence[str], size: int, width: float, named: bool) -> Trace:
         symbol = "circle-open"
-        here = [i for i in ids if i in self.scene.places]
+        here = [i for i in ids if self._is_there(i)]
         marker = {"symbol": symbol, "size": size / 2 if self.lifted else size, "color": RING}
         return self._trace(
             here,
@@ -206,8 +196,8 @@ class _Pen:
             hoverinfo="skip",
         )
 
-    def halos(self, named: bool) -> Any:
-        moved = {i: d for i, d in self.scene.moved.items() if i in self.scene.places}
+    def halos(self, named: bool) -> Trace:
+        moved = {i: d for i, d in self.scene.moved.items() if self._is_there(i)}
         widths = [3 + 8 * abs(d) / (self.high - self.low) for d in moved.values()]
         marker = {
             "symbol": "circle-open",
@@ -225,46 +215,46 @@ class _Pen:
             hoverinfo="skip",
         )
 
-    def focus(self) -> Any:
+    def focus(self) -> Trace:
         focus = self.scene.focus
-        here = [focus] if focus is not None and focus in self.scene.places else []
+        here = [focus] if focus is not None and self._is_there(focus) else []
         marker = {"symbol": "square-open", "size": 14 if self.lifted else 28, "color": RING, "line": {"width": 2}}
         return self._trace(here, "opened below", mode="markers", marker=marker, hoverinfo="skip")
 
-    def query(self) -> Any:
+    def query(self) -> Trace:
         at = [self.scene.query] if self.scene.query is not None else []
         symbol = "diamond" if self.lifted else "star"
         marker = {"symbol": symbol, "size": 9 if self.lifted else 19, "color": QUERY, "line": {"width": 1.5}}
         height = {"z": [self.middle] * len(at)} if self.lifted else {}
-        return self._kind()(
-            x=[x for x, _ in at],
-            y=[y for _, y in at],
+        return {
+            "type": "scatter3d" if self.lifted else "scatter",
+            "x": [x for x, _ in at],
+            "y": [y for _, y in at],
             **height,
-            name="this task",
-            mode="markers",
-            marker={**marker, "line": {"width": 1.5, "color": RING}},
-            hoverinfo="skip",
-        )
+            "name": "this task",
+            "mode": "markers",
+            "marker": {**marker, "line": {"width": 1.5, "color": RING}},
+            "hoverinfo": "skip",
+        }
 
-    def colour_bar(self, colour: ColourBy, limits: Mapping[str, float]) -> Any:
+    def colour_bar(self, colour: ColourBy, limits: Mapping[str, float]) -> Trace:
         marker = {**self._colours(colour)[1], **limits, "color": [0.0]}
-        return go.Scatter(x=[None], y=[None], name="memories", mode="markers", marker=marker)
+        return {"type": "scatter", "x": [None], "y": [None], "name": "memories", "mode": "markers", "marker": marker}
 
-    def _trace(self, ids: Sequence[str], name: str, by_webgl: bool = False, **look: Any) -> Any:
+    def _trace(self, ids: Sequence[str], name: str, by_webgl: bool = False, **look: Any) -> Trace:
         height = {"z": np.array([self._q(i) for i in ids])} if self.lifted else {}
-        kind = go.Scattergl if by_webgl and not self.lifted else self._kind()
-        return kind(
-            x=np.array([self.scene.places[i][0] for i in ids]),
-            y=np.array([self.scene.places[i][1] for i in ids]),
+        flat = "scattergl" if by_webgl else "scatter"
+        return {
+            "type": "scatter3d" if self.lifted else flat,
+            "x": np.array([self.scene.places[i][0] for i in ids]),
+            "y": np.array([self.scene.places[i][1] for i in ids]),
             **height,
-            name=name,
+            "name": name,
             **look,
-        )
+        }
 
-    def _kind(self) -> Any:
-        if self.lifted:
-            return go.Scatter3d
-        return go.Scatter
+    def _is_there(self, memory_id: str) -> bool:
+        return memory_id in self.scene.utilities and memory_id in self.scene.places
 
     def _q(self, memory_id: str) -> float:
         known = self.scene.utilities.get(memory_id)
@@ -297,34 +287,31 @@ class _Pen:
 _BAR_TITLES = {"q": "q", "Δq": "Δq", "similarity": "cosine", "visits": "uses", "age": "step", "outcome": ""}
 
 
-def _lay_out(figure: go.Figure, scene: MapScene, lifted: bool) -> None:
+def _layout(scene: MapScene, lifted: bool) -> dict[str, Any]:
+    layout: dict[str, Any] = {
+        "margin": {"l": 0, "r": 0, "t": 8, "b": 0},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "uirevision": scene.layout_id,
+        "hovermode": "closest",
+        "dragmode": "orbit" if lifted else "pan",
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0},
+        "showlegend": True,
+    }
+    if not lifted:
+        return {**layout, "xaxis": {"visible": False}, "yaxis": {"visible": False}}
+    low, _, high = q_range(scene.settings)
     hidden = {"visible": False, "showspikes": False}
-    figure.update_layout(
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        uirevision=scene.layout_id,
-        hovermode="closest",
-        dragmode="orbit" if lifted else "pan",
-        legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0},
-        showlegend=True,
-    )
-    if lifted:
-        low, _, high = q_range(scene.settings)
-        figure.update_layout(
-            scene={
-                "xaxis": {**hidden},
-                "yaxis": {**hidden},
-                "zaxis": {"title": {"text": "q"}, "range": [low, high]},
-                "aspectmode": "manual",
-                "aspectratio": {"x": 1, "y": 1, "z": 0.6},
-                "bgcolor": "rgba(0,0,0,0)",
-                "uirevision": scene.layout_id,
-            }
-        )
-    else:
-        figure.update_xaxes(visible=False)
-        figure.update_yaxes(visible=False)
+    space = {
+        "xaxis": hidden,
+        "yaxis": hidden,
+        "zaxis": {"title": {"text": "q"}, "range": [low, high]},
+        "aspectmode": "manual",
+        "aspectratio": {"x": 1, "y": 1, "z": 0.6},
+        "bgcolor": "rgba(0,0,0,0)",
+        "uirevision": scene.layout_id,
+    }
+    return {**layout, "scene": space}
 
 
 def map_table(scene: MapScene) -> pd.DataFrame:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 from plotly.colors import get_colorscale, sample_colorscale
 
-from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, colour_values, marks_over
+from memrl_core.figures.map_points import MapPoints, colours_of
+from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over
 from memrl_core.figures.palette import q_range
 
 SHADES = 64
@@ -90,12 +91,9 @@ class PointCloud:
         return {"rows": rows.tolist(), **{name: column[rows].tolist() for name, column in columns.items()}}
 
 
-def point_cloud(scene: MapScene, colour: ColourBy = "q") -> PointCloud:
-    """All points of the scene, coloured as in its figure."""
-    ids = [memory_id for memory_id in scene.places if memory_id in scene.utilities]
-    known = [scene.utilities[memory_id] for memory_id in ids]
-    values = colour_values(scene, ids, colour)
-    at = np.array(values, dtype=np.float64)
+def point_cloud(scene: MapScene, points: MapPoints, colour: ColourBy = "q") -> PointCloud:
+    """The `points` of the scene, coloured as in its figure."""
+    at = colours_of(scene, points, colour)
     scale = {**_limits(at), **colour_scale(scene, colour)}
     with np.errstate(invalid="ignore"):
         shares = np.clip((at - scale["cmin"]) / (scale["cmax"] - scale["cmin"]), 0, 1)
@@ -103,10 +101,10 @@ def point_cloud(scene: MapScene, colour: ColourBy = "q") -> PointCloud:
     colours = scale["colorscale"]
     drawn = get_colorscale(colours) if isinstance(colours, str) else colours
     return PointCloud(
-        ids,
-        np.array([scene.places[memory_id] for memory_id in ids], dtype=np.float32).reshape(-1, 2),
-        np.array([utility.q for utility in known], dtype=np.float32),
-        np.minimum([utility.visits for utility in known], 65535).astype(np.uint16),
+        points.ids,
+        points.places.astype(np.float32),
+        points.q.astype(np.float32),
+        np.minimum(points.visits, 65535).astype(np.uint16),
         shades.astype(np.uint8),
         tuple(sample_colorscale(drawn, np.linspace(0, 1, SHADES).tolist(), colortype="rgb")),
         q_range(scene.settings)[1],

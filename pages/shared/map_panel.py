@@ -10,6 +10,7 @@ import streamlit as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.figures.map_points import map_points, pool_far_on_screen
 from memrl_core.figures.memory_map import (
     SVG_POINTS,
     ColourBy,
@@ -19,7 +20,6 @@ from memrl_core.figures.memory_map import (
     map_alt,
     map_picture,
     map_title,
-    pool_far_on_screen,
 )
 from memrl_core.figures.picture import PictureOnDemand, Shown
 from memrl_core.figures.point_cloud import PointCloud, cloud_marks, point_cloud
@@ -94,15 +94,18 @@ def _drawn(view: View, layout: MapLayout, colour: ColourBy, labels: Labels, lift
 
 
 def _made(scene: MapScene, colour: ColourBy, labels: Labels, lifted: bool) -> _Drawn:
-    far = pool_far_on_screen(scene)
-    if len(scene.places) <= SVG_POINTS:
+    # What the session saw last goes on in most cases: a step moves a few of the points.
+    points = map_points(scene, st.session_state.get("map_points"))
+    st.session_state["map_points"] = points
+    far = pool_far_on_screen(scene, points)
+    if len(points.ids) <= SVG_POINTS:
         return _Drawn(map_picture(scene, colour, labels, lifted), far)
     picture = PictureOnDemand(
         map_title(scene), map_alt(scene, colour, lifted), lambda: map_picture(scene, colour, labels, lifted)
     )
     if lifted:
         return _Drawn(picture, far, left_out_when_lifted(scene))
-    cloud = point_cloud(scene, colour)
+    cloud = point_cloud(scene, points, colour)
     return _Drawn(picture, far, marks=cloud_marks(scene, cloud, colour, labels), cloud=cloud)
 
 
@@ -115,7 +118,7 @@ def _scene(view: View, layout: MapLayout) -> MapScene:
     return MapScene(
         run=view.run.id,
         layout_id=layout.id,
-        places={i: everywhere[i] for i in moment.utilities if i in everywhere},
+        places=everywhere,
         memories=view.memories,
         utilities=moment.utilities,
         settings=trace.settings if trace else view.run.settings,

@@ -13,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.bank import MemoryBank
+from memrl_core.lessons.progress import PAGES
+from pages.shared import compare_choice, methods_place
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.hostile_home import IN_A_FILE, RUNS, make
 from tests.browser.payloads import HOST, RUN, WORDS
@@ -134,30 +136,50 @@ def as_tables(page: Page) -> None:
     settled(page)
 
 
+def everything_there(page: Page) -> None:
+    """Tables, and what opens over the page, one after the other: each stays in sight until the next is opened."""
+    as_tables(page)
+    for kind in ("stPopover", "stSelectbox"):
+        found = page.get_by_test_id("stMain").get_by_test_id(kind)
+        for number in range(found.count()):
+            inner = found.nth(number).locator("button" if kind == "stPopover" else "input").first
+            if inner.is_visible() and inner.is_enabled():
+                inner.click()
+                settled(page)
+                assert page.evaluate(LOOK, [HOST, WORDS, False]) == []
+                page.keyboard.press("Escape")
+                settled(page)
+
+
 VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     "home": ("", HOSTILE, start_form),
     "home of what came from elsewhere": ("", FOREIGN, None),
     "a step": ("step", {**HOSTILE, "step": "6", "memory": "2"}, hover),
     "a step of what came from elsewhere": ("step", {**FOREIGN, "step": "6", "memory": "1"}, hover),
     "the live end": ("step", HOSTILE, None),
-    "a question about a step": ("decision", {**HOSTILE, "step": "6", "ask": "pair"}, as_tables),
+    "a question about a step": ("decision", {**HOSTILE, "step": "6", "ask": "pair"}, everything_there),
     "a question about a memory": ("decision", {**HOSTILE, "step": "7", "ask": "family", "a": "3"}, as_tables),
     "a question about another program": ("decision", {**FOREIGN, "step": "6", "ask": "origin", "a": "1"}, None),
-    "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, None),
-    "people": ("rewards", {**HOSTILE, "view": "People"}, None),
-    "what changed": ("rewards", {**HOSTILE, "view": "What changed"}, None),
-    "the audit": ("rewards", {**HOSTILE, "view": "Audit"}, None),
-    "rules": ("rewards", {**HOSTILE, "view": "Rules"}, None),
-    "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, None),
+    "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, everything_there),
+    "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, everything_there),
     "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "pool"}, as_tables),
     "what a method has learned": ("methods", {**HOSTILE, "step": "6", "show": "learned"}, as_tables),
     "two runs": ("compare", {**HOSTILE, "against": RUNS["two"]}, as_tables),
     "one run under other settings": ("compare", {**HOSTILE, "under": "k2=1"}, None),
     "twins": ("lab", {**PAIR, "view": "twins"}, None),
+    "theory beside practice": ("lab", {**PAIR, "view": "theory"}, None),
     "lessons": ("lessons", {}, None),
     "the memories": ("bank", {**HOSTILE, "memory": "4"}, None),
     "the memories of what came from elsewhere": ("bank", {**FOREIGN, "memory": "5"}, None),
 }
+
+SWITCHED = {
+    "rewards": ("People", "What changed", "Audit", "Import and export", "Rules"),
+    "bank": ("Settings", "Import and export", "Banks of this machine"),
+    "methods": (methods_place.TABLE, methods_place.CARDS),
+    "compare": (compare_choice.METHODS,),
+}
+"""What is chosen on a page; its link is tried elsewhere."""
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -177,15 +199,18 @@ def test_no_text_becomes_more_than_text(watched: Watched, view: str) -> None:
 
 
 def test_no_lesson_becomes_more_than_markdown(watched: Watched) -> None:
-    watched.go("lessons", lesson="00-hostile", page="claim")
-    watched.must_show_them()
-    watched.must_be_harmless(markdown=True)
+    for page in PAGES:
+        watched.go("lessons", lesson="00-hostile", page=page)
+        watched.must_be_harmless(markdown=True)
+        if page == "claim":
+            watched.must_show_them()
 
 
-def test_no_view_of_the_bank_becomes_more_than_text(watched: Watched) -> None:
-    watched.go("bank", **HOSTILE)
-    for view in ("Settings", "Import and export", "Banks of this machine"):
-        watched.page.get_by_role("radio", name=view).click()
+@pytest.mark.parametrize("path", SWITCHED)
+def test_no_other_view_of_a_page_becomes_more_than_text(watched: Watched, path: str) -> None:
+    watched.go(path, **HOSTILE, step="6")
+    for view in SWITCHED[path]:
+        watched.page.get_by_role("radio", name=view, exact=True).click()
         settled(watched.page)
         watched.unfold()
         watched.must_be_harmless()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,22 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating
 from memrl_core.benchmarks import headless, ratings, suite, synthetic, whole_run
-from memrl_core.benchmarks.measuring import Sizes
+from memrl_core.benchmarks.measuring import Row, Sizes
 from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
 TINY = Sizes(memories=8, steps=5, repeat=1, dimension=16)
+
+
+@cache
+def measured(name: str) -> tuple[Row, ...]:
+    """What a benchmark finds of as little as can be."""
+    return tuple(run_benchmarks([name], TINY))
 
 
 def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
@@ -87,7 +95,7 @@ def test_a_bank_made_in_portions_is_one_bank(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", DEFAULT)
 def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
-    found = list(run_benchmarks([name], TINY))
+    found = measured(name)
     assert {row.benchmark for row in found} == {name} == {benchmark(name).NAME}
     for row in found:
         assert np.isfinite(row.seconds).all() and row.memories >= 1
@@ -142,13 +150,13 @@ def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
 
 
 def test_what_the_recorder_adds_is_what_its_commit_does_not_take() -> None:
-    (row,) = run_benchmarks(["recorder"], TINY)
+    (row,) = measured("recorder")
     assert row.over_s is not None and row.median is not None
     assert 0 < row.over_s < row.median
 
 
 def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(tmp_path: Path) -> None:
-    headless.grow(tmp_path / "bank", MEMORIES)
+    headless.grow(tmp_path / "bank", MEMORIES, HashingEmbedder())
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
         assert bank.memory_count(headless.RUN) == MEMORIES
     done = headless.go_on(tmp_path / "bank", MEMORIES, steps=7, batch=3)
@@ -160,7 +168,7 @@ def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(t
 
 
 def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
-    shares = [row for row in run_benchmarks(["headless"], TINY) if row.unit == "%"]
+    shares = [row for row in measured("headless") if row.unit == "%"]
     assert len(shares) == 2 * len((*headless.PARTS, headless.REST))
     for size in {row.size for row in shares}:
         assert sum(row.value or 0.0 for row in shares if row.size == size) == pytest.approx(100)

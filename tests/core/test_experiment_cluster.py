@@ -148,24 +148,29 @@ def test_a_cell_that_is_given_up_frees_its_worker_within_a_step(tmp_path: Path) 
     assert (next_one.done, next_one.error) == (2, "")
 
 
-def test_a_scheduler_that_dies_costs_no_finished_cell_and_the_command_goes_on_without_it(
-    tmp_path: Path, a_free_port: int
-) -> None:
+CLUSTER = """
+import sys
+import distributed
+with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None,
+                              protocol="tcp://", host="127.0.0.1") as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_cluster_that_dies_costs_no_finished_cell_and_the_command_goes_on_without_it(tmp_path: Path) -> None:
     file, out = a_plan_file(tmp_path / "tiny.toml", seeds=20, count=10), tmp_path / "out"
-    address = f"tcp://127.0.0.1:{a_free_port}"
-    scheduler = a_dask("scheduler", tmp_path, "--host", "127.0.0.1", "--port", str(a_free_port))
-    worker = a_dask("worker", tmp_path, address, "--no-nanny", "--nthreads", "1")
-    try:
-        with distributed.Client(address, timeout=60, set_as_default=False) as client:
-            client.wait_for_workers(1, timeout=60)
+    with subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
         process = started(file, out, "--scheduler", address, before=IMPATIENT)
-        until(lambda: kept(out), process)
-        scheduler.kill()
+        try:
+            until(lambda: kept(out), process)
+        finally:
+            cluster.kill()
         said, noise = process.communicate(timeout=60)
-    finally:
-        for helper in (scheduler, worker):
-            helper.kill()
-            helper.wait()
     assert process.returncode == 2
     assert noise.replace("\n", " ").strip() == (
         f"The Dask cluster at {address} was lost: its scheduler or its workers no longer answer. Finished cells are "
@@ -176,11 +181,3 @@ def test_a_scheduler_that_dies_costs_no_finished_cell_and_the_command_goes_on_wi
     rest = run_experiment(read_plan(file), out, jobs=1, cancelled=lambda: len(kept(out)) > len(before))
     assert rest.done > len(before)
     assert before.items() <= kept(out).items()
-
-
-def a_dask(what: str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    """A scheduler or a worker as a process of its own."""
-    command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options, "--no-dashboard"]
-    if what == "worker":
-        command += ["--local-directory", str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from memrl_core.errors import InputError
 from memrl_core.toml_files import line_of, read_model
 
+LONG = 50_000
 TEXT = '''title = "a"
 text = """
 [not.a.table]
@@ -137,3 +140,12 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
     found = read_model(path, File)
     assert [arm.settings.k1 for arm in found.arms] == [3, 4]
     assert found.world is not None and found.world.shift == [1, 2]
+
+
+@pytest.mark.parametrize("line", ["a" * LONG, "a." * LONG, "a ." * LONG, "a . " * LONG, " " * LONG, f"[{' ' * LONG}"])
+def test_a_long_line_that_is_no_key_is_read_to_its_end(line: str) -> None:
+    asked = "import sys; from memrl_core.toml_files import line_of; print(line_of(sys.stdin.read(), ('b',)))"
+    found = subprocess.run(
+        [sys.executable, "-c", asked], input=f"{line}\nb = 1\n", capture_output=True, text=True, timeout=20, check=True
+    )
+    assert found.stdout.strip() == "2"

@@ -11,7 +11,8 @@ import pytest
 
 from memrl_core.analysis.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.memory_map import MapScene, map_picture, pool_far_on_screen
+from memrl_core.figures.map_points import map_points, pool_far_on_screen
+from memrl_core.figures.memory_map import MapScene, map_picture
 from memrl_core.figures.palette import q_range, q_symbol
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
@@ -173,8 +174,9 @@ def test_pool_members_far_on_the_screen_are_counted(lived: Any) -> None:
     scene = a_scene(lived)
     far = dict.fromkeys(scene.pool[:3], (1000.0, 1000.0))
     near = dict.fromkeys(scene.pool[3:], (0.5, 0.5))
-    assert pool_far_on_screen(replace(scene, places={**scene.places, **far, **near})) == 3
-    assert pool_far_on_screen(replace(scene, query=None)) == 0
+    spread = replace(scene, places={**scene.places, **far, **near})
+    assert pool_far_on_screen(spread, map_points(spread)) == 3
+    assert pool_far_on_screen(replace(spread, query=None), map_points(spread)) == 0
 
 
 def test_the_lifted_map_shows_q_as_height(lived: Any) -> None:

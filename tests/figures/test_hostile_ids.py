@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.map_points import map_points
 from memrl_core.figures.memory_map import MapScene, map_picture
 from memrl_core.figures.point_cloud import cloud_marks, point_cloud
 from tests.figures.test_point_cloud import a_scene
@@ -42,7 +43,7 @@ def test_no_id_becomes_markup_on_a_map() -> None:
 
 def test_the_points_of_a_large_map_carry_no_text_and_its_marks_no_markup() -> None:
     scene = hostile(1200)
-    cloud = point_cloud(scene)
+    cloud = point_cloud(scene, map_points(scene))
     assert "other.example" not in json.dumps(cloud.packed())
     marks = json.dumps(cloud_marks(scene, cloud).to_plotly_json(), default=str, ensure_ascii=False)
     assert "other.example" in marks

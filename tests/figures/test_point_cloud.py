@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from memrl_core.figures import memory_map
-from memrl_core.figures.memory_map import MapScene, left_out_when_lifted, map_picture
-from memrl_core.figures.point_cloud import CHANGED_AT_MOST, NO_SHADE, PointCloud, cloud_marks, point_cloud
+from memrl_core.figures.map_points import map_points
+from memrl_core.figures.memory_map import ColourBy, MapScene, left_out_when_lifted, map_picture
+from memrl_core.figures.point_cloud import CHANGED_AT_MOST, NO_SHADE, PointCloud, cloud_marks
+from memrl_core.figures.point_cloud import point_cloud as coloured
 from memrl_core.records import Memory, Utility
 from memrl_core.settings import MemRLSettings
 
@@ -28,6 +30,10 @@ def a_scene(count: int = COUNT) -> MapScene:
         pool=ids[:3],
         selected=ids[1:2],
     )
+
+
+def point_cloud(scene: MapScene, colour: ColourBy = "q") -> PointCloud:
+    return coloured(scene, map_points(scene), colour)
 
 
 def patched(sent: PointCloud, changes: dict[str, list[float]]) -> dict[str, np.ndarray]:
@@ -82,6 +88,25 @@ def test_what_is_packed_has_a_name_that_only_the_same_cloud_has() -> None:
     assert point_cloud(a_scene()).packed() == point_cloud(a_scene()).packed()
     other = replace(a_scene(), utilities={**a_scene().utilities, "m-0003": Utility(0.91, 4)})
     assert point_cloud(other).key != point_cloud(a_scene()).key
+
+
+@pytest.mark.parametrize("count", [COUNT - 2, COUNT, COUNT + 2])
+@pytest.mark.parametrize("layout", ["layout-1", "layout-2"])
+def test_points_that_go_on_from_others_are_those_made_from_nothing(count: int, layout: str) -> None:
+    scene = replace(a_scene(count), layout_id=layout)
+    scene = replace(scene, utilities={**a_scene().utilities, **scene.utilities, "m-0005": Utility(0.8, 3)})
+    if layout == "layout-2":
+        scene = replace(scene, places={i: (y, x) for i, (x, y) in scene.places.items()})
+    alone, going_on = map_points(scene), map_points(scene, map_points(a_scene()))
+    assert list(going_on.ids) == list(alone.ids) == list(scene.places)
+    for name in ("places", "q", "visits"):
+        assert np.array_equal(getattr(going_on, name), getattr(alone, name))
+
+
+def test_a_guessed_place_is_not_kept() -> None:
+    guessed = replace(a_scene(), provisional=frozenset({"m-0003"}))
+    sure = replace(a_scene(), places={**a_scene().places, "m-0003": (5.0, 5.0)})
+    assert map_points(sure, map_points(guessed)).places[3].tolist() == [5, 5]
 
 
 def test_a_memory_that_the_colour_has_nothing_for_gets_no_shade() -> None:

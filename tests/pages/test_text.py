@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pages.shared.text import WORD_JOINER, literal
+from pages.shared.text import WORD_JOINER, in_badge, literal
 
 EVIL = (
     "<b>x</b> <script>alert(1)</script> **stars** _under_ [a](http://b.test) ![i](x) `code` # head > quote ~~no~~",
     "https://evil.test www.evil.test a@evil.test ftp://evil.test",
     "$x^2$ :red[text] :material/home: &lt;i&gt; 1. item - item | a | b | \\* ***",
 )
+# What Streamlit's own Markdown makes an icon, an emoji, an arrow or a dash of.
+DRAWN = re.compile(r":[a-z+-][\w+/-]*:|(?<!\S)(<-|->|<->|--|>=|<=|~=)(?!\S)")
 
 
 def inline_kinds(markdown: str) -> set[str]:
@@ -37,3 +41,25 @@ def test_what_is_read_is_what_was_written() -> None:
     for text in EVIL:
         shown = "".join(c.content for block in parser.parse(literal(text)) for c in block.children or ())
         assert shown.replace(WORD_JOINER, "") == " ".join(text.split())
+
+
+@pytest.mark.parametrize("text", [":material/skull: :tada: :+1: :red[a] :violet-badge[b]", "-> <- -- <-> >= <= ~="])
+def test_icons_colours_and_arrows_of_streamlit_stay_letters(text: str) -> None:
+    shown = literal(text).replace("\\", "")
+    assert DRAWN.search(text) and not DRAWN.search(shown)
+    assert shown.replace(WORD_JOINER, "") == text
+
+
+@given(st.text(alphabet="ab:-+/<>~= ", max_size=30))
+def test_nothing_that_streamlit_draws_is_left_in_any_text(text: str) -> None:
+    assert not DRAWN.search(literal(text).replace("\\", ""))
+
+
+@pytest.mark.parametrize("unseen", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u2069"])
+def test_controls_and_marks_that_turn_the_direction_are_left_out(unseen: str) -> None:
+    assert literal(f"a{unseen}b") == "ab"
+
+
+def test_a_badge_shows_brackets_without_the_marks_that_streamlit_adds_to_them() -> None:
+    assert in_badge("[a](b) *c*") == "[a]\\(b\\) \\*c\\*"
+    assert in_badge("\\[a\\]").count("\\") == literal("\\[a\\]").count("\\") - 2

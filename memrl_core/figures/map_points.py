@@ -1,0 +1,86 @@
+"""The points of a map as columns, of which a step changes a few: the others are not looked at again one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.figures.memory_map import ColourBy, MapScene, colour_values
+from memrl_core.records import Utility
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapPoints:
+    """The memories that a map shows, oldest first: `ids` (n,), `places` (n, 2), `q` and `visits` (n,).
+
+    `known` (n,) is what the last two were taken from, `layout_id` the layout of the places, and `provisional` says
+    whether some of them are not frozen.
+    """
+
+    layout_id: str
+    ids: Sequence[str]
+    known: Sequence[Utility]
+    places: npt.NDArray[np.float64]
+    q: npt.NDArray[np.float64]
+    visits: npt.NDArray[np.int64]
+    provisional: bool
+
+
+def map_points(scene: MapScene, before: MapPoints | None = None) -> MapPoints:
+    """The points of a scene; what it shares with the scene `before` is taken over."""
+    shown = scene.utilities
+    if not shown.keys() <= scene.places.keys():
+        shown = {memory_id: known for memory_id, known in shown.items() if memory_id in scene.places}
+    ids, known = list(shown), list(shown.values())
+    size = _shared(before, scene, ids) if before is not None else 0
+    places, q, visits = _columns(scene, ids[size:], known[size:])
+    if before is not None and size:
+        same = np.fromiter(map(is_, before.known, known[:size]), dtype=bool, count=size)
+        old_q, old_visits = before.q[:size].copy(), before.visits[:size].copy()
+        for row in np.flatnonzero(~same):
+            old_q[row], old_visits[row] = known[row].q, known[row].visits
+        places = np.concatenate([before.places[:size], places])
+        q, visits = np.concatenate([old_q, q]), np.concatenate([old_visits, visits])
+    return MapPoints(scene.layout_id, ids, known, places, q, visits, bool(scene.provisional))
+
+
+def pool_far_on_screen(scene: MapScene, points: MapPoints, nearest: int = 10) -> int:
+    """How many members of the pool are not among the `nearest` points to the query as the map shows them."""
+    if scene.query is None or not points.ids:
+        return 0
+    away = np.hypot(*(points.places - np.array(scene.query)).T)
+    most = min(nearest, len(away))
+    within = np.flatnonzero(away <= np.partition(away, most - 1)[most - 1])
+    near = within[np.argsort(away[within], kind="stable")][:nearest]
+    return len(set(scene.pool) - {points.ids[row] for row in near})
+
+
+def colours_of(scene: MapScene, points: MapPoints, colour: ColourBy) -> npt.NDArray[np.float64]:
+    """By what each point is coloured (n,); NaN where there is nothing to go by."""
+    if colour == "q":
+        return points.q
+    if colour == "visits":
+        return points.visits.astype(np.float64)
+    return np.array(colour_values(scene, points.ids, colour), dtype=np.float64)
+
+
+def _shared(before: MapPoints, scene: MapScene, ids: Sequence[str]) -> int:
+    """How many of the oldest memories both show, in the same places; 0 when they do not begin alike."""
+    size = min(len(before.ids), len(ids))
+    frozen = not before.provisional and before.layout_id == scene.layout_id
+    return size if frozen and ids[:size] == before.ids[:size] else 0
+
+
+def _columns(
+    scene: MapScene, ids: Sequence[str], known: Sequence[Utility]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[Any]]:
+    return (
+        np.array([scene.places[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2),
+        np.array([utility.q for utility in known], dtype=np.float64),
+        np.array([utility.visits for utility in known], dtype=np.int64),
+    )
