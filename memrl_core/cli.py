@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import runpy
 import sys
 import threading
@@ -89,7 +90,9 @@ def _served(command: list[str]) -> int:
 
 def _load_figures() -> None:
     """What only the pages need, loaded while the server starts and nobody waits for it."""
-    importlib.import_module("memrl_core.figures.memory_map")
+    for name in ("memrl_core.figures", "memrl_core.analysis"):
+        for module in pkgutil.iter_modules(importlib.import_module(name).__path__):
+            importlib.import_module(f"{name}.{module.name}")
 
 
 @app.command()

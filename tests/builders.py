@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.records import (
-    EmbedRecord,
-    MemoryOperation,
-    RewardRecord,
-    RunInfo,
-    StepTrace,
-    Task,
-    WriteRecord,
-)
-from memrl_core.settings import MemRLSettings
+from tests.small_banks import DIMENSION, a_bank, a_run, a_step, a_vector
 
-DIMENSION = 8
-
-
-def a_vector(seed: int, dimension: int = DIMENSION) -> np.ndarray:
-    """A unit vector that the seed decides."""
-    vector = np.random.default_rng(seed).normal(size=dimension)
-    return (vector / np.linalg.norm(vector)).astype(np.float32)
-
-
-def a_bank(path: Any, run: str = "r", **settings: Any) -> MemoryBank:
-    """A new bank with one run."""
-    bank = MemoryBank.create(str(path), "hashing-8", DIMENSION)
-    bank.start_run(a_run(run, **settings))
-    return bank
-
-
-def a_run(run: str = "r", base: str | None = None, base_step: int = 0, **settings: Any) -> RunInfo:
-    return RunInfo(
-        id=run,
-        environment="household",
-        tasks="household-train",
-        policy="memrl",
-        settings=MemRLSettings.of(settings).model_dump(),
-        seed=1,
-        model="simulated",
-        simulated=True,
-        embedder="hashing-8",
-        base=base,
-        base_step=base_step,
-        created="2026-01-01T00:00:00+00:00",
-    )
-
-
-def a_step(
-    step: int, credited: tuple[str, ...] = (), reward: float | None = 1.0, run: str = "r", q0: float = 0.0
-) -> tuple[StepTrace, dict[str, np.ndarray]]:
-    """A finished step that credited these memories and wrote memory `run-step`, with its vector."""
-    memory_id = f"{run}-{step:04d}"
-    intent = f"task {step}"
-    vector = a_vector(step)
-    trace = StepTrace(
-        id=uuid.uuid4().hex,
-        run=run,
-        step=step,
-        epoch=1,
-        task=Task(f"t{step}", intent, "household"),
-        policy="memrl",
-        settings={},
-        started="2026-01-01T00:00:00+00:00",
-        embed=EmbedRecord("hashing-8", DIMENSION, tuple(map(float, vector))),
-        reward=RewardRecord(
-            reward, "environment" if reward is not None else None, "success", "it went well", "", "", credited
-        ),
-        write=WriteRecord(
-            (MemoryOperation("ADD", memory_id, intent, "did it", "success", intent, q0, credited),),
-        ),
-    )
-    return trace, {memory_id: vector}
+__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "an_agent"]
 
 
 def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,20 +10,32 @@ from hypothesis import settings
 
 HERE = Path(__file__).parent
 
-# What takes longest begins first, so that neither process ends with it alone. What draws maps stands together: the
-# first map of a process waits seconds for numba.
+# What takes longest begins first, so that neither process ends with it alone.
 BEGIN_WITH = (
     "browser",
     "pages",
-    "core/test_projection.py",
-    "core/test_map_layout.py",
-    "core/test_bank.py",
-    "core/test_merging.py",
     "core/test_experiment_runs.py",
+    "core/test_projection.py",
+    "core/test_scienceworld.py",
     "core/test_many_raters.py",
+    "core/test_crash_harness.py",
+    "core/test_several_processes_bench.py",
     "core/test_experiment_cluster.py",
+    "core/test_repair.py",
+    "core/test_benchmarks.py",
+    "core/test_environment_contract.py",
+    "core/test_bank.py",
     "core/test_wheel.py",
+    "core/test_twins.py",
+    "core/test_cli.py",
+    "core/test_experiment_reports.py",
+    "core/test_textworld.py",
+    "core/test_map_layout.py",
+    "core/test_merging.py",
 )
+
+# Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.
+os.environ.setdefault("NUMBA_OPT", "0")
 
 # A busy machine is no counterexample.
 settings.register_profile("without deadline", deadline=None)

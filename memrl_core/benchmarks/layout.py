@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from memrl_core.benchmarks import in_browser
 from memrl_core.benchmarks.measuring import Aim, Row, Sizes
 from memrl_core.benchmarks.page import STEPS, open_decision, slider_waits
 from memrl_core.benchmarks.synthetic import RUN, synthetic_bank
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 NAME = "layout"
 PRESSES = 20
@@ -26,22 +30,27 @@ def measure(sizes: Sizes) -> list[Row]:
         other = stack.enter_context(in_browser.newcomer(browser))
         presses = max(sizes.repeat, PRESSES)
         open_decision(reader, app, "large")
-        idle = slider_waits(reader, 1 + presses)[1:]
-        idle_mb = app.peak_mb()
+        idle = _reruns(reader, 1 + presses)[1:]
         other.goto(f"{app.url}/step?bank=large&run={RUN}")
         other.locator(FITTING).wait_for()
-        beginning = slider_waits(reader, presses)
-        under_way = slider_waits(reader, presses)
+        beginning = _reruns(reader, presses)
+        beginning_mb = app.peak_mb()
+        under_way = _reruns(reader, presses)
         fitting = other.locator(FITTING).count() > 0
         peak_mb = app.peak_mb()
         if fitting:
             other.locator(f"{FITTING} button").click()
         other.locator(FITTING).wait_for(state="detached")
         in_browser.settled(other, 1500)
-        idle += slider_waits(reader, 1 + presses)[1:]
-        aim = Aim("ratio", 1.5)
+        idle += _reruns(reader, 1 + presses)[1:]
+        told = "" if fitting else "the fit ended meanwhile"
+        found = (("is loaded and compiled", beginning, beginning_mb), ("is fitted", under_way, peak_mb))
         return [
             Row(NAME, f"a rerun while UMAP {does}", sizes.memories, sizes.dimension, tuple(seconds), REFERENCE,
-                tuple(idle), aim=aim, peak_mb=mb, size="" if fitting else "the fit ended meanwhile")
-            for does, seconds, mb in (("is loaded and compiled", beginning, idle_mb), ("is fitted", under_way, peak_mb))
+                tuple(idle), aim=Aim("ratio", 1.5), peak_mb=mb, size=told)
+            for does, seconds, mb in found
         ]  # fmt: skip
+
+
+def _reruns(page: Page, presses: int) -> list[float]:
+    return [redrawn for _, redrawn in slider_waits(page, presses)]

@@ -85,7 +85,7 @@ def ollama_panel() -> None:
 
 
 def _address_field(where: Any, now: str) -> str:
-    """Where Ollama is. With a login it is for whoever starts the server to say: roles hold in a bank, and all share it."""
+    """Where Ollama is: with a login for whoever starts the server to say, as roles hold in a bank and all share it."""
     if has_login():
         where.text_input(
             "Ollama's address", value=now, disabled=True,

@@ -10,12 +10,25 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+from memrl_core.benchmarks.map import RUN, large_bank
 from tests.browser.conftest import RunningApp, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
 SERIOUS = ("serious", "critical")
 QUIET = 500
 """Milliseconds."""
+
+PAINTED = """() => {
+  const canvas = document.querySelector(".map-cloud");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.filter((value, at) => at % 4 === 3 && value > 0).length;
+}"""
+PLACE_OF_FIRST = """() => {
+  const map = document.querySelector(".memory-map");
+  const { xaxis, yaxis } = map._fullLayout;
+  const box = map.getBoundingClientRect();
+  return [box.x + xaxis._offset + xaxis.c2p(map.cloud.x[0]), box.y + yaxis._offset + yaxis.c2p(map.cloud.y[0])];
+}"""
 
 
 def settled(page: Page) -> None:
@@ -118,6 +131,33 @@ def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> Non
     expect(step_page).to_have_url(re.compile("memory="))
     press_step(step_page)
     expect(detail.get_by_role("heading")).to_have_text(name)
+
+
+@pytest.fixture
+def large(app: RunningApp) -> Iterator[str]:
+    """The link to a run whose map is a cloud of points."""
+    with large_bank(1200, 64) as folder:
+        shelf = app.home / "banks"
+        shelf.mkdir(exist_ok=True)
+        (shelf / "cloud").symlink_to(folder, target_is_directory=True)
+        yield f"{app.url}/step?bank=cloud&run={RUN}"
+        (shelf / "cloud").unlink()
+
+
+def test_a_map_of_many_memories_shows_them_opens_one_and_keeps_its_zoom(page: Page, large: str) -> None:
+    page.goto(large)
+    page.wait_for_function("document.querySelector('.map-cloud')?.dataset.painted")
+    settled(page)
+    assert page.evaluate("document.querySelector('.memory-map').cloud.count") == 1200
+    assert page.evaluate(PAINTED) > 1200
+    place = page.evaluate(PLACE_OF_FIRST)
+    page.mouse.click(*place)
+    expect(page.locator(".st-key-memory_detail")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"memory=m-"))
+    page.evaluate("window.memrlPlotly.relayout(document.querySelector('.memory-map'), {'xaxis.range': [-1, 1]})")
+    settled(page)
+    press_step(page)
+    assert x_range(page) == [-1, 1]
 
 
 def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:

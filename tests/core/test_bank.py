@@ -225,7 +225,7 @@ import resource, sys
 sys.path.insert(0, {root!r})
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankFull
-from tests.builders import a_step
+from tests.small_banks import a_step
 import signal
 bank = MemoryBank.open({uri!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -255,7 +255,7 @@ WRITER = """
 import sys
 sys.path.insert(0, {root!r})
 from memrl_core.bank import MemoryBank
-from tests.builders import a_run, a_step
+from tests.small_banks import a_run, a_step
 bank = MemoryBank.open({uri!r})
 run = sys.argv[1]
 bank.start_run(a_run(run))

@@ -97,7 +97,9 @@ def test_a_small_bank_gets_one_better_map_and_says_so(tmp_path: Path) -> None:
     assert "laid out anew with PCA (5 memories)" in layout.announcement
 
 
-def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path) -> None:
+def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # For two dozen memories, compiling takes longer than all that is compiled for.
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     bank = filled(a_bank(tmp_path / "bank"), 20)
     layout = MapLayout(bank)
     at_once = dict(layout.places())

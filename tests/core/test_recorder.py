@@ -27,7 +27,7 @@ from memrl_core.recorder import Recorder
 from memrl_core.recorder.incoming import unit
 from memrl_core.records import Phase
 from memrl_core.settings import MemRLSettings
-from tests.builders import DIMENSION, a_bank, a_vector
+from tests.small_banks import DIMENSION, a_bank, a_vector
 
 ROOT = Path(__file__).parents[2]
 ALPHA = 0.3
@@ -446,7 +446,7 @@ def killed_while(uri: str, doing: str, after: str) -> None:
     code = f"""
 from memrl_core.bank import MemoryBank
 from memrl_core.recorder import Recorder
-from tests.builders import a_vector
+from tests.small_banks import a_vector
 from tests.core.test_recorder import record
 recorder = Recorder(MemoryBank.open({uri!r}), "mine")
 {doing}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,7 @@ from memrl_core.analysis.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
 from pages.questions.catalogue import BY_KEY
-from tests.builders import a_bank as bank_with_a_run
-from tests.builders import a_step
+from tests.builders import DIMENSION, a_run, a_step
 from tests.pages.test_pages import a_bank, said
 
 Visit = Callable[..., AppTest]
@@ -198,7 +198,8 @@ def test_a_typed_text_is_probed_without_an_episode(demo: Path, visit: Visit) -> 
 
 
 def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: Path, visit: Visit) -> None:
-    with bank_with_a_run(home / "banks" / "foreign") as bank:
+    with MemoryBank.create(str(home / "banks" / "foreign"), "hashing-elsewhere", DIMENSION) as bank:
+        bank.start_run(replace(a_run(), embedder="hashing-elsewhere"))
         for step in range(1, 4):
             bank.commit_step(*a_step(step, credited=("r-0001",) if step > 1 else ()))
     for key in ("origin", "unused", "fitting", "calibrated", "sound", "family"):
@@ -206,7 +207,7 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
         assert app.selectbox(key="question").value == key and not app.error
     app = visit("decision", bank="foreign", ask="probe")
     app.text_input(key="probe").set_value("anything").run()
-    assert "This bank holds 8-number vectors made by hashing-8" in plain(app)
+    assert "This bank holds 8-number vectors made by hashing-elsewhere" in plain(app)
 
 
 def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> None:
