@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from memrl_core import __version__, terminal, workspace
+from memrl_core.allocator import return_large_blocks
 from memrl_core.analysis.summary import by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
@@ -225,6 +226,7 @@ def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command; a failure that a person can act on is one sentence and exit code 2."""
+    return_large_blocks()
     try:
         app()
     except MemRLError as error:

@@ -23,6 +23,9 @@ LOOKING = {"connect_timeout": "5s", "timeout": "5s", "client_max_retries": "2", 
 """Lance asks a silent server six times, whatever these say, so a timeout of 5 seconds is half a minute."""
 WORKING = {"connect_timeout": "5s", "timeout": "20s", "client_max_retries": "3", "client_retry_timeout": "20"}
 CUT = 80
+MANIFESTS_KEPT = 16 * 2**20
+INDEX_KEPT = 2**30
+"""Bytes that Lance may remember of a bank's versions, and of its index. By itself it keeps a GiB of old versions."""
 
 _REFUSED = re.compile(r"status:? 40[13]\b|accessdenied|invalidaccesskeyid|signaturedoesnotmatch|necessary privileges")
 _NO_ANSWER = re.compile(r"httperror|timed out|error sending request|status:? (429|5\d\d)\b")
@@ -49,12 +52,17 @@ def connect(uri: str) -> Any:
     when the environment has no keys for it, and whatever Lance raises when nobody answers or lets it in.
     """
     if is_local(uri):
-        return lancedb.connect(uri)
+        return lancedb.connect(uri, session=_session())
     _must_be_usable(uri)
     if urlsplit(uri).scheme.lower() in ("db", "file"):
-        return lancedb.connect(uri)
+        return lancedb.connect(uri, session=_session())
     lancedb.connect(uri, storage_options=dict(LOOKING))
-    return lancedb.connect(uri, storage_options=dict(WORKING))
+    return lancedb.connect(uri, storage_options=dict(WORKING), session=_session())
+
+
+def _session() -> lancedb.Session:
+    # Not shared by connections: a bank that is made anew where one was would be read by what is remembered of that one.
+    return lancedb.Session(index_cache_size_bytes=INDEX_KEPT, metadata_cache_size_bytes=MANIFESTS_KEPT)
 
 
 def remote_failure(error: BaseException, uri: str) -> BankError | None:

@@ -168,6 +168,9 @@ def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool
     if sitting.too_soon(rated, time.monotonic()):
         st.session_state[TOLD] = "That key came before you could have read this answer: it was not counted."
         return False
+    if go_on and rated != sitting.place:
+        st.session_state[TOLD] = "That key was for an answer that has gone: it was not counted. Go back to it with K."
+        return False
     known, clock = bank.facts, bank.clock
     try:
         events = give()

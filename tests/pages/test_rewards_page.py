@@ -196,6 +196,16 @@ def test_the_same_click_twice_counts_once(demo: Path, visit: Visit, ann: str) ->
     assert rewards(demo) == [(5, 1.0)] and far(again).startswith("**1 of 40** rated")
 
 
+def test_a_key_that_arrives_when_its_answer_has_gone_rates_nothing_and_says_so(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    app = visit("rewards", bank="demo", step="5")
+    key_starting(app, "rate_1_").click()
+    app = press(app, "2")
+    assert rewards(demo) == [(5, 1.0)] and at(app) == 6
+    assert "has gone: it was not counted" in plain(app)
+
+
 def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(
     demo: Path, visit: Visit, ann: str
 ) -> None:
