@@ -39,7 +39,7 @@ PACE = 2.0
 SINGLE, HELD = 2, 4
 """Steps of a turn that are appended one by one, and together."""
 TURNS_A_MAP, TURNS_A_LOOK, TURNS_A_REOPENING = 2, 5, 10
-MEMORY_MB, FILES, THREADS, DISK = 64.0, 8.0, 4.0, 3.0
+MEMORY_MB, FILES, THREADS, DISK = 64.0, 8.0, 12.0, 3.0
 APP_MEMORY_MB, APP_FILES, APP_THREADS = 256.0, 24.0, 12.0
 HERE, APP = "this process", "the app"
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 BROWSERS = 2
+SECONDS_A_CLICK = 2.0
+"""How long a person looks at a phase before the next one."""
 STEP = ".st-key-step button"
 TROUBLE = "[data-testid='stException'], [data-testid='stConnectionStatus']"
 PATIENCE = 240.0
@@ -104,6 +106,7 @@ def _stepped(pages: list[Page], over: threading.Event) -> dict[str, Any]:
             for trouble in page.locator(TROUBLE).all():
                 with suppress(Exception):
                     failures.append(f"A page shows: {trouble.inner_text()[:200]}")
+        over.wait(SECONDS_A_CLICK)
     return {"clicks": clicks, "failures": list(dict.fromkeys(failures))}
 
 
