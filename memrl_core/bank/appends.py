@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from memrl_core.bank.store import Store
@@ -19,6 +19,7 @@ class Appends:
         self._store = store
         self._held: dict[str, list[dict[str, Any]]] = {name: [] for name in IN_ORDER}
         self._steps = 0
+        self._beside = ThreadPoolExecutor(len(IN_ORDER) - 1, thread_name_prefix="append")
         self.steps_held = 0
 
     def held(self, name: str) -> int:
@@ -48,8 +49,8 @@ class Appends:
                 self.put(name, its_rows)
                 written(name)
             return
-        with ThreadPoolExecutor(len(rows), thread_name_prefix="append") as writers:
-            under_way = {name: writers.submit(self.put, name, its_rows) for name, its_rows in rows.items()}
+        under_way = {name: self._beside.submit(self.put, name, its_rows) for name, its_rows in rows.items()}
+        wait(under_way.values())
         for name, one in under_way.items():
             if one.exception() is None:
                 written(name)

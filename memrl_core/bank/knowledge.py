@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -394,6 +395,8 @@ class Knowledge:
         for step in steps:
             fold.settings = settings_at(step)
             folded(fold, state.at(step), self.steps)
+        come = chain(state.appended, *(state.at(step) for step in steps))
+        state.moved.update(histories, (memory_id for event in come for memory_id in named_by(event)))
         state.goes_to(state.folded_to, *steps)
         return fold
 
@@ -403,6 +406,9 @@ class Knowledge:
         self.mirror.put_in_order()
         if state.view is None or state.view.rows is not self.mirror.rows:
             state.view = replace(self.mirror.view(fold), memories=self.memories)
+        elif state.moved:
+            state.view = replace(self.mirror.changed(state.view, fold, state.moved), memories=self.memories)
+        state.moved.clear()
         return state.view
 
     def past(self, run: str, step: int) -> Fold:

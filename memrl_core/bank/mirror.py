@@ -173,6 +173,36 @@ class Mirror:
             visible=visible,
         )
 
+    def changed(self, view: MemoryView, fold: Fold, moved: Collection[str]) -> MemoryView:
+        """What `view` has become when the fold that it shows holds other beliefs of the memories that have `moved`.
+
+        It is `view(fold)` at the cost of copying three arrays; rows that are gone at either end may still be in it.
+        """
+        self.put_in_order()
+        at = sorted(self.rows.get(memory_id, -1) for memory_id in moved)
+        first, last = view.first_row, view.first_row + len(view.ids)
+        if first == last or view.rows is not self.rows or at[0] < first:
+            return self.view(fold)
+        last = max(last, at[-1] + 1)
+        more = last - first - len(view.ids)
+        q, visits = np.append(view.q, np.zeros(more)), np.append(view.visits, np.zeros(more, np.int64))
+        visible = np.ones(len(view.ids), dtype=bool) if view.visible is None else view.visible
+        visible = np.append(visible, np.zeros(more, dtype=bool))
+        for row in at:
+            known = fold.utilities.get(self.ids[row])
+            visible[row - first] = known is not None
+            if known is not None:
+                q[row - first], visits[row - first] = known.q, known.visits
+        return replace(
+            view,
+            ids=[*view.ids, *self.ids[last - more : last]],
+            embeddings=self._matrix[first:last],
+            q=q,
+            visits=visits,
+            intent_groups=self._groups[first:last],
+            visible=None if visible.all() else visible,
+        )
+
 
 def by_age(ids: Sequence[str], ages: Sequence[Age | None]) -> list[int]:
     """The positions of memories, the oldest first; those without an age, by their ids, before all others."""
@@ -219,9 +249,9 @@ class RunState:
     are those that change the run's settings, its scales, and what it was started as. What is not in the fold yet:
     `late` are the steps up to there that rewards have changed since, `appended` what has become of memories after all
     else that the newest of these steps holds, `ahead` the steps after it that hold events of no attempt, which count
-    although their step has not ended. `view` is the fold as arrays, None until they are asked for. `told_from_outside`
-    counts the rewards, credits and settings that did not come from the steps themselves; `told_late` has the newest
-    step that had begun for each that came later than its own step.
+    although their step has not ended. `view` is the fold as arrays, None until they are asked for, and `moved` are the
+    memories that have changed since. `told_from_outside` counts the rewards, credits and settings that did not come
+    from the steps themselves; `told_late` has the newest step that had begun for each that came later than its own.
     """
 
     def __init__(self, unread: UnreadRun | None = None) -> None:
@@ -233,6 +263,7 @@ class RunState:
         self.appended: list[LedgerEvent] = []
         self.ahead: set[int] = set()
         self.view: MemoryView | None = None
+        self.moved: set[str] = set()
         self.folded_to = 0
         self.last_change = (0, 0, "")
         self.begun = 0
@@ -311,6 +342,8 @@ class RunState:
         self.fold = fold
         of_no_attempt = [] if self._unread is None else self._unread.of_no_attempt()
         self.goes_to(*of_no_attempt, *(event.step for event in self._events if _counts_at_once(event)), newest)
+        self.view = None
+        self.moved.clear()
 
     def goes_to(self, *steps: int) -> None:
         """Note that the fold holds everything up to the highest of these steps."""
@@ -320,7 +353,6 @@ class RunState:
         self.late.clear()
         self.appended.clear()
         self.ahead.clear()
-        self.view = None
 
 
 def _counts_at_once(event: LedgerEvent) -> bool:

@@ -20,6 +20,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.learning import Fold
 from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 
 EMBEDDER = HashingEmbedder(DIMENSION)
@@ -171,6 +172,29 @@ def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> 
             known = facts.anew()
             for one in known.runs:
                 assert told(facts.known.live(one)) == told(known.live(one))
+
+
+def arrays(view: MemoryView) -> list[tuple[str, float, int, bytes, int]]:
+    """What the arrays say of each memory that the run sees, oldest first."""
+    return [
+        (view.ids[n], view.q[n], view.visits[n], view.embeddings[n].tobytes(), view.intent_groups[n])
+        for n in view.positions()
+    ]
+
+
+@given(st.integers(0, 1_000_000))
+@settings(max_examples=25, deadline=None)
+def test_the_arrays_that_follow_any_facts_are_those_made_anew(seed: int) -> None:
+    facts = Facts(np.random.default_rng(seed))
+    facts.start("r")
+    for _ in range(40):
+        run = facts.some(list(facts.known.runs))[0]
+        facts.some([facts.step, facts.step, facts.reward, facts.change, facts.other])[0](run)
+        for one in facts.some(list(facts.known.runs), most=3):
+            mirror, fold = facts.known.mirror, facts.known.live(one)
+            new = facts.rng.permutation(sorted(set(fold.utilities) - set(mirror.rows))).tolist()
+            mirror.append(new, new, facts.rng.random((len(new), DIMENSION), dtype=np.float32))
+            assert arrays(facts.known.view(one)) == arrays(mirror.view(fold))
 
 
 @given(st.integers(0, 1_000_000))
