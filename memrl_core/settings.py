@@ -12,6 +12,8 @@ from memrl_core.errors import SettingsError
 
 OFF = -10.0
 """A bound on q that bounds nothing: no reward and no q0 of these settings is below it."""
+NAMED, LONGEST = 3, 200
+"""How many mistakes a sentence tells, and how many characters of what was given."""
 
 
 class PolicySettings(BaseModel):
@@ -176,6 +178,12 @@ def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
             parts.append(f"there is no setting “{where[:80]}”; allowed: {', '.join(names)}")
             continue
         what = problem["msg"].removeprefix("Value error, ")
-        given = "" if not where else f" (given: {problem['input']!r})"
-        parts.append(f"{where}: {what}{given}" if where else what)
-    return "Settings were not changed. " + "; ".join(parts) + "."
+        given = "" if not where else f" (given: {_short(problem['input'])})"
+        parts.append(f"{where[:80]}: {what}{given}" if where else what)
+    further = len(parts) - NAMED
+    return "Settings were not changed. " + "; ".join(parts[:NAMED]) + (f"; and {further} more." if further > 0 else ".")
+
+
+def _short(given: object) -> str:
+    told = repr(given)
+    return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"

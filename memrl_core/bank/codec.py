@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,7 +107,7 @@ def memory_row(memory: Memory, embedding: npt.NDArray[np.float32]) -> dict[str, 
 def memory_of(row: Mapping[str, Any]) -> Memory:
     """The memory of a row of `memories`."""
     values = {name: row[name] for name in Memory.__dataclass_fields__}
-    return Memory(**{**values, "parents": tuple(row["parents"] or ())})
+    return Memory(**{**values, "parents": parents_of(row["parents"])})
 
 
 def memories_of(table: pa.Table) -> Iterator[Memory]:
@@ -117,8 +117,13 @@ def memories_of(table: pa.Table) -> Iterator[Memory]:
     """
     must_have_ids(table)
     columns = {name: table[name].to_pylist() for name in Memory.__dataclass_fields__}
-    columns["parents"] = [tuple(parents or ()) for parents in columns["parents"]]
+    columns["parents"] = [parents_of(parents) for parents in columns["parents"]]
     return map(Memory, *columns.values())
+
+
+def parents_of(cell: Sequence[str | None] | None) -> tuple[str, ...]:
+    """The parents that a cell names; other programs may have left places in it empty."""
+    return tuple(parent for parent in cell or () if parent is not None)
 
 
 def step_row(trace: StepTrace, created: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from memrl_core.bank import codec
 from memrl_core.bank.consequences import Consequence, consequences
 from memrl_core.bank.faults import (
     REPLACING,
@@ -68,7 +69,7 @@ def _look_at_memory(row: Row, dimension: int, seen: Seen) -> None:
         seen.fault("embeddings", memory_id, why)
     if _once(seen, "memories", row, memory_id) and {"run", "intent", "experience"} <= row.keys():
         seen.texts[str(memory_id)] = (str(row["run"]), hash(row["intent"]), hash(row["experience"]))
-        seen.parents.update(row.get("parents") or ())
+        seen.parents.update(codec.parents_of(row.get("parents")))
 
 
 def _look_at_step(row: Row, dimension: int, seen: Seen) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core.bank import MemoryBank
+from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.integrity import check
+from memrl_core.bank.store import Store
 from tests.builders import a_bank, a_step, a_vector
 
 
@@ -88,6 +89,16 @@ def test_memories_of_no_run_and_parents_that_are_not_there_are_named(bank: Path)
     assert "stray" in said(bank, "orphans")
     assert "gone" in said(bank, "parents")
     assert problems(bank) == {}
+
+
+def test_an_empty_place_among_the_parents_is_no_parent(bank: Path) -> None:
+    with MemoryBank.open(str(bank)) as opened:
+        memory = replace(opened.memory("r-0001"), id="other", parents=("gone",))
+    row = codec.memory_row(memory, a_vector(1)) | {"parents": [None, "gone"]}
+    Store.open(str(bank))[0].append("memories", [row])
+    with MemoryBank.open(str(bank)) as opened:
+        assert opened.memory("other").parents == ("gone",)
+    assert "gone" in said(bank, "parents")
 
 
 def test_a_snapshot_that_differs_names_the_memory(bank: Path) -> None:

@@ -36,6 +36,13 @@ def test_a_wrong_value_is_named_in_one_sentence(values: dict[str, Any], names: s
     assert "\n" not in str(refused.value)
 
 
+def test_many_mistakes_and_large_values_stay_one_sentence() -> None:
+    wrong = {f"not there {number}": 1 for number in range(20)}
+    with pytest.raises(SettingsError, match=r"and \d+ more\.") as refused:
+        MemRLSettings.of({"alpha": {"k1": "x" * 5000}, **wrong})
+    assert "alpha" in str(refused.value) and len(str(refused.value)) < 2000
+
+
 def test_the_middle_of_q_lies_between_the_rewards() -> None:
     assert MemRLSettings.of({"reward_failure": 0, "reward_success": 1}).q_midpoint == 0.5
     assert MemRLSettings().q_midpoint == 0
