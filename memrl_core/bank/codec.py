@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
 
 SCHEMA_VERSION = 1
+LARGEST_STEP = 10_000_000
+NUMBERS_OF_STEPS = frozenset({"step", "known_at"})
 
 _TRACE = TypeAdapter(StepTrace)
 _RUN = TypeAdapter(RunInfo)
@@ -115,7 +118,7 @@ def memories_of(table: pa.Table) -> Iterator[Memory]:
 
     Raises `ValueError` where a row has no id.
     """
-    must_have_ids(table)
+    must_be_usable(table)
     columns = {name: table[name].to_pylist() for name in Memory.__dataclass_fields__}
     columns["parents"] = [parents_of(parents) for parents in columns["parents"]]
     return map(Memory, *columns.values())
@@ -171,7 +174,7 @@ def events_of(table: pa.Table) -> Iterator[LedgerEvent]:
 
     Raises `KeyError` when a column is missing, `ValueError` where a row has no id.
     """
-    must_have_ids(table)
+    must_be_usable(table)
     # A dictionary a row makes opening a large bank a third slower.
     columns = {name: table[name].to_pylist() for name in LedgerEvent.__dataclass_fields__}
     return map(LedgerEvent, *(map(_READ[name], c) if name in _READ else c for name, c in columns.items()))
@@ -199,14 +202,21 @@ def run_payload(info: RunInfo) -> dict[str, Any]:
 
 
 def run_of(payload: Mapping[str, Any]) -> RunInfo:
-    """The run of a RUN_STARTED payload."""
-    return _RUN.validate_python(dict(payload))
+    """The run of a RUN_STARTED payload. Raises `ValueError` for one that no run can begin with."""
+    run: RunInfo = _RUN.validate_python(dict(payload))
+    if max(run.first_step, run.base_step) > LARGEST_STEP:
+        raise ValueError("A run begins at a step that cannot be.")
+    return run
 
 
-def must_have_ids(table: pa.Table) -> None:
-    """Raise `ValueError` where a row has no id."""
+def must_be_usable(table: pa.Table) -> None:
+    """Raise `ValueError` where a row has no id, or a step beyond `LARGEST_STEP`: histories are walked step by step."""
     if table["id"].null_count:
         raise ValueError("A row has no id.")
+    for name in NUMBERS_OF_STEPS.intersection(table.column_names):
+        ends = pc.min_max(table[name]).as_py()
+        if any(end is not None and abs(end) > LARGEST_STEP for end in ends.values()):
+            raise ValueError("A row has a number of a step that cannot be.")
 
 
 def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

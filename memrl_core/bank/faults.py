@@ -124,6 +124,8 @@ def _cells_fault(row: Row, table: str, without: str = "") -> str:
                 return f"has no {name}"
         elif not _is_of(value, column.type):
             return f"has a {name} of another type"
+        elif name in codec.NUMBERS_OF_STEPS and abs(value) > codec.LARGEST_STEP:
+            return f"has a {name} that cannot be: {value}"
     return "has an empty id" if row.get("id") == "" else ""
 
 

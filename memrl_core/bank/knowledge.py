@@ -59,7 +59,7 @@ MemoriesRead = tuple[pa.Table, list[str], npt.NDArray[np.float32]]
 
 
 def _step_rows(table: pa.Table) -> Iterator[StepRow]:
-    codec.must_have_ids(table)
+    codec.must_be_usable(table)
     return map(StepRow, *(table[name].to_pylist() for name in codec.STEP_COLUMNS))
 
 
@@ -320,6 +320,7 @@ class Knowledge:
             return columns, ids, matrix
 
     def _begins_with_steps(self, table: pa.Table) -> bool:
+        codec.must_be_usable(table)
         ids: list[str] = table["id"].to_pylist()
         if len(set(ids)) < len(ids) or any(state.events for state in self.states.values()):
             return False
@@ -359,7 +360,7 @@ class Knowledge:
         # Rows that come between the two readings of the table would stand in one of them only.
         if len(set(ids)) < len(ids) or columns["id"].to_pylist() != ids:
             return False
-        codec.must_have_ids(columns)
+        codec.must_be_usable(columns)
         ages = [self._age_of(*one) for one in zip(ids, columns["run"].to_pylist(), strict=True)]
         self.mirror.begin_with(ids, columns["intent_key"].to_pylist(), ages, matrix)
         self.memories.begin_with(ids, columns, codec.memories_of)

@@ -90,6 +90,7 @@ class UnreadLedger:
     """
 
     def __init__(self, table: pa.Table) -> None:
+        codec.must_be_usable(table)
         self.table = table
         self.ids: list[str] = table["id"].to_pylist()
         self.step_ids: list[str] = table["step_id"].to_pylist()

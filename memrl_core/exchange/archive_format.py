@@ -174,6 +174,7 @@ def trace_of(values: Any, dimension: int) -> StepTrace:
     trace: StepTrace = TRACE.validate_python(values)
     _whole(trace.step, trace.epoch)
     _must_be_readable("" if trace.id else "has an empty id")
+    _must_be_readable("" if trace.step <= codec.LARGEST_STEP else f"has a step that cannot be: {trace.step}")
     if trace.embed is not None and len(trace.embed.embedding) != dimension:
         raise ValueError(f"its embedding has {len(trace.embed.embedding)} numbers and not {dimension}")
     return trace

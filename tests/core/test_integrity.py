@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank import MemoryBank, codec, knowledge
 from memrl_core.bank.integrity import check
 from memrl_core.bank.store import Store
+from memrl_core.errors import BankDamaged
 from tests.builders import a_bank, a_step, a_vector
 
 
@@ -99,6 +100,20 @@ def test_an_empty_place_among_the_parents_is_no_parent(bank: Path) -> None:
     with MemoryBank.open(str(bank)) as opened:
         assert opened.memory("other").parents == ("gone",)
     assert "gone" in said(bank, "parents")
+
+
+@pytest.mark.parametrize("table", ["steps", "ledger"])
+@pytest.mark.parametrize("many", [1, 10**9])
+def test_a_step_number_that_cannot_be_is_said_at_once(
+    bank: Path, table: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = Store.open(str(bank))
+    row = store.read(table).to_pylist()[-1]
+    store.append(table, [row | {"id": "far", "step": 2**53}])
+    monkeypatch.setattr(knowledge, "MANY", many)
+    with pytest.raises(BankDamaged, match="cannot be read"):
+        MemoryBank.open(str(bank))
+    assert any("far" in sentence and "step" in sentence for sentence in problems(bank).values())
 
 
 def test_a_snapshot_that_differs_names_the_memory(bank: Path) -> None:
