@@ -210,13 +210,18 @@ def run_of(payload: Mapping[str, Any]) -> RunInfo:
 
 
 def must_be_usable(table: pa.Table) -> None:
-    """Raise `ValueError` where a row has no id, or a step beyond `LARGEST_STEP`: histories are walked step by step."""
+    """Raise `ValueError` where a row has no id, an infinite value, or a step beyond `LARGEST_STEP`.
+
+    Histories are walked step by step: a step of any number would never be reached.
+    """
     if table["id"].null_count:
         raise ValueError("A row has no id.")
     for name in NUMBERS_OF_STEPS.intersection(table.column_names):
         ends = pc.min_max(table[name]).as_py()
         if any(end is not None and abs(end) > LARGEST_STEP for end in ends.values()):
             raise ValueError("A row has a number of a step that cannot be.")
+    if "value" in table.column_names and pc.all(pc.is_finite(table["value"])).as_py() is False:
+        raise ValueError("A row has a value that is no finite number.")
 
 
 def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

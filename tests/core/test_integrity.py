@@ -102,18 +102,22 @@ def test_an_empty_place_among_the_parents_is_no_parent(bank: Path) -> None:
     assert "gone" in said(bank, "parents")
 
 
-@pytest.mark.parametrize("table", ["steps", "ledger"])
+@pytest.mark.parametrize(
+    ("table", "odd"),
+    [("steps", {"step": 2**53}), ("ledger", {"step": 2**53}), ("ledger", {"known_at": -(2**53)}),
+     ("ledger", {"value": float("-inf")})],
+)  # fmt: skip
 @pytest.mark.parametrize("many", [1, 10**9])
-def test_a_step_number_that_cannot_be_is_said_at_once(
-    bank: Path, table: str, many: int, monkeypatch: pytest.MonkeyPatch
+def test_a_number_that_cannot_be_is_said_at_once(
+    bank: Path, table: str, odd: dict[str, float], many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = Store.open(str(bank))
     row = store.read(table).to_pylist()[-1]
-    store.append(table, [row | {"id": "far", "step": 2**53}])
+    store.append(table, [row | {"id": "far"} | odd])
     monkeypatch.setattr(knowledge, "MANY", many)
     with pytest.raises(BankDamaged, match="cannot be read"):
         MemoryBank.open(str(bank))
-    assert any("far" in sentence and "step" in sentence for sentence in problems(bank).values())
+    assert any("far" in sentence and next(iter(odd)) in sentence for sentence in problems(bank).values())
 
 
 def test_a_snapshot_that_differs_names_the_memory(bank: Path) -> None:
