@@ -6,7 +6,6 @@ row never came do not count. q is never stored as a fact; it is the fold of a ru
 
 from __future__ import annotations
 
-import gc
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
+from memrl_core.bank.mirror import free_closed, was_closed
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people import People
 from memrl_core.bank.ratings import Ratings
@@ -89,6 +89,7 @@ class MemoryBank(BankReading):
         Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, or `EmbedderMismatch` when `embedder` is not the
         one that made the vectors.
         """
+        free_closed()
         store, meta = Store.open(str(uri))
         bank = cls(store, meta, search)
         if embedder is not None:
@@ -118,7 +119,7 @@ class MemoryBank(BankReading):
                 self.checkpoint()
                 self._store.compact(KEEP_AT_CLOSE)
         self._store.close()
-        gc.unfreeze()
+        was_closed(self.facts)
 
     def discard(self) -> None:
         """Delete every table of the bank for good."""

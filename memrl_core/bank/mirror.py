@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,8 @@ Age = tuple[int, str, int]
 """Where a memory stands in the order of age: `seq` and id of the event that brought it in, and its place in that."""
 UNIT_TOLERANCE = 1e-3
 MUCH = 50_000
+LEFT_TO_PYTHON = 5_000
+"""So many rows of a closed bank take little memory until Python looks for garbage by itself."""
 SPARE = 8
 """A bank that is opened has room for an eighth more memories before its matrix has to grow."""
 MOVES_NOTHING = (
@@ -48,6 +51,27 @@ def nothing_collected() -> Iterator[None]:
             gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+_left_behind = threading.Event()
+
+
+def was_closed(rows: int) -> None:
+    """Note that a bank of so many rows was closed, so that it is freed before the next one is read."""
+    gc.unfreeze()
+    if rows > LEFT_TO_PYTHON:
+        _left_behind.set()
+
+
+def free_closed() -> None:
+    """Free banks that were closed since the last call.
+
+    Their parts refer to each other, so that only a full collection finds them, and columns are too few objects to bring
+    one about: without this, every bank that was ever opened would stay in memory.
+    """
+    if _left_behind.is_set():
+        _left_behind.clear()
+        gc.collect()
 
 
 class Mirror:
