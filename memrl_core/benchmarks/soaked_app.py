@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from memrl_core.benchmarks import in_browser
@@ -24,6 +25,7 @@ BROWSERS = 2
 SECONDS_A_CLICK = 2.0
 """How long a person looks at a phase before the next one."""
 STEP = ".st-key-step button"
+CONTROLS = ".st-key-controls, [data-testid='stStatusWidget'], [data-testid='stAlert']"
 TROUBLE = "[data-testid='stException'], [data-testid='stConnectionStatus']"
 PATIENCE = 240.0
 
@@ -99,15 +101,27 @@ def _stepped(pages: list[Page], over: threading.Event) -> dict[str, Any]:
     while not over.is_set():
         # All are pressed before any is waited for.
         for page in pages:
-            page.locator(STEP).click()
+            failures += _tried(page, page.locator(STEP).click)
             clicks += 1
         for page in pages:
-            in_browser.settled(page)
+            failures += _tried(page, partial(in_browser.settled, page))
             for trouble in page.locator(TROUBLE).all():
                 with suppress(Exception):
                     failures.append(f"A page shows: {trouble.inner_text()[:200]}")
         over.wait(SECONDS_A_CLICK)
     return {"clicks": clicks, "failures": list(dict.fromkeys(failures))}
+
+
+def _tried(page: Page, action: Callable[[], None]) -> list[str]:
+    """What went wrong with an action, and what the page showed; it is opened anew then, as a person would do."""
+    try:
+        action()
+    except Exception as error:
+        shown = " ".join(page.locator(CONTROLS).all_inner_texts())
+        page.reload()
+        page.locator(STEP).wait_for()
+        return [f"{' '.join(str(error).split())[:120]} The page showed: {shown[:300]}"]
+    return []
 
 
 def _say(line: Mapping[str, Any]) -> None:
