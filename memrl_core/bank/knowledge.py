@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -20,9 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from memrl_core.bank import codec
-from memrl_core.bank.mirror import Age, Mirror, RunState, by_age, copied, folded, nothing_collected, with_room
+from memrl_core.bank.appends import IN_ORDER
+from memrl_core.bank.births import Births
+from memrl_core.bank.coming import Coming, MemoriesRead
+from memrl_core.bank.mirror import Mirror, RunState, by_age, copied, folded, nothing_collected
 from memrl_core.bank.store import Store
-from memrl_core.bank.unread import BEGINNING, Records, UnreadLedger, UnreadRun
+from memrl_core.bank.unread import Records, UnreadLedger, UnreadRun, by_run, numbered_texts
 from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
 from memrl_core.policies import update_rule
@@ -32,6 +34,8 @@ from memrl_core.view import MemoryView
 PASTS_KEPT = 8
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """What rows raise that another program has written, or that were damaged."""
+FOLLOWING = tuple(reversed(IN_ORDER))
+"""Against the order of writing: what a row refers to is then there when the row is."""
 MANY = 1000
 """So many rows are taken in as columns when a bank is opened."""
 BRINGS_IN = frozenset(
@@ -52,10 +56,6 @@ class StepRow:
     outcome: str
     reward: float | None
     created: str
-
-
-MemoriesRead = tuple[pa.Table, list[str], npt.NDArray[np.float32]]
-"""The rows of `memories` without their embeddings, the ids of those, and the embeddings (at least as many, d)."""
 
 
 def _step_rows(table: pa.Table) -> Iterator[StepRow]:
@@ -120,14 +120,14 @@ class Knowledge:
         self.roles: dict[str, LedgerEvent] = {}
         self.by_person: dict[str, list[LedgerEvent]] = {}
         self.seq = 0
-        self._births: dict[str, list[tuple[str, Age]]] = {}
+        self._births = Births()
         self._by_run: dict[str, dict[int, str]] = {}
         self._newest: dict[str, int] = {}
         self._forks: dict[str, list[RunInfo]] = {}
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
         self._synced = {"memories": 0, "steps": 0, "ledger": 0}
         self._doubles = {"memories": 0, "steps": 0, "ledger": 0}
-        self._coming: Future[MemoriesRead] | None = None
+        self._coming: Coming | None = None
 
     @property
     def facts(self) -> int:
@@ -170,7 +170,7 @@ class Knowledge:
         self._note(event)
         if event.kind in BRINGS_IN:
             for place, memory_id in enumerate(event.memory_ids):
-                self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
+                self._births.add(memory_id, event.run, (event.seq, event.id, place))
                 if memory_id in self.memories:
                     self._date(self.memories[memory_id])
 
@@ -185,23 +185,9 @@ class Knowledge:
             self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
 
     def _date(self, memory: Memory) -> None:
-        age = self._age(memory)
+        age = self._births.age(memory.id, memory.run)
         if age is not None:
             self.mirror.date(memory.id, age)
-
-    def _age(self, memory: Memory) -> Age | None:
-        """When a memory came into the run that it is from, or into any where that one is not here; None if into none.
-
-        Its own run decides because the clocks of other banks, from which runs may come later, are not this bank's.
-        """
-        return self._age_of(memory.id, memory.run)
-
-    def _age_of(self, memory_id: str, its_run: str) -> Age | None:
-        births = self._births.get(memory_id, ())
-        if len(births) == 1:
-            return births[0][1]
-        own = [age for run, age in births if run == its_run]
-        return min(own or (age for _, age in births), default=None)
 
     def _reach_forks(self, run: str, known_at: int | None = None) -> None:
         """Drop the folds of the runs that began with what `run` knew then; None: with anything of it."""
@@ -273,7 +259,8 @@ class Knowledge:
             if name == "memories":
                 vectors = codec.matrix_of(table["embedding"], self.dimension)
                 memories = list(codec.memories_of(table))
-                for place in by_age([memory.id for memory in memories], [self._age(memory) for memory in memories]):
+                ages = [self._births.age(memory.id, memory.run) for memory in memories]
+                for place in by_age([memory.id for memory in memories], ages):
                     self.take_memory(memories[place], vectors[place])
             elif name == "ledger":
                 for event in codec.events_of(table):
@@ -291,79 +278,71 @@ class Knowledge:
 
         Records are made of few of its rows, the others' when somebody asks.
         """
-        if name == "memories":
-            with _readable(store, name):
-                return self._begins_with_memories(self._coming.result() if self._coming else self._memories_in(store))
-        table = store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
-        if name == "ledger" and store.count("memories") >= MANY:
-            # What the ledger refers to is there by now, and is read while the ledger is looked through.
-            with ThreadPoolExecutor(1) as reader:
-                self._coming = reader.submit(self._memories_in, store)
-                return self._looked_through(store, name, table)
-        return self._looked_through(store, name, table)
-
-    def _looked_through(self, store: Store, name: str, table: pa.Table) -> bool:
+        if self._coming is None:
+            following = FOLLOWING[FOLLOWING.index(name) + 1 :]
+            self._coming = Coming(store, self.dimension, [name, *(n for n in following if store.count(n) >= MANY)])
+        begins: Mapping[str, Callable[[Any], bool]] = {
+            "steps": self._begins_with_steps,
+            "ledger": self._begins_with_events,
+            "memories": self._begins_with_memories,
+        }
         with _readable(store, name):
-            return self._begins_with_events(table) if name == "ledger" else self._begins_with_steps(table)
+            begun = name in self._coming and begins[name](self._coming.take(name))
+        if not begun:
+            self.stop_coming()
+        return begun
 
-    def _memories_in(self, store: Store) -> MemoriesRead:
-        """The rows of the memories, and their embeddings in a matrix of their own with room for more."""
-        with store.reading("memories") as table:
-            columns = table.columns([name for name in table.names if name != "embedding"])
-            matrix = with_room((columns.num_rows, self.dimension), np.float32)
-            filled = 0
-            ids: list[str] = []
-            for portion in table.portions(["id", "embedding"]):
-                ids += portion["id"].to_pylist()
-                matrix[filled : len(ids)] = codec.matrix_of(portion["embedding"], self.dimension)
-                filled = len(ids)
-            return columns, ids, matrix
+    def stop_coming(self) -> None:
+        """Let go of tables that are being read and that nobody has taken in."""
+        if self._coming is not None:
+            self._coming.end()
+            self._coming = None
 
     def _begins_with_steps(self, table: pa.Table) -> bool:
         codec.must_be_usable(table)
         ids: list[str] = table["id"].to_pylist()
-        if len(set(ids)) < len(ids) or any(state.events for state in self.states.values()):
+        positions = dict(zip(ids, range(len(ids)), strict=True))
+        if len(positions) < len(ids) or any(state.events for state in self.states.values()):
             return False
-        self.steps.begin_with(ids, table, _step_rows)
-        for run, step, step_id in zip(table["run"].to_pylist(), table["step"].to_pylist(), ids, strict=True):
-            self._by_run.setdefault(run, {})[step] = step_id
-        for run, numbered in self._by_run.items():
+        self.steps.begin_with(positions, table, _step_rows)
+        for run, rows in by_run(table).items():
+            numbered = table["step"].take(pa.array(rows)).to_pylist()
+            self._by_run[run] = dict(zip(numbered, (ids[row] for row in rows.tolist()), strict=True))
             self._newest[run] = max(numbered)
             self.states.setdefault(run, RunState())
         return True
 
     def _begins_with_events(self, table: pa.Table) -> bool:
         ledger = UnreadLedger(table)
-        if len(set(ledger.ids)) < len(ledger.ids):
+        positions = dict(zip(ledger.ids, range(len(ledger.ids)), strict=True))
+        if len(positions) < len(ledger.ids):
             return False
-        self.events.begin_with(ledger.ids, table, codec.events_of)
+        self.events.begin_with(positions, table, codec.events_of)
         self.seq = int(ledger.seq.max())
-        for run, rows in ledger.by_run().items():
+        for run, rows in by_run(table).items():
             self.states[run] = RunState(UnreadRun(ledger, rows))
             self.states[run].begun = int(ledger.known_at[rows].max())
-            for row in rows[ledger.kinds[rows] == BEGINNING].tolist():
-                for place, memory_id in enumerate(ledger.memory_ids(row)):
-                    age = (int(ledger.seq[row]), ledger.ids[row], place)
-                    self._births.setdefault(memory_id, []).append((run, age))
         for event in ledger.events(ledger.others):
             self.events[event.id] = event
             self.states[event.run].note(event)
             self._note(event)
             if event.kind in BRINGS_IN:
                 for place, memory_id in enumerate(event.memory_ids):
-                    self._births.setdefault(memory_id, []).append((event.run, (event.seq, event.id, place)))
+                    self._births.add(memory_id, event.run, (event.seq, event.id, place))
+        self._births.begin_with(ledger)
         return True
 
     def _begins_with_memories(self, read: MemoriesRead) -> bool:
-        columns, ids, matrix = read
-        self._coming = None
+        columns, ids = read.columns, read.ids
+        positions = dict(zip(ids, range(len(ids)), strict=True))
         # Rows that come between the two readings of the table would stand in one of them only.
-        if len(set(ids)) < len(ids) or columns["id"].to_pylist() != ids:
+        if len(positions) < len(ids) or columns["id"].to_pylist() != ids:
             return False
         codec.must_be_usable(columns)
-        ages = [self._age_of(*one) for one in zip(ids, columns["run"].to_pylist(), strict=True)]
-        self.mirror.begin_with(ids, columns["intent_key"].to_pylist(), ages, matrix)
-        self.memories.begin_with(ids, columns, codec.memories_of)
+        groups, keys = numbered_texts(columns["intent_key"])
+        ages = self._births.ages(positions, columns["id"].combine_chunks(), columns["run"].to_pylist())
+        self.memories.begin_with(dict(positions), columns, codec.memories_of)
+        self.mirror.begin_with(positions, groups, keys, ages, read.matrix)
         return True
 
     # --- folding ------------------------------------------------------------------------------------------------------

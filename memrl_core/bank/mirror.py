@@ -122,18 +122,22 @@ class Mirror:
 
     def begin_with(
         self,
-        ids: Sequence[str],
+        rows: dict[str, int],
+        groups: npt.NDArray[np.int64],
         keys: Sequence[str],
-        ages: Sequence[Age | None],
+        ages: list[Age | None],
         vectors: npt.NDArray[np.float32],
     ) -> None:
-        """Put the first memories in. `vectors` (at least as many, d) becomes the matrix: they are there once."""
-        self.ids = list(ids)
-        self.rows = dict(zip(self.ids, range(len(ids)), strict=True))
+        """Put the first memories in: their ids with their `rows`, their intents' numbers (n,) among `keys`, their ages.
+
+        `vectors` (at least n, d) becomes the matrix: they are there once. What is given is changed from now on.
+        """
+        self.ids, self.rows = list(rows), rows
         self._matrix = vectors
-        self._groups = with_room((len(ids),), np.int64)
-        self._groups[: len(ids)] = [self._keys.setdefault(key, len(self._keys)) for key in keys]
-        self._ages, self._in_order = list(ages), 0
+        self._keys = dict(zip(keys, range(len(keys)), strict=True))
+        self._groups = with_room((len(rows),), np.int64)
+        self._groups[: len(rows)] = groups
+        self._ages, self._in_order = ages, 0
         self.put_in_order()
 
     def date(self, memory_id: str, age: Age) -> None:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from memrl_core.bank import codec
-from memrl_core.bank.appends import IN_ORDER, Appends
-from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.appends import Appends
+from memrl_core.bank.knowledge import FOLLOWING, Knowledge, StepRow
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.mirror import MovingView
 from memrl_core.bank.store import Store
@@ -335,8 +335,10 @@ class BankReading:
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""
         with self._lock:
-            # Against the order of writing: what a row refers to is then there when the row is.
-            read = [self._known.follow(self._store, name, self._appends.held(name)) for name in reversed(IN_ORDER)]
+            try:
+                read = [self._known.follow(self._store, name, self._appends.held(name)) for name in FOLLOWING]
+            finally:
+                self._known.stop_coming()
             return any(read)
 
     def _steps_have_grown(self) -> bool:

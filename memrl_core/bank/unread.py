@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -59,9 +59,11 @@ class Records(Mapping[str, Record], Generic[Record]):
     def __setitem__(self, record_id: str, record: Record) -> None:
         self._found[record_id] = record
 
-    def begin_with(self, ids: Sequence[str], columns: pa.Table, made: Callable[[pa.Table], Iterable[Record]]) -> None:
-        """Begin with rows, each of the id beside it, whose records `made` gives."""
-        self._found = dict(zip(ids, range(len(ids)), strict=True))
+    def begin_with(
+        self, positions: dict[str, int], columns: pa.Table, made: Callable[[pa.Table], Iterable[Record]]
+    ) -> None:
+        """Begin with rows, whose records `made` gives; `positions`, each id with its row, is changed from now on."""
+        self._found = cast("dict[str, Record | int]", positions)
         self._columns, self._made = columns, made
 
     def _make(self, record_id: str, row: int) -> Record:
@@ -81,6 +83,23 @@ class Records(Mapping[str, Record], Generic[Record]):
         return records[row]
 
 
+def by_run(table: pa.Table) -> dict[str, Integers]:
+    """The rows of each run, in their order; the runs in the order in which they are met."""
+    codes, runs = numbered_texts(table["run"])
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else []
+    return dict(zip(runs, parts, strict=True))
+
+
+def numbered_texts(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
+    """A column of texts as a number for each row (n,), and the texts that they stand for, as they are met.
+
+    Raises `ValueError` where a text is missing.
+    """
+    coded = _coded(column)
+    return _numbers(coded.indices), coded.dictionary.to_pylist()
+
+
 class UnreadLedger:
     """The first rows of a ledger as columns.
 
@@ -98,7 +117,8 @@ class UnreadLedger:
         self.kinds = _kinds(table)
         self.values: list[float | None] = table["value"].to_pylist()
         self.visits = self._visits()
-        self._memory_ids: list[str] = _flat(table["memory_ids"]).to_pylist()
+        self._flat = pc.list_flatten(table["memory_ids"])
+        self._memory_ids: list[str] = self._flat.to_pylist()
         self._first: list[int] = _offsets(table["memory_ids"])
         self.others = [int(row) for row in np.flatnonzero(self.kinds == OTHER)]
 
@@ -110,13 +130,23 @@ class UnreadLedger:
         """The events in these rows."""
         return list(codec.events_of(self.table.take(pa.array(rows, pa.int64()))))
 
-    def by_run(self) -> dict[str, Integers]:
-        """The rows of each run, in their order; the runs in the order in which they are met."""
-        coded = _coded(self.table["run"])
-        codes = _numbers(coded.indices)
-        order = np.argsort(codes, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else []
-        return dict(zip(coded.dictionary.to_pylist(), parts, strict=True))
+    def begun(self) -> tuple[Integers, Integers, pa.Array]:
+        """Of every memory that began by a plain event: the row of that (m,), its place in it (m,), and its id (m,)."""
+        rows = np.flatnonzero(self.kinds == BEGINNING)
+        first = np.array(self._first)
+        lengths = first[rows + 1] - first[rows]
+        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        memory_ids = self._flat.take(pa.array(np.repeat(first[rows], lengths) + places)).combine_chunks()
+        return np.repeat(rows, lengths), places, memory_ids
+
+    def birth(self, row: int, place: int) -> tuple[str, tuple[int, str, int]]:
+        """The run into which a row brought a memory, and the memory's age by it."""
+        return self.table["run"][row].as_py(), (int(self.seq[row]), self.ids[row], place)
+
+    def ages(self, rows: Integers, places: Integers) -> list[Any]:
+        """The ages by the births in these rows (n,) at these places (n,)."""
+        ids = self.ids
+        return list(zip(self.seq[rows].tolist(), [ids[row] for row in rows.tolist()], places.tolist(), strict=True))
 
     def _visits(self) -> list[int]:
         """The visits with which a memory began, a number a row; 0 where the payload says nothing of them."""
@@ -265,10 +295,6 @@ def _coded(column: pa.ChunkedArray) -> Any:
 def _numbers(indices: Any) -> Integers:
     numbers: Integers = indices.to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _flat(lists: pa.ChunkedArray) -> Any:
-    return pc.list_flatten(lists)
 
 
 def _offsets(lists: pa.ChunkedArray) -> list[int]:

@@ -1,0 +1,63 @@
+"""The tables of a large bank, read one behind the other while what came before is looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from memrl_core.bank import codec
+from memrl_core.bank.mirror import with_room
+from memrl_core.bank.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesRead:
+    """The rows of `memories` without their embeddings, the ids of those, and the embeddings (at least as many, d)."""
+
+    columns: pa.Table
+    ids: list[str]
+    matrix: npt.NDArray[np.float32]
+
+
+class Coming:
+    """Tables that are being read, in the order in which they are wanted: none is read before the one ahead of it."""
+
+    def __init__(self, store: Store, dimension: int, names: Iterable[str]) -> None:
+        self._store, self._dimension = store, dimension
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._read: dict[str, Future[Any]] = {name: self._reader.submit(self._table, name) for name in names}
+        self._reader.shutdown(wait=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._read
+
+    def take(self, name: str) -> Any:
+        """The rows of a table, once: `MemoriesRead`, or a table. Raises what reading it has raised."""
+        return self._read.pop(name).result()
+
+    def end(self) -> None:
+        """Read nothing more, and wait for what is being read."""
+        self._reader.shutdown(wait=True, cancel_futures=True)
+
+    def _table(self, name: str) -> Any:
+        if name == "memories":
+            return self._memories()
+        return self._store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
+
+    def _memories(self) -> MemoriesRead:
+        with self._store.reading("memories") as table:
+            columns = table.columns([name for name in table.names if name != "embedding"])
+            matrix = with_room((columns.num_rows, self._dimension), np.float32)
+            filled = 0
+            ids: list[str] = []
+            for portion in table.portions(["id", "embedding"]):
+                ids += portion["id"].to_pylist()
+                matrix[filled : len(ids)] = codec.matrix_of(portion["embedding"], self._dimension)
+                filled = len(ids)
+            return MemoriesRead(columns, ids, matrix)
