@@ -3,6 +3,7 @@
 import streamlit as st
 
 from pages.questions import state
+from pages.questions.actions import actions
 from pages.questions.body import body
 from pages.shared import entry
 from pages.shared import place as places
@@ -22,4 +23,5 @@ if not place.last_step and not place.bank.utilities(place.run.id):
     st.page_link("pages/step.py", label="Go to Step", icon=":material/skip_next:")
     st.stop()
 
+actions(place)
 body(place)

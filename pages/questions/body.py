@@ -33,10 +33,6 @@ def body(place: Place) -> None:
     controls, answer = st.columns([1, 3], gap="medium")
     with controls:
         whatif.settings_tried(case)
-        if case.at is not None:
-            whatif.fork_form(case)
-            whatif.notes(case)
-            whatif.report_button(case)
     with answer:
         _about(case)
         question, a, b = _asked(case)

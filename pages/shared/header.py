@@ -51,7 +51,7 @@ def header(place: Place) -> None:
 
 def _memories(place: Place) -> str:
     count = len(place.bank.utilities(place.run.id, place.step)) if place.run else 0
-    return "1 memory" if count == 1 else f"{count} memories"
+    return "1 memory" if count == 1 else f"{count:,} memories"
 
 
 def _picked(key: str, shown: str, take: Callable[[str], None]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank, codec, knowledge
+from memrl_core.bank import MemoryBank, codec, knowledge, mirror
 from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged
@@ -159,3 +161,22 @@ def test_rows_stored_twice_are_counted_once(tmp_path: Path, monkeypatch: pytest.
     rows, columns = read(store, FEW, monkeypatch), read(store, 1, monkeypatch)
     assert columns.facts == rows.facts == len(facts.taken)
     assert told(columns.live("r")) == told(rows.live("r"))
+
+
+def test_a_closed_bank_is_freed_before_the_next_one_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "LEFT_TO_PYTHON", 0)
+    with a_bank(tmp_path) as bank:
+        bank.commit_step(*a_step(1))
+    closed, path = weakref.ref(bank), bank.uri
+    gc.collect()
+    gc.disable()  # So that nothing but opening the next one frees it.
+    try:
+        with MemoryBank.open(path) as opened_again:
+            opened_again.itself = opened_again  # type: ignore[attr-defined]
+            freed = weakref.ref(opened_again)
+        del opened_again, bank
+        assert freed() is not None
+        MemoryBank.open(path).close()
+        assert freed() is None and closed() is None
+    finally:
+        gc.enable()
