@@ -26,6 +26,10 @@ model_banner(view)
 controls(view)
 parts.strip(view)
 story, memory = st.columns([3, 2], gap="medium")
+with memory:
+    # Before the longer story: the browser draws what comes first first, and the map is what a step is watched on.
+    map_panel(view)
+    memory_detail(view)
 with story:
     parts.task(view)
     parts.recall(view)
@@ -34,8 +38,5 @@ with story:
     parts.reward(view)
     parts.update(view)
     parts.new_memory(view)
-with memory:
-    map_panel(view)
-    memory_detail(view)
 if not view.busy:
     follow_others(place)
