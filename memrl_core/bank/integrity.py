@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,11 @@ from memrl_core.records import RunInfo
 
 SPACE_NEEDED = 200_000_000
 NAMED = 5
+LOOKED_UP, NEIGHBOURS = 16, 10
+"""Memories that are looked up in an index, among so many of the nearest; one in several alike may not be among them."""
+INDEX_ANEW = "Make it anew with `memrl index`, or search without it; the memories themselves are not touched by this."
 REPAIR = "Run `memrl repair` on it: a repaired copy is made, and this bank stays as it is. Or restore a copy."
+COPY_FIRST = "Copy it to this machine and run `memrl repair` on the copy; or restore a copy."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,10 @@ def check(uri: str) -> list[Finding]:
     if {"memories", "ledger", "steps"} <= seen.rows.keys():
         lost = lost_memories(meta)
         findings += [look(seen, lost) for look in (_references, _rewards, _texts, _runs, _born, _parents)]
-        findings += _state(uri, seen)
-    if is_local(uri):
-        findings.append(_space(Path(uri)))
-    return findings
+        findings += [*_state(uri, seen), *_index(uri)]
+    if not is_local(uri):
+        return [replace(one, remedy=COPY_FIRST) if one.remedy == REPAIR else one for one in findings]
+    return [*findings, _space(Path(uri))]
 
 
 def _has_tables(uri: str) -> bool:
@@ -265,6 +269,26 @@ def _state(uri: str, seen: Seen) -> list[Finding]:
         return [Finding("utilities", False, sentence, REPAIR)]
     said = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
     return [Finding("steps", True, said), _snapshot(now, seen.snapshot)]
+
+
+def _index(uri: str) -> list[Finding]:
+    """Whether memories are found by their own embeddings, where the bank has an index."""
+    try:
+        if not Store.open(uri)[0].indexed():
+            return []
+        bank = MemoryBank.open(uri, search="indexed")
+        ids = bank.memory_ids()
+        sample = ids[:: max(1, len(ids) // LOOKED_UP)]
+        view = bank.view(bank.runs()[0].id)
+        assert view.nearest is not None
+        missed = [i for i in sample if view.rows[i] not in view.nearest(bank.embedding(i), NEIGHBOURS)]
+    except Exception as error:  # A damaged index may fail in any way.
+        sentence = f"The index of the memories cannot be searched ({type(error).__name__}). Nothing was changed."
+        return [Finding("index", False, sentence, INDEX_ANEW)]
+    if 2 * len(missed) > len(sample):
+        sentence = f"The index does not find {len(missed)} of {len(sample)} memories by their own embeddings."
+        return [Finding("index", False, sentence, INDEX_ANEW)]
+    return [Finding("index", True, "The index finds memories by their own embeddings.")]
 
 
 def _snapshot(now: Mapping[Any, Any], stored: Mapping[Any, Any]) -> Finding:

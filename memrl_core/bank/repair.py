@@ -148,9 +148,13 @@ def _make(source: Path, draft: Path, target: Path, copy: str, embedder: str) -> 
     store.close()
     with MemoryBank.open(str(draft)) as bank:
         bank.checkpoint()
+        was_indexed = any((source / "memories.lance" / "_indices").glob("*")) and bool(made.memories)
+        if was_indexed:
+            bank.index()
     _take_along(source, draft)
     tables = tuple(_account(name, found[name], made) for name in ("memories", "steps", "ledger", "layouts"))
-    told = (*_of_versions(source, found), *made.told, *_of_description(found["meta"], description))
+    index = ("The index of the memories was made anew.",) if was_indexed else ()
+    told = (*_of_versions(source, found), *index, *made.told, *_of_description(found["meta"], description))
     remaining = tuple(f.sentence for f in check(str(draft)) if not f.ok and f.name != "disk")
     repaired = Repair(str(source), str(target), copy, tables, told, remaining)
     aside = _write_aside(draft, made.aside)

@@ -249,6 +249,7 @@ def test_a_damaged_object_is_damage_and_not_a_lost_connection(uri: str, store: O
     faults = [finding for finding in check(uri) if not finding.ok]
     assert "steps" in faults[0].name
     assert "answer" not in faults[0].sentence and store.address not in faults[0].sentence
+    assert faults[0].remedy.startswith("Copy it to this machine and run `memrl repair`")
 
 
 # --- it keeps the keys to itself --------------------------------------------------------------------------------------

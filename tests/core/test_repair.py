@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.bank import MemoryBank, exchanging, repair
@@ -23,6 +24,7 @@ from memrl_core.bank.integrity import check
 from memrl_core.bank.repair_report import Repair
 from memrl_core.bank.salvage import batches, opened
 from memrl_core.bank.store import TABLES, _sentences
+from memrl_core.benchmarks.synthetic import synthetic_bank
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
 from tests.builders import a_bank, a_run, a_step, a_vector
 
@@ -290,6 +292,44 @@ def test_a_map_that_cannot_be_read_is_left_out(bank: Path) -> None:
     made = repair.repair(str(bank))
     with MemoryBank.open(made.target) as repaired:
         assert repaired.layouts.newest() is None
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("indexed") / "bank"
+    with synthetic_bank(500, dimension=32) as bank:
+        bank.index()
+        bank.close()
+        shutil.copytree(bank.uri, path)
+    return path
+
+
+def spoil_index(path: Path) -> None:
+    for file in (path / "memories.lance" / "_indices").rglob("*.idx"):
+        file.write_bytes(bytes(byte ^ 0x5A for byte in file.read_bytes()))
+
+
+def test_an_index_that_finds_its_memories_is_said_to(indexed: Path) -> None:
+    said = {f.name: f.sentence for f in check(str(indexed)) if f.ok}
+    assert said["index"] == "The index finds memories by their own embeddings."
+
+
+def test_an_index_that_cannot_be_searched_is_told_and_made_anew_by_a_repair(indexed: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(indexed, tmp_path / "bank")
+    spoil_index(path)
+    assert list(broken(path)) == ["index"]
+    made = repair.repair(str(path))
+    assert "The index of the memories was made anew." in made.told
+    with MemoryBank.open(made.target, search="indexed") as repaired:
+        assert repaired.by_index and len(repaired.memory_ids()) == 500
+    assert broken(Path(made.target)) == {}
+
+
+def test_an_index_that_cannot_be_searched_is_made_anew_by_the_command(indexed: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(indexed, tmp_path / "bank")
+    spoil_index(path)
+    assert CliRunner().invoke(cli.app, ["index", str(path)]).exit_code == 0
+    assert broken(path) == {}
 
 
 def test_the_beginning_of_a_run_that_is_lost_is_made_of_its_first_step(bank: Path) -> None:
