@@ -220,11 +220,11 @@ class UnreadRun:
         begins = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1)).tolist() if len(rows) else []
         tied = np.zeros(len(rows), dtype=bool)
         tied[1:] = (np.diff(steps) == 0) & (np.diff(seq) == 0)
-        listed, is_tied, numbers = rows.tolist(), bool(tied.any()), steps.tolist()
+        listed, with_ties, numbers = rows.tolist(), set(steps[tied].tolist()), steps.tolist()
         attempts = ledger.step_ids
         for first, last in zip(begins, [*begins[1:], len(listed)], strict=True):
             members = [row for row in listed[first:last] if not attempts[row] or attempts[row] in committed]
-            if is_tied:
+            if numbers[first] in with_ties:
                 members.sort(key=lambda row: (int(ledger.seq[row]), ledger.ids[row]))
             if members:
                 yield numbers[first], members
@@ -232,31 +232,43 @@ class UnreadRun:
     def _fold_plainly(self, base: Fold, step: int, members: Sequence[int], made: Mapping[int, LedgerEvent]) -> bool:
         """Fold in a step with at most one reward, the environment's; False, and nothing done, for any other."""
         ledger, kinds = self.ledger, self.kinds
-        rewards = [row for row in members if kinds[row] == REWARD]
-        begun = [memory_id for row in members if kinds[row] == BEGINNING for memory_id in ledger.memory_ids(row)]
-        if len(rewards) > 1 or len(set(begun)) < len(begun) or not base.histories.keys().isdisjoint(begun):
+        rewarding = -1
+        begun: list[str] = []
+        for row in members:
+            if kinds[row] == BEGINNING:
+                begun += ledger.memory_ids(row)
+            elif kinds[row] == REWARD:
+                if rewarding >= 0:
+                    return False
+                rewarding = row
+        if begun and (len(set(begun)) < len(begun) or not base.histories.keys().isdisjoint(begun)):
             return False
         for row in members:
             if kinds[row] == OTHER and made[row].kind in SETS:
                 base.settings = made[row].payload["settings"]
-        for row in rewards:
-            value = ledger.values[row]
-            assert value is not None
-            reward = Earned(value, "environment")
-            for memory_id in dict.fromkeys(ledger.memory_ids(row)):
-                known = base.utilities if memory_id in base.utilities else base.away
-                before = known.get(memory_id)
-                if before is not None:
-                    after = Utility(base.rule(before, value, base.settings), before.visits + 1)
-                    known[memory_id] = after
-                    base.histories.move(memory_id, step, reward, before.q, after)
-        for row in members:
-            if kinds[row] == BEGINNING:
-                believed = Utility(ledger.values[row] or 0.0, ledger.visits[row])
-                for memory_id in ledger.memory_ids(row):
-                    base.utilities[memory_id] = believed
-                    base.histories.begin(memory_id, step, believed)
+        if rewarding >= 0:
+            self._fold_reward(base, step, rewarding)
+        if begun:
+            for row in members:
+                if kinds[row] == BEGINNING:
+                    believed = Utility(ledger.values[row] or 0.0, ledger.visits[row])
+                    for memory_id in ledger.memory_ids(row):
+                        base.utilities[memory_id] = believed
+                        base.histories.begin(memory_id, step, believed)
         return True
+
+    def _fold_reward(self, base: Fold, step: int, row: int) -> None:
+        value = self.ledger.values[row]
+        assert value is not None
+        reward = Earned(value, "environment")
+        rule, settings, move = base.rule, base.settings, base.histories.move
+        for memory_id in dict.fromkeys(self.ledger.memory_ids(row)):
+            known = base.utilities if memory_id in base.utilities else base.away
+            before = known.get(memory_id)
+            if before is not None:
+                after = Utility(rule(before, value, settings), before.visits + 1)
+                known[memory_id] = after
+                move(memory_id, step, reward, before.q, after)
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[np.int8]:
