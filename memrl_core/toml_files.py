@@ -94,9 +94,10 @@ def _placed(name: tuple[str, ...], counts: dict[Where, int]) -> Where:
 
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:
     problems = []
+    listed: set[tuple[str, ...]] = set()
     for problem in error.errors(include_url=False)[:MOST_TOLD]:
         where = problem["loc"]
-        told = _told(model, where, dict(problem))
+        told = _told(model, where, dict(problem), listed)
         key, colon, rest = told.partition(": ")
         if not where and colon and key in model.model_fields:
             # A model that checks several keys together begins with the one to change.
@@ -108,9 +109,14 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
     return "; ".join(problems) + (f"; and {more:,} more" if more else "") + ". Correct the file and try again."
 
 
-def _told(model: type[BaseModel], where: Where, problem: dict[str, Any]) -> str:
+def _told(model: type[BaseModel], where: Where, problem: dict[str, Any], listed: set[tuple[str, ...]]) -> str:
+    """What is wrong at `where`; the keys that are allowed are told once, and noted in `listed`."""
     if problem["type"] == "extra_forbidden":
-        return f"there is no such key. Allowed: {', '.join(_fields(model, where[:-1]))}"
+        fields = tuple(_fields(model, where[:-1]))
+        if fields in listed:
+            return "there is no such key"
+        listed.add(fields)
+        return f"there is no such key. Allowed: {', '.join(fields)}"
     if problem["type"] == "missing":
         return "this key is missing"
     told = str(problem["msg"]).removeprefix("Value error, ")

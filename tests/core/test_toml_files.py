@@ -125,6 +125,7 @@ def test_lists_in_lists_and_endless_numbers_get_a_sentence(tmp_path: Path) -> No
 def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
     told = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
     assert told.count("there is no such key") == 10
+    assert told.count("Allowed: ") == 1, "What is allowed in one table is told once."
     assert "; and 30 more." in told
     assert len(fault_of(tmp_path, f"title = ['{'x' * 5000}']\n")) < 300
 
