@@ -36,17 +36,15 @@ def table_twin(picture: Shown, key: str) -> None:
         st.dataframe(picture.table, key=f"{key}_rows", hide_index=True, alt=picture.alt)
 
 
+@st.fragment
 def _save_menu(picture: Shown, key: str) -> None:
+    # What is in it is made when it is opened: a screen has many charts, and most are never saved.
+    menu = st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save", on_change="rerun")
+    if not menu.open:
+        return
     name = _NOT_IN_NAMES.sub("-", picture.title)[:60].strip("-").lower() or key
-    with st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save"):
-        st.segmented_control(
-            "The camera above the chart saves it as",
-            FORMATS,
-            default=FORMATS[0],
-            required=True,
-            key=f"{key}_format",
-            format_func=str.upper,
-        )
+    with menu:
+        _image_format(key)
         st.download_button(
             "Chart as HTML",
             lambda: picture_report(picture),
@@ -68,7 +66,22 @@ def _save_menu(picture: Shown, key: str) -> None:
         )
 
 
+def _image_format(key: str) -> None:
+    known = st.session_state.get(f"{key}_image", FORMATS[0])
+    chosen = st.segmented_control(
+        "The camera above the chart saves it as",
+        FORMATS,
+        default=known,
+        required=True,
+        key=f"{key}_format",
+        format_func=str.upper,
+    )
+    if chosen != known:
+        st.session_state[f"{key}_image"] = chosen
+        st.rerun()  # The chart stands outside this fragment.
+
+
 def image_options(key: str) -> dict[str, object]:
     """What the camera of the chart `key` saves."""
-    chosen = st.session_state.get(f"{key}_format") or FORMATS[0]
+    chosen = st.session_state.get(f"{key}_image", FORMATS[0])
     return {"format": chosen, "filename": f"memrl-{key}", "scale": 2}

@@ -15,6 +15,7 @@ from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.records import EventKind, LedgerEvent, Phase
+from pages.shared import picture
 
 Visit = Callable[..., AppTest]
 
@@ -366,3 +367,24 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
     assert "cut short" not in said(again)
     assert again.button(key="finish").click().run()
     assert MemoryBank.open(str(path)).unfinished_steps("r") == []
+
+
+def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: dict[str, Callable[[], bytes | str]] = {}
+    monkeypatch.setattr(
+        picture.st, "download_button", lambda label, data, **named: offered.update({named["key"]: data})
+    )
+    app = visit("step", bank="demo")
+    assert "map_csv" not in offered
+    app.session_state["map_save"] = True
+    app.run()
+    assert bytes(offered["map_csv"]()).decode("utf-8-sig").count('"#') == 40
+    assert "<html" in str(offered["map_html"]())
+    app.segmented_control(key="map_format").set_value("png").run()
+    app.session_state["map_save"] = False
+    app.run()
+    app.session_state["map_save"] = True
+    app.run()
+    assert app.segmented_control(key="map_format").value == "png"
