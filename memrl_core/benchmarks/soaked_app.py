@@ -120,7 +120,7 @@ def _tried(page: Page, action: Callable[[], None]) -> list[str]:
         shown = " ".join(page.locator(CONTROLS).all_inner_texts())
         page.reload()
         page.locator(STEP).wait_for()
-        return [f"{' '.join(str(error).split())[:120]} The page showed: {shown[:300]}"]
+        return [f"{' '.join(str(error).split())[:400]} The page showed: {shown[:300]}"]
     return []
 
 

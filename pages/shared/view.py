@@ -16,13 +16,18 @@ from pages.shared.place import Place
 
 @dataclass(frozen=True)
 class View:
-    """A place together with what is there; `live` is None until somebody advances the run."""
+    """A place together with what is there; `live` is None until somebody advances the run.
+
+    `busy` is whether the agent worked in the background when the view was made: a page that asked again while it is
+    drawn might disable its buttons and then not wait for the work to end.
+    """
 
     place: Place
     run: RunInfo
     moment: Moment
     memories: Mapping[str, Memory]
     live: LiveRun | None
+    busy: bool
 
     @property
     def spec(self) -> PolicySpec | None:
@@ -30,18 +35,14 @@ class View:
         settings = self.moment.trace.settings if self.moment.trace else self.run.settings
         return spec_under(self.run.policy, settings)
 
-    @property
-    def busy(self) -> bool:
-        """Whether the agent works in the background."""
-        return self.live is not None and self.live.busy
-
 
 def view_of(place: Place) -> View:
     """Everything a step's screen draws from. The place must have a run; raises `BankError` for what cannot be read."""
     assert place.run is not None
     live = places.live_if_begun(place)
+    busy = live is not None and live.busy  # Before the moment: what ends meanwhile is drawn again, not missed.
     if place.step is not None:
         moment = replayed(place.bank, place.run.id, place.step)
     else:
         moment = current(place.bank, place.run.id, live.episode if live else None)
-    return View(place, place.run, moment, memories_of(place.bank, moment), live)
+    return View(place, place.run, moment, memories_of(place.bank, moment), live, busy)

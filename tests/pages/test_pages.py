@@ -14,6 +14,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.live import LiveRun
 from memrl_core.records import EventKind, LedgerEvent, Phase
 from pages.shared import picture
 
@@ -388,3 +389,15 @@ def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
     app.session_state["map_save"] = True
     app.run()
     assert app.segmented_control(key="map_format").value == "png"
+
+
+def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit("step", bank="demo")
+    app.button(key="step").click().run()
+    answers = iter([True])  # Busy for whoever asks first, and never again.
+    monkeypatch.setattr(LiveRun, "busy", property(lambda _: next(answers, False)))
+    app.run()
+    assert next(answers, None) is None
+    assert not app.button(key="step").disabled and not app.button(key="finish").disabled
