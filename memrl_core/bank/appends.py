@@ -19,7 +19,7 @@ class Appends:
         self._store = store
         self._held: dict[str, list[dict[str, Any]]] = {name: [] for name in IN_ORDER}
         self._steps = 0
-        self._beside = ThreadPoolExecutor(len(IN_ORDER) - 1, thread_name_prefix="append")
+        self._beside: ThreadPoolExecutor | None = None
         self.steps_held = 0
 
     def held(self, name: str) -> int:
@@ -49,7 +49,10 @@ class Appends:
                 self.put(name, its_rows)
                 written(name)
             return
-        under_way = {name: self._beside.submit(self.put, name, its_rows) for name, its_rows in rows.items()}
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(len(IN_ORDER) - 1, thread_name_prefix="append")
+        beside = self._beside
+        under_way = {name: beside.submit(self.put, name, its_rows) for name, its_rows in rows.items()}
         wait(under_way.values())
         for name, one in under_way.items():
             if one.exception() is None:
@@ -70,3 +73,9 @@ class Appends:
                 self._store.append(name, self._held[name])
                 self._held[name] = []
         self._steps = 0
+
+    def close(self) -> None:
+        """Let go of the threads that append; another append has new ones."""
+        if self._beside is not None:
+            self._beside.shutdown()
+            self._beside = None

@@ -104,11 +104,14 @@ def witness(uri: str, at: float) -> Witness:
 
 def main(uri: str) -> None:
     """Open the bank at `uri` twice, as who uses it does, and print the memory that takes and the bytes of its rows."""
-    handles = [MemoryBank.open(uri) for _ in range(2)]
-    for bank in handles:
+    long_open, reopened = (MemoryBank.open(uri) for _ in range(2))
+    for bank in (long_open, reopened):
         for info in bank.runs():
             bank.view(info.id)
             bank.histories(info.id)
+    # A handle that has followed the bank from its beginning holds records, where one just opened holds columns.
+    long_open.events()
+    long_open.memories()
     give_back()
     fresh = resident_mb()
     opened, _ = Store.open(uri)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -429,3 +430,12 @@ def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> 
     for name in ("ledger", "meta"):
         shutil.rmtree(tmp_path / "other" / f"{name}.lance")
     Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)
+
+
+def test_a_closed_bank_leaves_no_thread_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with a_bank(tmp_path) as bank:
+        bank.commit_step(*a_step(1))
+        assert {thread for thread in threading.enumerate() if thread.name.startswith("append")} - before
+    left = set(threading.enumerate()) - before
+    assert not {thread.name for thread in left if thread.name.startswith(("append", "compaction", "read"))}
