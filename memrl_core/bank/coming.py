@@ -18,10 +18,9 @@ from memrl_core.bank.store import Store
 
 @dataclass(frozen=True, slots=True)
 class MemoriesRead:
-    """The rows of `memories` without their embeddings, the ids of those, and the embeddings (at least as many, d)."""
+    """The rows of `memories` without their embeddings, and these (at least as many, d)."""
 
     columns: pa.Table
-    ids: list[str]
     matrix: npt.NDArray[np.float32]
 
 
@@ -51,13 +50,13 @@ class Coming:
         return self._store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
 
     def _memories(self) -> MemoriesRead:
-        with self._store.reading("memories") as table:
-            columns = table.columns([name for name in table.names if name != "embedding"])
-            matrix = with_room((columns.num_rows, self._dimension), np.float32)
-            filled = 0
-            ids: list[str] = []
-            for portion in table.portions(["id", "embedding"]):
-                ids += portion["id"].to_pylist()
-                matrix[filled : len(ids)] = codec.matrix_of(portion["embedding"], self._dimension)
-                filled = len(ids)
-            return MemoriesRead(columns, ids, matrix)
+        kept: list[pa.RecordBatch] = []
+        filled = 0
+        with self._store.in_portions("memories") as (rows, portions):
+            matrix = with_room((rows, self._dimension), np.float32)
+            for portion in portions:
+                last = filled + portion.num_rows
+                matrix[filled:last] = codec.matrix_of(portion["embedding"], self._dimension)
+                kept.append(portion.drop_columns(["embedding"]))
+                filled = last
+        return MemoriesRead(pa.Table.from_batches(kept), matrix)

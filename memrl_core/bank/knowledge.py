@@ -333,12 +333,12 @@ class Knowledge:
         return True
 
     def _begins_with_memories(self, read: MemoriesRead) -> bool:
-        columns, ids = read.columns, read.ids
-        positions = dict(zip(ids, range(len(ids)), strict=True))
-        # Rows that come between the two readings of the table would stand in one of them only.
-        if len(positions) < len(ids) or columns["id"].to_pylist() != ids:
-            return False
+        columns = read.columns
         codec.must_be_usable(columns)
+        ids = columns["id"].to_pylist()
+        positions = dict(zip(ids, range(len(ids)), strict=True))
+        if len(positions) < len(ids):
+            return False
         groups, keys = numbered_texts(columns["intent_key"])
         ages = self._births.ages(positions, columns["id"].combine_chunks(), columns["run"].to_pylist())
         self.memories.begin_with(dict(positions), columns, codec.memories_of)

@@ -47,25 +47,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Reading:
-    """A table that is read in several goes."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self.names: list[str] = list(table.schema.names)
-
-    def columns(self, names: Iterable[str]) -> pa.Table:
-        """These columns whole."""
-        return self._all(names).to_arrow()
-
-    def portions(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        """These columns, some thousand rows at a time."""
-        return iter(self._all(names).to_batches())
-
-    def _all(self, names: Iterable[str]) -> Any:
-        return self._table.search().select(list(names)).limit(max(1, self._table.count_rows()))
-
-
 class Store:
     """The tables of one bank. How its rows lie says nothing of their age: compactions move them."""
 
@@ -167,12 +148,13 @@ class Store:
         return self._read(name, rows)
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[Reading]:
-        """A table as it is now, which is read in several goes."""
+    def in_portions(self, name: str) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """How many rows a table has now, and these rows, some thousand at a time."""
         with _sentences(self.uri, f"the table {name}"):
             table = self._tables[name]
             table.checkout_latest()
-            yield Reading(table)
+            rows = int(table.count_rows())
+            yield rows, iter(table.search().limit(max(1, rows)).to_batches())
 
     def find(
         self,
