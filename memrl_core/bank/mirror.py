@@ -326,10 +326,12 @@ class RunState:
     @nothing_collected()
     def folded(self, base: Fold, committed: Container[str], until: int | None = None) -> Fold:
         """`base` and all events that count; with `until`, those that were known when that step had ended."""
-        if self._unread is not None and not self._events and not base.histories:
-            return self._unread.fold(base, committed, until)
-        known = (event for event in self.events if until is None or event.known_at <= until)
-        return folded(base, list(known), committed)
+        events = [event for event in self._events if event.kind not in MOVES_NOTHING]
+        if self._unread is not None and not base.histories and self._unread.comes_before(events):
+            base = self._unread.fold(base, committed, until)
+        else:
+            events = self.events
+        return folded(base, [event for event in events if until is None or event.known_at <= until], committed)
 
     def add(self, event: LedgerEvent) -> None:
         """Take note of an event that has been appended."""

@@ -156,10 +156,10 @@ class BankReading:
             known = self._known.live(run).utilities
             return {memory_id: known[memory_id] for memory_id in memory_ids if memory_id in known}
 
-    def memory_count(self, run: str) -> int:
-        """How many memories the run knows now."""
+    def memory_count(self, run: str, as_of: int | None = None) -> int:
+        """How many memories the run knows, now or as of a step."""
         with self._lock:
-            return len(self._known.live(run).utilities)
+            return len(self._fold(run, as_of).utilities)
 
     def pinned(self, run: str) -> frozenset[str]:
         """Of the memories that the run sees, those that it must not forget."""

@@ -177,6 +177,11 @@ class UnreadRun:
         rows = self.rows[self.ledger.steps[self.rows] == step]
         return self.ledger.events(rows) if len(rows) else []
 
+    def comes_before(self, events: Iterable[LedgerEvent]) -> bool:
+        """Whether all of them are about later steps than these rows are."""
+        last = int(self.ledger.steps[self.rows].max())
+        return all(event.step > last for event in events)
+
     def of_no_attempt(self) -> list[int]:
         """The steps of the events of no attempt that move or change a memory, each once."""
         ledger = self.ledger

@@ -41,9 +41,10 @@ def map_points(scene: MapScene, before: MapPoints | None = None) -> MapPoints:
     places, q, visits = _columns(scene, ids[size:], known[size:])
     if before is not None and size:
         same = np.fromiter(map(is_, before.known, known[:size]), dtype=bool, count=size)
+        changed = np.flatnonzero(~same)
         old_q, old_visits = before.q[:size].copy(), before.visits[:size].copy()
-        for row in np.flatnonzero(~same):
-            old_q[row], old_visits[row] = known[row].q, known[row].visits
+        old_q[changed] = [known[row].q for row in changed.tolist()]
+        old_visits[changed] = [known[row].visits for row in changed.tolist()]
         places = np.concatenate([before.places[:size], places])
         q, visits = np.concatenate([old_q, q]), np.concatenate([old_visits, visits])
     return MapPoints(scene.layout_id, ids, known, places, q, visits, bool(scene.provisional))

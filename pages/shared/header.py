@@ -50,7 +50,7 @@ def header(place: Place) -> None:
 
 
 def _memories(place: Place) -> str:
-    count = len(place.bank.utilities(place.run.id, place.step)) if place.run else 0
+    count = place.bank.memory_count(place.run.id, place.step) if place.run else 0
     return "1 memory" if count == 1 else f"{count:,} memories"
 
 

@@ -96,6 +96,8 @@ def test_what_comes_after_the_columns_is_believed_as_if_all_were_rows(seed: int)
         put(store, facts)
         rows = read(store, FEW, patch)
         for run in rows.runs:
+            for step in range((rows.newest_step(run) or 0) + 1):
+                assert told(columns.past(run, step)) == told(rows.past(run, step))
             assert told(columns.live(run)) == told(rows.live(run))
         assert sorted(columns.events.values(), key=in_ledger) == sorted(rows.events.values(), key=in_ledger)
 
