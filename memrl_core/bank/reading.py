@@ -207,16 +207,18 @@ class BankReading:
 
     def memory(self, memory_id: str) -> Memory:
         """A memory's text; raises `BankError` when there is none of that id."""
-        try:
-            return self._known.memories[memory_id]
-        except KeyError:
-            raise BankError(f"This bank holds no memory “{memory_id[:80]}”.") from None
+        self._must_hold(memory_id)
+        return self._known.memories[memory_id]
 
     def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
-        """A memory's vector (d,)."""
-        self.memory(memory_id)
+        """A memory's vector (d,); raises `BankError` when there is none of that id."""
+        self._must_hold(memory_id)
         with self._lock:
             return self._known.mirror.embedding(memory_id)
+
+    def _must_hold(self, memory_id: str) -> None:
+        if memory_id not in self._known.memories:
+            raise BankError(f"This bank holds no memory “{memory_id[:80]}”.")
 
     def memories(self, run: str | None = None) -> list[Memory]:
         """All memories, oldest first; of one run, those it sees now."""

@@ -415,7 +415,8 @@ def _history(view: View, memory_id: str) -> list[UtilityPoint]:
     """The memory's q up to and with this step, whether the step is stored already or not."""
     trace = view.moment.trace
     assert trace is not None and trace.update is not None
-    known = view.place.bank.history(view.run.id, memory_id, as_of=trace.step)
+    # What is known now needs no fold of what was known then, which takes a second in a large bank.
+    known = view.place.bank.history(view.run.id, memory_id, as_of=None if view.moment.live else trace.step)
     if known and known[-1].step == trace.step:
         return known
     moved = [c for c in trace.update.of_q if c.memory_id == memory_id]
