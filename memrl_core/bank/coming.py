@@ -14,6 +14,7 @@ import pyarrow as pa
 from memrl_core.bank import codec
 from memrl_core.bank.mirror import with_room
 from memrl_core.bank.store import Store
+from memrl_core.errors import BankDamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,11 @@ class Coming:
 
     def _table(self, name: str) -> Any:
         if name == "memories":
-            return self._memories()
+            try:
+                return self._memories()
+            except BankDamaged:
+                # Another process may have cleared this version away: there is a newer one then.
+                return self._memories()
         return self._store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
 
     def _memories(self) -> MemoriesRead:

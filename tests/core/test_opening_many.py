@@ -6,6 +6,7 @@ import gc
 import tempfile
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,3 +183,22 @@ def test_a_closed_bank_is_freed_before_the_next_one_is_read(tmp_path: Path, monk
         assert freed() is None and closed() is None
     finally:
         gc.enable()
+
+
+def test_memories_whose_version_is_cleared_away_meanwhile_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_bank(tmp_path) as bank:
+        bank.commit_step(*a_step(1))
+        path, ids = bank.uri, bank.memory_ids()
+    in_portions, refused = Store.in_portions, []
+
+    def gone_at_first(store: Store, name: str) -> Any:
+        if not refused:
+            refused.append(name)
+            raise BankDamaged("A file is gone.")
+        return in_portions(store, name)
+
+    monkeypatch.setattr(Store, "in_portions", gone_at_first)
+    assert opened(path, 1, monkeypatch).memory_ids() == ids
+    assert refused == ["memories"]
