@@ -65,7 +65,7 @@ def flips(case: Case) -> None:
             column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f", width="small")},
             alt="Every λ at which the selection changes",
         )
-    with st.expander("Every overtaking, also those that change nothing", key="overtakings_box") as box:
+    with st.expander("Every overtaking, also those that change nothing", key="overtakings_box", on_change="rerun") as box:
         if box.open:
             _overtakings(case)
 
@@ -103,7 +103,8 @@ def required(case: Case, a: str, b: str) -> None:
             st.info(literal(str(error)))
             continue
         st.markdown("\n".join(f"- {literal(answers.requirement(one, case.run))}" for one in found))
-        with st.expander(f"All stretches for {literal(case.label(memory_id))}", key=f"stretches_{memory_id}") as box:
+        label = f"All stretches for {literal(case.label(memory_id))}"
+        with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
             if box.open:
                 st.dataframe(_stretches(found), key=f"stretch_rows_{memory_id}", hide_index=True)
     st.caption(
