@@ -22,17 +22,30 @@ def stand_in(made: Mended, traces: dict[str, StepTrace], rows: Iterable[Row], st
             attempts[event["step_id"]].append(event)
     taken = {(trace.run, trace.step) for trace in traces.values()}
     newest = {run: max(step for other, step in taken if other == run) for run, _ in taken}
+    stood_in: dict[str, list[int]] = defaultdict(list)
     damaged = {row["id"]: row for row in rows if _names_a_step(row) and row["id"] not in traces}
     for step_id, events in sorted(attempts.items(), key=lambda item: -item[1][0]["seq"]):
         run, step = events[0]["run"], events[0]["step"]
         ended = step_id in damaged or steps_lost or step < newest.get(run, 0)
         if ended and step_id not in traces and (run, step) not in taken:
             taken.add((run, step))
+            stood_in[run].append(step)
             _add_stand_in(made, traces, step_id, run, step, damaged.get(step_id, {}), events)
     for step_id, row in damaged.items():
         if step_id not in traces and (row["run"], row["step"]) not in taken:
             taken.add((row["run"], row["step"]))
+            stood_in[row["run"]].append(row["step"])
             _add_stand_in(made, traces, step_id, row["run"], row["step"], row, ())
+    made.told += [_told(run, sorted(steps)) for run, steps in stood_in.items()]
+
+
+def _told(run: str, steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"Of step {steps[0]} of run {run[:80]} it is still known that it ended and what it earned."
+    which = f"steps {steps[0]} to {steps[-1]}"
+    if steps[-1] - steps[0] >= len(steps):
+        which = f"{len(steps)} steps between {steps[0]} and {steps[-1]}"
+    return f"Of {which} of run {run[:80]} it is still known that they ended and what they earned."
 
 
 def _names_a_step(row: Row) -> bool:
@@ -71,4 +84,3 @@ def _add_stand_in(
     traces[step_id] = trace
     made.steps[step_id] = step_row(trace, row, None)
     made.rebuilt["steps"] += 1
-    made.told.append(f"Of step {step} of run {run[:80]} it is still known that it ended and what it earned.")

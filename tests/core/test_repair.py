@@ -183,6 +183,17 @@ def test_a_step_whose_record_is_lost_stays_ended_and_q_is_the_same(bank: Path) -
     assert utilities(Path(made.target)) == q
     with MemoryBank.open(made.target) as repaired:
         assert "its record was damaged" in repaired.trace("r", 2).lacks[0]
+    assert "Of step 2 of run r it is still known that it ended and what it earned." in made.told
+
+
+def test_of_many_lost_records_one_sentence_tells(bank: Path) -> None:
+    for file in data_files(bank, "steps"):
+        file.unlink()
+    told = [one for one in repair.repair(str(bank)).told if "still known" in one]
+    assert told == [
+        "Of step 4 of run f it is still known that it ended and what it earned.",
+        "Of steps 1 to 3 of run r it is still known that they ended and what they earned.",
+    ]
 
 
 def test_a_memory_that_is_lost_is_seen_by_no_run_and_known_to_be_lost(bank: Path) -> None:
