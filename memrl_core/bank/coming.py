@@ -30,6 +30,8 @@ class Coming:
 
     def __init__(self, store: Store, dimension: int, names: Iterable[str]) -> None:
         self._store, self._dimension = store, dimension
+        memories = store.schemas["memories"]
+        self._bare = memories.remove(memories.get_field_index("embedding"))
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._read: dict[str, Future[Any]] = {name: self._reader.submit(self._table, name) for name in names}
         self._reader.shutdown(wait=False)
@@ -55,13 +57,15 @@ class Coming:
         return self._store.read(name, list(codec.STEP_COLUMNS) if name == "steps" else None)
 
     def _memories(self) -> MemoriesRead:
-        kept: list[pa.RecordBatch] = []
         filled = 0
         with self._store.in_portions("memories") as (rows, portions):
             matrix = with_room((rows, self._dimension), np.float32)
-            for portion in portions:
-                last = filled + portion.num_rows
-                matrix[filled:last] = codec.matrix_of(portion["embedding"], self._dimension)
-                kept.append(portion.drop_columns(["embedding"]))
-                filled = last
-        return MemoriesRead(pa.Table.from_batches(kept), matrix)
+            texts = pa.BufferOutputStream()
+            # Written apart: a column of a portion keeps all of that in memory, embeddings included.
+            with pa.ipc.new_stream(texts, self._bare) as written:
+                for portion in portions:
+                    last = filled + portion.num_rows
+                    matrix[filled:last] = codec.matrix_of(portion["embedding"], self._dimension)
+                    written.write_batch(portion.drop_columns(["embedding"]).cast(self._bare))
+                    filled = last
+        return MemoriesRead(pa.ipc.open_stream(texts.getvalue()).read_all(), matrix)
