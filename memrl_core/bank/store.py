@@ -24,9 +24,9 @@ from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 
 APPENDS_PER_COMPACTION = 300
-KEEP_VERSIONS = timedelta(seconds=10)
+KEEP_VERSIONS = timedelta(minutes=1)
 KEEP_AT_CLOSE = timedelta(seconds=5)
-"""Versions are kept for those who are reading them; who takes longer reads once more. Many slow every append down."""
+"""Versions are kept for those who are reading them; who takes longer reads once more."""
 LOCK_FILE = ".writer.lock"
 LOCK_PATIENCE = 60.0
 LOCK_POLL = 0.005
