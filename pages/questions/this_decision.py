@@ -65,7 +65,9 @@ def flips(case: Case) -> None:
             column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f", width="small")},
             alt="Every λ at which the selection changes",
         )
-    with st.expander("Every overtaking, also those that change nothing", key="overtakings_box", on_change="rerun") as box:
+    with st.expander(
+        "Every overtaking, also those that change nothing", key="overtakings_box", on_change="rerun"
+    ) as box:
         if box.open:
             _overtakings(case)
 
