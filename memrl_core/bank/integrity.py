@@ -69,7 +69,11 @@ def check(uri: str) -> list[Finding]:
     if {"memories", "ledger", "steps"} <= seen.rows.keys():
         lost = lost_memories(meta)
         findings += [look(seen, lost) for look in (_references, _rewards, _texts, _runs, _born, _parents)]
-        findings += [*_state(uri, seen), *_index(uri)]
+        state = _state(uri, seen)
+        findings += state
+        # Of a bank that cannot be used whole, an index that cannot be searched says nothing.
+        if all(finding.ok for finding in state):
+            findings += _index(uri)
     if not is_local(uri):
         return [replace(one, remedy=COPY_FIRST) if one.remedy == REPAIR else one for one in findings]
     return [*findings, _space(Path(uri))]
@@ -277,6 +281,8 @@ def _index(uri: str) -> list[Finding]:
         if not Store.open(uri)[0].indexed():
             return []
         bank = MemoryBank.open(uri, search="indexed")
+        if not bank.runs():
+            return []
         ids = bank.memory_ids()
         sample = ids[:: max(1, len(ids) // LOOKED_UP)]
         view = bank.view(bank.runs()[0].id)

@@ -336,6 +336,13 @@ def test_an_index_that_cannot_be_searched_is_told_and_made_anew_by_a_repair(inde
     assert broken(Path(made.target)) == {}
 
 
+def test_a_damaged_table_is_not_laid_on_the_index(indexed: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(indexed, tmp_path / "bank")
+    for file in data_files(path, "memories"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert "index" not in broken(path) and "table memories" in broken(path)
+
+
 def test_an_index_that_cannot_be_searched_is_made_anew_by_the_command(indexed: Path, tmp_path: Path) -> None:
     path = shutil.copytree(indexed, tmp_path / "bank")
     spoil_index(path)
