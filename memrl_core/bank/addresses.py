@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import lancedb
 
@@ -43,6 +44,14 @@ def shown(uri: str) -> str:
     scheme, _, rest = re.split(r"[?#]", uri, maxsplit=1)[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def plain(uri: str) -> str:
+    """The path that a file:// address of this machine stands for; any other address or path as it is."""
+    if not uri.lower().startswith("file://"):
+        return uri
+    parts = urlsplit(uri)
+    return url2pathname(parts.path) if parts.netloc in ("", "localhost") else uri
 
 
 def connect(uri: str) -> Any:

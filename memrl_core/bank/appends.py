@@ -40,11 +40,13 @@ class Appends:
             self._store.append(name, rows)
 
     def put_together(self, rows: Mapping[str, list[dict[str, Any]]], written: Callable[[str], None]) -> None:
-        """Append to several tables at the same time, which only what follows may refer to; `written` hears of each.
+        """Append to several tables, which only what follows may refer to; `written` hears of each.
+
+        Where each append is a request to a store elsewhere, they are made at the same time.
 
         Raises what `put` does, after all have ended.
         """
-        if self.steps_held or sum(map(bool, rows.values())) < 2:
+        if self.steps_held or self._store.has_journal or sum(map(bool, rows.values())) < 2:
             for name, its_rows in rows.items():
                 self.put(name, its_rows)
                 written(name)

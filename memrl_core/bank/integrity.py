@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.bank import salvage
+from memrl_core.bank.addresses import plain
 from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.consequences import agreement
 from memrl_core.bank.description import lost_memories
 from memrl_core.bank.evidence import LOOKS, Seen
 from memrl_core.bank.faults import BRINGS_IN
+from memrl_core.bank.journal import Readable
 from memrl_core.bank.store import TABLES, Store, is_local
 from memrl_core.errors import BankDamaged, BankError, BankMissing, BankTooNew, BankUnreachable
 from memrl_core.records import RunInfo
@@ -47,6 +49,7 @@ class Finding:
 def check(uri: str) -> list[Finding]:
     """Look at every part of the bank at `uri`, reading all of it. Nothing is changed and nothing is raised."""
     meta: Mapping[str, Any] = {}
+    uri = plain(uri)
     try:
         _, meta = Store.open(uri)
         findings = [Finding("opens", True, "The bank can be opened.")]
@@ -58,8 +61,12 @@ def check(uri: str) -> list[Finding]:
             return [Finding("opens", False, str(error), "Check the place, or restore a copy of the bank.")]
     seen = Seen()
     dimensions = {}
+    # Before the tables: what moves meanwhile is then seen here, there or twice, and never missed.
+    journal = salvage.journaled(uri, int(meta.get("dimension", 0))) if is_local(uri) else None
+    if journal is not None:
+        findings.append(_journal(journal))
     for name in TABLES:
-        finding, dimension = _table(uri, name, int(meta.get("dimension", 0)), seen)
+        finding, dimension = _table(uri, name, int(meta.get("dimension", 0)), seen, journal)
         findings.append(finding)
         if dimension:
             dimensions[name] = dimension
@@ -86,7 +93,15 @@ def _has_tables(uri: str) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _table(uri: str, name: str, dimension: int, seen: Seen) -> tuple[Finding, int]:
+def _journal(found: Readable) -> Finding:
+    if found.lost:
+        sentence = f"{found.lost} parts of the journal cannot be read. Nothing was changed."
+        return Finding("journal", False, sentence, REPAIR)
+    waiting = sum(table.num_rows for table in (*found.waiting.values(), *found.moving.values()))
+    return Finding("journal", True, f"{waiting} rows wait in the journal.")
+
+
+def _table(uri: str, name: str, dimension: int, seen: Seen, journal: Readable | None) -> tuple[Finding, int]:
     """Read a table whole and remember what is needed of it; also how many numbers its embeddings have."""
     rows = 0
     found = 0
@@ -98,12 +113,15 @@ def _table(uri: str, name: str, dimension: int, seen: Seen) -> tuple[Finding, in
             rows += len(batch)
             for row in batch:
                 LOOKS[name](row, dimension or found, seen)
+        waiting = _not_arrived(uri, name, dimension or found, seen, journal) if journal is not None else []
+        for row in waiting:
+            LOOKS[name](row, dimension or found, seen)
     except BankDamaged as error:
         return Finding(f"table {name}", False, str(error), REPAIR), found
     except Exception as error:
         sentence = f"The table {name} cannot be read ({type(error).__name__}). Nothing was changed."
         return Finding(f"table {name}", False, sentence, REPAIR), found
-    seen.rows[name] = rows
+    seen.rows[name] = rows + len(waiting)
     if rows != announced:
         sentence = f"The table says that it has {announced} rows, and {rows} can be read. Nothing was changed."
         return Finding(f"table {name}", False, sentence, REPAIR), found
@@ -113,7 +131,19 @@ def _table(uri: str, name: str, dimension: int, seen: Seen) -> tuple[Finding, in
             "before can be read."
         )
         return Finding(f"table {name}", False, sentence, REPAIR), found
-    return Finding(f"table {name}", True, f"{rows} rows can be read."), found
+    return Finding(f"table {name}", True, f"{rows + len(waiting)} rows can be read."), found
+
+
+def _not_arrived(uri: str, name: str, dimension: int, seen: Seen, journal: Readable) -> list[dict[str, Any]]:
+    """The rows of the journal that did not come with their table; those that stand in both for good are among them."""
+    if name not in journal.waiting:
+        return []
+    there = seen.ids.get(name, {})
+    waiting, moving = salvage.rows_of(journal.waiting[name]), salvage.rows_of(journal.moving[name])
+    if any(str(row["id"]) in there for row in waiting):
+        still = set(salvage.journaled(uri, dimension).waiting[name]["id"].to_pylist())
+        waiting = [row for row in waiting if str(row["id"]) not in there or row["id"] in still]
+    return [*waiting, *(row for row in moving if str(row["id"]) not in there)]
 
 
 # --- what single tables say -------------------------------------------------------------------------------------------

@@ -17,20 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from memrl_core.bank import codec
+from memrl_core.bank.addresses import plain
 from memrl_core.bank.bank import ADOPTED_AT_ONCE, MemoryBank
 from memrl_core.bank.description import LOST_MEMORIES, lost_memories
 from memrl_core.bank.exchanging import exchange
 from memrl_core.bank.faults import payload_in, trace_in
 from memrl_core.bank.integrity import check
+from memrl_core.bank.journal import JOURNAL, JOURNALED, MOVING, raw, readable
 from memrl_core.bank.ledger import now
 from memrl_core.bank.mended import Aside, Mended
 from memrl_core.bank.mending import mended
 from memrl_core.bank.places import copy_folder, disk_sentences
 from memrl_core.bank.repair_report import Repair, TableRepair, report
-from memrl_core.bank.salvage import Salvaged, opened, salvaged, versions_lost
+from memrl_core.bank.salvage import Salvaged, opened, rows_of, salvaged, versions_lost
 from memrl_core.bank.store import LARGEST_DIMENSION, LOCK_FILE, TABLES, Store, is_local
 from memrl_core.errors import BankError, BankMissing, BankTooNew, InputError, NotABank
 from memrl_core.records import EventKind
@@ -77,9 +80,9 @@ def repair(uri: str, to: Path | None = None, in_place: bool = False, embedder: s
 
 
 def _bank_at(uri: str) -> Path:
-    if not is_local(uri):
+    if not is_local(plain(uri)):
         raise InputError("Only banks on this machine can be repaired. Nothing was changed; copy it here first.")
-    path = Path(uri).absolute()
+    path = Path(plain(uri)).absolute()
     if not path.exists():
         raise BankMissing(f"There is no bank at {uri}. Nothing was changed; check the place.")
     if not any((path / f"{name}.lance").is_dir() for name in TABLES):
@@ -128,9 +131,14 @@ def _alone(path: Path, needed: bool) -> Iterator[None]:
 
 def _make(source: Path, draft: Path, target: Path, copy: str, embedder: str) -> Repair:
     """Make the repaired bank at `draft`, with what was set aside and the report in it."""
+    # Before the tables: what moves meanwhile is then found here, there or twice, and never missed.
+    files = raw(source)
     found = {name: salvaged(str(source), name) for name in TABLES}
     description = _described(found["meta"])
     dimension = _dimension(found, description)
+    journal = readable(files, codec.schemas(dimension))
+    for name in JOURNALED:
+        _add_waiting(found[name], (journal.moving[name], journal.waiting[name]))
     description |= {
         "schema_version": codec.SCHEMA_VERSION,
         "dimension": dimension,
@@ -138,7 +146,7 @@ def _make(source: Path, draft: Path, target: Path, copy: str, embedder: str) -> 
     }
     description.setdefault("created", now())
     rows = {name: found[name].rows for name in ("memories", "steps", "ledger", "layouts")}
-    made = mended(rows, dimension, _lost_some(source, found["steps"]))
+    made = mended(rows, dimension, _lost_some(source, found["steps"]) or journal.lost > 0)
     lost = sorted({*made.lost_memories, *lost_memories(description)} - made.memories.keys())
     description |= {LOST_MEMORIES: lost} if lost else {}
     store = Store.create(str(draft), description, dimension)
@@ -154,12 +162,22 @@ def _make(source: Path, draft: Path, target: Path, copy: str, embedder: str) -> 
     _take_along(source, draft)
     tables = tuple(_account(name, found[name], made) for name in ("memories", "steps", "ledger", "layouts"))
     index = ("The index of the memories was made anew.",) if was_indexed else ()
-    told = (*_of_versions(source, found), *index, *made.told, *_of_description(found["meta"], description))
+    parts = (f"{journal.lost} parts of the journal could not be read.",) if journal.lost else ()
+    told = (*_of_versions(source, found), *parts, *index, *made.told, *_of_description(found["meta"], description))
     remaining = tuple(f.sentence for f in check(str(draft)) if not f.ok and f.name != "disk")
     repaired = Repair(str(source), str(target), copy, tables, told, remaining)
     aside = _write_aside(draft, made.aside)
     (_free_in(draft, REPORT)).write_text(report(repaired, aside.name if aside else ""), encoding="utf-8")
     return repaired
+
+
+def _add_waiting(found: Salvaged, waiting: Iterable[pa.Table]) -> None:
+    """Add the rows of the journal that had not arrived in their table."""
+    there = {row.get("id") for row in found.rows}
+    late = [row for table in waiting for row in rows_of(table) if row["id"] not in there]
+    found.rows += late
+    if found.announced is not None:
+        found.announced += len(late)
 
 
 def _append(store: Store, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -223,7 +241,7 @@ def _versions_gone(source: Path, name: str) -> int:
 def _take_along(source: Path, draft: Path) -> None:
     """Copy what lies beside the tables, such as what an earlier repair had set aside."""
     for path in source.iterdir():
-        if path.suffix == ".lance" or path.name == LOCK_FILE:
+        if path.suffix == ".lance" or path.name in (LOCK_FILE, JOURNAL, MOVING):
             continue
         if path.is_dir():
             shutil.copytree(path, draft / path.name)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from memrl_core.bank.addresses import connect, is_local
 from memrl_core.bank.codec import schemas
+from memrl_core.bank.journal import Readable, raw, readable
 from memrl_core.bank.store import PANICS
 from memrl_core.errors import BankDamaged
 
@@ -54,6 +55,16 @@ def opened(uri: str, name: str) -> Any:
         if is_local(uri) and not (Path(uri) / f"{name}.lance").is_dir():
             raise ValueError("The folder of the table is not there.")
         return connect(uri).open_table(name)
+
+
+def journaled(uri: str, dimension: int) -> Readable:
+    """What can be read of the journal of a bank whose embeddings have `dimension` numbers."""
+    return readable(raw(Path(uri)), schemas(max(1, dimension)))
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table, embeddings as (d,) arrays."""
+    return [row for batch in table.to_batches() for row in _rows_of(batch)]
 
 
 def dimension_of(table: Any) -> int:

@@ -1,4 +1,8 @@
-"""LanceDB at arm's length: six tables that are only appended to, and its failures as sentences."""
+"""LanceDB at arm's length: six tables that are only appended to, and its failures as sentences.
+
+In a folder of this machine few rows at a time go to the journal first and move into their tables together. Who reads a
+table here gets both, and the same rows before, while and after they are moved.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,30 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 from lancedb.index import IvfSq
 
-from memrl_core.bank.addresses import connect, remote_failure
+from memrl_core.bank.addresses import connect, plain, remote_failure
 from memrl_core.bank.addresses import is_local as is_local
 from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
+from memrl_core.bank.journal import JOURNALED, Journal, Waiting
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 
+FEW = 64
+"""So many rows at a time are worth a commit of LanceDB's own, and do not go to the journal."""
+JOURNAL_BYTES = 2**21
+"""A journal of this size is emptied into the tables: some two hundred steps."""
 APPENDS_PER_COMPACTION = 300
+MANY_FRAGMENTS = 100
+"""Tables with fewer are quick to read as they are."""
 KEEP_VERSIONS = timedelta(minutes=1)
 KEEP_AT_CLOSE = timedelta(seconds=5)
 """Versions are kept for those who are reading them; who takes longer reads once more."""
@@ -59,6 +72,7 @@ class Store:
         self._compaction: threading.Thread | None = None
         self._compacting = threading.Lock()
         self._lock = FileLock(Path(uri) / LOCK_FILE if is_local(uri) else LOCK_FILE)
+        self._journal = Journal(Path(uri), self.schemas) if is_local(uri) else None
 
     @classmethod
     def create(cls, uri: str, meta: Mapping[str, Any], dimension: int) -> Store:
@@ -66,6 +80,7 @@ class Store:
 
         Raises `NotABank` when something is there, `BankUnreachable`, `BankReadOnly`, `BankFull`.
         """
+        uri = plain(uri)
         begun = False
         if is_local(uri):
             path = Path(uri)
@@ -91,6 +106,7 @@ class Store:
 
         Raises `BankMissing`, `BankUnreachable`, `NotABank`, `BankTooNew` or `BankDamaged`.
         """
+        uri = plain(uri)
         if is_local(uri):
             path = Path(uri)
             if not path.exists():
@@ -123,27 +139,55 @@ class Store:
                 tables[name] = database.open_table(name)
         return cls(uri, database, tables, dimension), meta
 
+    @property
+    def has_journal(self) -> bool:
+        """Whether few rows are appended to a journal, one append after the other, under the bank's lock."""
+        return self._journal is not None
+
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows; they are on disk when this returns. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
         with _sentences(self.uri, f"the table {name}"):
-            self._tables[name].add(arrow(rows, self.schemas[name]))
+            data = arrow(rows, self.schemas[name])
+        if self._journal is None or name not in JOURNALED or data.num_rows >= FEW:
+            self.commit(name, data)
+            return
+        with self.locked(), _sentences(self.uri, "the journal"):
+            self._journal.append(name, data)
+            if self._journal.size >= JOURNAL_BYTES:
+                self.empty_journal()
+
+    def commit(self, name: str, rows: pa.Table) -> None:
+        """Append rows to a table in a commit of LanceDB's own. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
+        with _sentences(self.uri, f"the table {name}"):
+            self._tables[name].add(rows)
         self._appends += 1
         if self._appends >= APPENDS_PER_COMPACTION:
             self._appends = 0
             self._compact_in_background()
 
+    def empty_journal(self) -> None:
+        """Move what waits in the journal into its tables. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
+        if self._journal is None:
+            return
+        with _sentences(self.uri, "the journal"):
+            if self._journal.waiting().identity is None and not self._journal.is_moving():
+                return
+        with self.locked(), _sentences(self.uri, "the journal"):
+            self._journal.begin_moving()
+            self._move(self._journal.moving())
+
     def count(self, name: str) -> int:
         """How many rows there are now, other processes' included."""
-        return self._read(name, lambda table: int(table.count_rows()))
+        return self._read(name, lambda table, waiting: int(table.count_rows()) + int(waiting.num_rows))
 
     def read(self, name: str, columns: Iterable[str] | None = None, offset: int = 0) -> pa.Table:
         """The rows from `offset` on, as they lie: a compaction puts those it joins behind what came meanwhile."""
+        wanted = self.schemas[name].names if columns is None else list(columns)
 
-        def rows(table: Any) -> pa.Table:
-            query = table.search()
-            if columns is not None:
-                query = query.select(list(columns))
-            return query.limit(max(1, table.count_rows() - offset)).offset(offset).to_arrow()
+        def rows(table: Any, waiting: pa.Table) -> pa.Table:
+            there = int(table.count_rows())
+            query = table.search().select(wanted).limit(max(1, there - offset)).offset(min(offset, there))
+            return _joined(query.to_arrow(), waiting.slice(max(0, offset - there)).select(wanted))
 
         return self._read(name, rows)
 
@@ -151,10 +195,9 @@ class Store:
     def in_portions(self, name: str) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """How many rows a table has now, and these rows, some thousand at a time."""
         with _sentences(self.uri, f"the table {name}"):
-            table = self._tables[name]
-            table.checkout_latest()
-            rows = int(table.count_rows())
-            yield rows, iter(table.search().limit(max(1, rows)).to_batches())
+            table, waiting, rows = self._read(name, lambda table, waiting: (table, waiting, int(table.count_rows())))
+            portions = table.search().limit(max(1, rows)).to_batches()
+            yield rows + waiting.num_rows, chain(portions, waiting.to_batches())
 
     def find(
         self,
@@ -167,10 +210,14 @@ class Store:
         """The rows whose `column` is `value`, of the first to the last of `steps`; all columns, or those named."""
         quoted = value.replace("'", "''")
         within = "" if steps is None else f" AND step BETWEEN {steps[0]} AND {steps[1]}"
+        wanted = self.schemas[name].names if columns is None else list(columns)
+        fits = pc.field(column) == value
+        if steps is not None:
+            fits &= (pc.field("step") >= steps[0]) & (pc.field("step") <= steps[1])
 
-        def rows(table: Any) -> pa.Table:
-            query = table.search().where(f"{column} = '{quoted}'{within}")
-            return (query if columns is None else query.select(list(columns))).to_arrow()
+        def rows(table: Any, waiting: pa.Table) -> pa.Table:
+            query = table.search().where(f"{column} = '{quoted}'{within}").select(wanted)
+            return _joined(query.to_arrow(), waiting.filter(fits).select(wanted))
 
         return self._read(name, rows)
 
@@ -180,6 +227,7 @@ class Store:
         The index holds the numbers of each vector as bytes, in partitions around centres. Memories appended later are
         found too, by reading them all until a compaction takes them in.
         """
+        self.empty_journal()
         partitions = self.count("memories") // ROWS_IN_A_PARTITION
         # A compaction meanwhile would move the rows that are being indexed.
         with self._compacting, _sentences(self.uri, "the index of its memories"):
@@ -188,26 +236,29 @@ class Store:
 
     def indexed(self) -> int:
         """How many memories are in the index; 0 without one."""
-        stats = self._read("memories", lambda table: table.index_stats(INDEX))
+        stats = self._read("memories", lambda table, waiting: table.index_stats(INDEX))
         return 0 if stats is None else int(stats.num_indexed_rows)
 
     def nearest(self, query: npt.NDArray[np.float32], count: int) -> list[str]:
         """The ids of about the `count` memories nearest to `query` (d,), by the index where there is one.
 
         They are ranked by rounded numbers and some may be missed: who needs their order measures them again. Fewer come
-        where the partitions that are searched hold fewer.
+        where the partitions that are searched hold fewer; what waits in the journal comes always.
         """
+        waiting = self._waiting("memories").tables["memories"]["id"].to_pylist() if self._journal else []
         with _sentences(self.uri, "the index of its memories"):
             found = self._tables["memories"].search(query, vector_column_name="embedding").distance_type("cosine")
             # Without the distance LanceDB writes a warning for every search.
             rows = found.nprobes(PARTITIONS_SEARCHED).select(["id", "_distance"]).limit(count).to_arrow()
             ids: list[str] = rows["id"].to_pylist()
-            return ids
+            return [*ids, *waiting]
 
     def drop(self) -> None:
         """Delete every table."""
         with _sentences(self.uri, "its tables"):
             self._database.drop_all_tables()
+            if self._journal is not None:
+                self._journal.delete()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -228,18 +279,20 @@ class Store:
                 "Nothing was written; wait for it, or end it, and try again."
             ) from None
         try:
+            self._end_moving()
             yield
         finally:
             self._lock.release()
 
     def overwrite(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a derived table whole."""
+        self.empty_journal()
         with _sentences(self.uri, f"the table {name}"):
             data = arrow(rows, self.schemas[name])
             self._tables[name] = self._database.create_table(name, data=data, mode="overwrite")
 
     def compact(self, keep: timedelta | None = None) -> None:
-        """Join small fragments and drop versions older than `keep`, or `KEEP_VERSIONS`.
+        """Join the fragments of tables that have many, and drop versions older than `keep`, or `KEEP_VERSIONS`.
 
         Failures are logged: nothing is lost.
         """
@@ -249,6 +302,9 @@ class Store:
                 try:
                     # What another handle has compacted meanwhile cannot be compacted again as it was.
                     self._tables[name].checkout_latest()
+                    # LanceDB writes all rows of the table anew; of a single fragment, it only clears old versions away.
+                    if self._tables[name].stats()["fragment_stats"]["num_fragments"] in range(2, MANY_FRAGMENTS):
+                        continue
                     self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS if keep is None else keep)
                 except Exception as error:
                     told = error if is_local(self.uri) else type(error).__name__
@@ -261,19 +317,77 @@ class Store:
 
     def _compact_in_background(self) -> None:
         if self._compaction is None or not self._compaction.is_alive():
-            self._compaction = threading.Thread(target=self.compact, name="compaction", daemon=True)
+            # No daemon: where Python ends under its feet, Lance ends the process with an abort.
+            self._compaction = threading.Thread(target=self.compact, name="compaction", daemon=False)
             self._compaction.start()
 
-    def _read(self, name: str, reader: Callable[[Any], T]) -> T:
+    # --- the journal --------------------------------------------------------------------------------------------------
+
+    def _move(self, rows: Mapping[str, pa.Table]) -> None:
+        """Append what is being moved to its tables, and forget it."""
+        assert self._journal is not None
+        for name, waiting in rows.items():
+            if waiting.num_rows:
+                self.commit(name, waiting)
+        self._journal.end_moving()
+
+    def _end_moving(self) -> None:
+        """Move what another process had begun to move when it ended."""
+        if self._journal is not None and self._journal.is_moving():
+            with _sentences(self.uri, "the journal"):
+                self._move({name: self._not_arrived(name, rows) for name, rows in self._journal.moving().items()})
+
+    def _not_arrived(self, name: str, rows: pa.Table) -> pa.Table:
+        table = self._tables[name]
+        table.checkout_latest()
+        ids = ", ".join("'" + row_id.replace("'", "''") + "'" for row_id in rows["id"].to_pylist())
+        if not ids:
+            return rows
+        there = table.search().where(f"id IN ({ids})").select(["id"]).to_arrow()
+        return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=there["id"].combine_chunks())))
+
+    def _waiting(self, name: str) -> Waiting:
+        """What waits in the journal for a table."""
+        assert self._journal is not None
+        if not self._journal.is_moving():
+            return self._journal.waiting()
+        try:
+            with self.locked():
+                return self._journal.waiting()
+        except (BankReadOnly, BankFull):
+            # Nobody moves these for now.
+            late, waiting = self._not_arrived(name, self._journal.moving()[name]), self._journal.waiting()
+            return Waiting(waiting.identity, {name: pa.concat_tables([late, waiting.tables[name]])})
+
+    def _read(self, name: str, reader: Callable[[Any, pa.Table], T]) -> T:
+        """What `reader` makes of a table and of the rows that wait for it."""
         with _sentences(self.uri, f"the table {name}"):
-            table = self._tables[name]
+            if self._journal is None or name not in JOURNALED:
+                return self._read_newest(name, reader, self.schemas[name].empty_table())
+            waiting = self._waiting(name)
+            found = self._read_newest(name, reader, waiting.tables[name])
+            if self._journal.stands(waiting):
+                return found
+        try:
+            # Rows were moved while they were read.
+            with self.locked(), _sentences(self.uri, f"the table {name}"):
+                return self._read_newest(name, reader, self._journal.waiting().tables[name])
+        except (BankReadOnly, BankFull):
+            return found
+
+    def _read_newest(self, name: str, reader: Callable[[Any, pa.Table], T], waiting: pa.Table) -> T:
+        table = self._tables[name]
+        table.checkout_latest()
+        try:
+            return reader(table, waiting)
+        except (OSError, RuntimeError, ValueError):
+            # Another process may have cleared this version away: there is a newer one then.
             table.checkout_latest()
-            try:
-                return reader(table)
-            except (OSError, RuntimeError, ValueError):
-                # Another process may have cleared this version away: there is a newer one then.
-                table.checkout_latest()
-                return reader(table)
+            return reader(table, waiting)
+
+
+def _joined(rows: pa.Table, waiting: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, waiting.cast(rows.schema)]) if waiting.num_rows else rows
 
 
 def _was_begun(path: Path) -> bool:

@@ -37,8 +37,11 @@ ROUNDS_A_BANK = 25
 FIRST_STEPS = 16
 LONGEST = {"run": 1.2, "ratings": 0.8, "compaction": 1.2, "import": 1.6, "layout": 1.6}
 """Seconds of each kind of work within which the kill falls."""
-APPENDS_PER_COMPACTION = 30
+JOURNAL_BYTES = 40_000
+APPENDS_PER_COMPACTION = 9
+MANY_FRAGMENTS = 2
 VERSIONS_KEPT = 0.5
+"""A journal of a few steps, and a compaction whenever it was emptied three times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,9 @@ class Scene:
             kind,
             seed,
             archive=str(self.archive),
+            journal_bytes=JOURNAL_BYTES,
             appends_per_compaction=APPENDS_PER_COMPACTION,
+            many_fragments=MANY_FRAGMENTS,
             versions_kept=VERSIONS_KEPT,
         )
 

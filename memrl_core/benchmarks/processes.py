@@ -25,7 +25,9 @@ from memrl_core.errors import BankError, MemRLError
 NAME = "processes"
 KINDS = ("run", "compaction", "record", "ratings")
 TURNS = 60
-APPENDS_PER_COMPACTION = 20
+JOURNAL_BYTES = 40_000
+APPENDS_PER_COMPACTION = 9
+MANY_FRAGMENTS = 2
 BETWEEN_LOOKS = 0.05
 
 
@@ -93,7 +95,16 @@ def together(
 
 
 def _job(uri: str, kind: str, turns: int, seed: int) -> Job:
-    return Job(uri, kind, kind, seed, turns, appends_per_compaction=APPENDS_PER_COMPACTION)
+    return Job(
+        uri,
+        kind,
+        kind,
+        seed,
+        turns,
+        journal_bytes=JOURNAL_BYTES,
+        appends_per_compaction=APPENDS_PER_COMPACTION,
+        many_fragments=MANY_FRAGMENTS,
+    )
 
 
 def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) -> Together:

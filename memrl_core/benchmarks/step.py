@@ -75,12 +75,16 @@ def measure(sizes: Sizes) -> list[Row]:
 def _in_turns(step: Callable[[], float], place: Path, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The seconds of `GROUP` steps and of as many appends to a new table."""
     store = Store.create(str(place), {"embedder": "", "dimension": dimension}, dimension)
-    rows = [codec.memory_row(MEMORY, vectors(1, np.random.default_rng(0), dimension)[0])]
+    row = codec.memory_row(MEMORY, vectors(1, np.random.default_rng(0), dimension)[0])
+
+    def append() -> None:
+        store.commit("memories", codec.arrow([row], store.schemas["memories"]))
+
     gc.collect()
     for _ in range(WARM_UP):
         step()
-        store.append("memories", rows)
-    pairs = [(step(), seconds(lambda: store.append("memories", rows))) for _ in range(GROUP)]
+        append()
+    pairs = [(step(), seconds(append)) for _ in range(GROUP)]
     store.close()
     return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 

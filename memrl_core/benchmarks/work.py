@@ -54,8 +54,9 @@ RATED_EARLY = 5
 class Job:
     """What a process is to do: `kind` of `KINDS`, in `run`, on the bank at `uri`; forever, or for so many `turns`.
 
-    `archive` is the file that the import takes in. `appends_per_compaction` and `versions_kept` (seconds) are what the
-    store works with, so that a short time meets as many compactions as a long one.
+    `archive` is the file that the import takes in. `journal_bytes`, `appends_per_compaction`, `many_fragments` and
+    `versions_kept` (seconds) are what the store works with, so that a short time moves and compacts as often as a long
+    one.
     """
 
     uri: str
@@ -64,7 +65,9 @@ class Job:
     seed: int = 0
     turns: int = 0
     archive: str = ""
+    journal_bytes: int = store.JOURNAL_BYTES
     appends_per_compaction: int = store.APPENDS_PER_COMPACTION
+    many_fragments: int = store.MANY_FRAGMENTS
     versions_kept: float = store.KEEP_VERSIONS.total_seconds()
 
 
@@ -85,7 +88,9 @@ Say = Callable[[Mapping[str, Any]], None]
 def main() -> None:
     """Do the job that the first line of the standard input describes."""
     job = Job(**json.loads(sys.stdin.readline()))
+    store.JOURNAL_BYTES = job.journal_bytes
     store.APPENDS_PER_COMPACTION = job.appends_per_compaction
+    store.MANY_FRAGMENTS = job.many_fragments
     store.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
     put_off = _PutOff()
     logging.getLogger(store.__name__).addHandler(put_off)

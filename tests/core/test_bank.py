@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank
+from memrl_core.bank import MemoryBank, store
 from memrl_core.bank.store import Store
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
@@ -344,8 +345,8 @@ def test_a_bank_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["memories", "steps", "ledger"])
 def test_a_damaged_file_is_named(tmp_path: Path, table: str) -> None:
-    bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
+    with a_bank(tmp_path / "bank") as bank:
+        bank.commit_step(*a_step(1))
     for file in (tmp_path / "bank" / f"{table}.lance" / "data").iterdir():
         file.write_bytes(b"\0" * 100)
     with pytest.raises(BankDamaged, match=f"the table {table}"):
@@ -356,9 +357,9 @@ def test_a_read_only_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     bank = a_bank(tmp_path / "bank")
 
     def refuse(*_: object) -> None:
-        raise OSError("Permission denied (os error 13)")
+        raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(bank._store._tables["memories"], "add", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(BankReadOnly, match="cannot be written"):
         bank.commit_step(*a_step(1))
 
@@ -426,13 +427,15 @@ def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> 
     shutil.rmtree(tmp_path / "bank" / "meta.lance")
     with pytest.raises(NotABank, match="Something is already stored"):
         a_bank(tmp_path / "bank")
-    a_bank(tmp_path / "other").close()
+    Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)
     for name in ("ledger", "meta"):
         shutil.rmtree(tmp_path / "other" / f"{name}.lance")
     Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)
 
 
-def test_a_closed_bank_leaves_no_thread_behind(tmp_path: Path) -> None:
+def test_a_closed_bank_leaves_no_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "has_journal", False)
+    monkeypatch.setattr(store, "FEW", 0)
     before = set(threading.enumerate())
     with a_bank(tmp_path) as bank:
         bank.commit_step(*a_step(1))

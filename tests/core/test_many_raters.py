@@ -20,14 +20,14 @@ from tests.builders import a_bank, a_step
 
 ROOT = str(Path(__file__).resolve().parents[2])
 EACH = 60
-BETWEEN_COMPACTIONS = 25
-"""Appends of one process: so few that several compact while all of them write."""
+BETWEEN_COMPACTIONS = 5
+"""Appends of one process to the tables: so few that several compact while all of them write."""
 RATER = """
 import sys
 sys.path.insert(0, {root!r})
 from memrl_core.bank import MemoryBank, store
 from memrl_core.bank.ratings import Rating
-store.APPENDS_PER_COMPACTION = {compaction}
+store.APPENDS_PER_COMPACTION, store.MANY_FRAGMENTS, store.JOURNAL_BYTES = {compaction}, 2, 2000
 bank = MemoryBank.open({uri!r})
 who, steps = sys.argv[1], int(sys.argv[2])
 for n in range({each}):

@@ -70,7 +70,9 @@ def an_agent_of(policy: str, path: Path) -> Agent:
 def test_what_is_written_while_the_bank_compacts_keeps_its_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: int
 ) -> None:
+    monkeypatch.setattr(store, "JOURNAL_BYTES", 1)
     monkeypatch.setattr(store, "APPENDS_PER_COMPACTION", appends)
+    monkeypatch.setattr(store, "MANY_FRAGMENTS", 2)
     live = a_bank(tmp_path / "bank")
     tailing = opened(live)
     for step in range(1, 17):

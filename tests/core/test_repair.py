@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
-from memrl_core.bank import MemoryBank, exchanging, repair
+from memrl_core.bank import MemoryBank, exchanging, repair, store
 from memrl_core.bank.consequences import consequences
 from memrl_core.bank.integrity import check
 from memrl_core.bank.repair_report import Repair
@@ -41,8 +41,17 @@ SAID_ONCE = {
 Rows = dict[str, dict[str, dict[str, Any]]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_a_journal() -> Iterator[None]:
+    """Every append is a commit of LanceDB's, and closing a bank joins its files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "FEW", 0)
+        patch.setattr(store, "MANY_FRAGMENTS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(without_a_journal: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bank with two runs, a person's reward, a note and a map, each append still in a file of its own."""
     path = tmp_path_factory.mktemp("whole") / "bank"
     bank = a_bank(path)

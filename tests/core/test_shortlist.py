@@ -151,11 +151,17 @@ def test_recall_by_the_index_misses_at_most_one_in_twenty(indexed: tuple[Store, 
     assert np.mean(shares) >= 0.95
 
 
-def test_memories_appended_after_the_index_was_made_are_found(indexed: tuple[Store, np.ndarray]) -> None:
+def test_memories_appended_after_the_index_was_made_are_found(
+    indexed: tuple[Store, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MANY_FRAGMENTS", 2)
     made, _ = indexed
     new = vectors(3, np.random.default_rng(5), 32)
     append(made, new, 4000)
     assert made.indexed() == 4000
+    waiting = ["m4000", "m4001", "m4002"]
+    assert [made.nearest(vector, 1)[1:] for vector in new] == 3 * [waiting], "What waits in the journal comes always."
+    made.empty_journal()
     assert [made.nearest(vector, 1) for vector in new] == [["m4000"], ["m4001"], ["m4002"]]
     made.compact()
     assert made.indexed() == 4003
@@ -166,6 +172,7 @@ def test_without_an_index_all_memories_are_searched(tmp_path: Path) -> None:
     made = Store.create(str(tmp_path / "bank"), {"schema_version": 1, "dimension": 8, "embedder": "e"}, 8)
     embeddings = vectors(20, np.random.default_rng(0), 8)
     append(made, embeddings)
+    made.empty_journal()
     assert made.indexed() == 0
     expected = np.argsort(-(embeddings @ embeddings[3]))[:5]
     assert made.nearest(embeddings[3], 5) == [f"m{i}" for i in expected]
