@@ -6,11 +6,13 @@ import errno
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from memrl_core.bank.store import is_local
+from filelock import FileLock, Timeout
+
+from memrl_core.bank.store import LOCK_FILE, LOCK_PATIENCE, is_local
 from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
 
 LONGEST_NAME = 60
@@ -61,7 +63,22 @@ def copy_bank(source: str | Path, target: Path) -> None:
         raise NotABank(f"The folder {source} holds no bank. Nothing was copied.")
     if target.exists():
         raise NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
-    copy_folder(Path(source), target)
+    with _still(Path(source)):
+        copy_folder(Path(source), target)
+
+
+@contextmanager
+def _still(bank: Path) -> Iterator[None]:
+    """Within it, nobody writes to a bank: rows that move meanwhile from one file to another would be in no copy."""
+    lock = FileLock(bank / LOCK_FILE)
+    # Where nobody has ever written to it, a lock would only leave its file behind.
+    with suppress(OSError, Timeout):
+        if (bank / LOCK_FILE).exists():
+            lock.acquire(timeout=LOCK_PATIENCE)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def copy_folder(source: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 from memrl_core.bank import MemoryBank, codec, journal, repair, store
 from memrl_core.bank.integrity import check
 from memrl_core.bank.journal import JOURNAL, JOURNALED, MOVING, Journal, parsed
+from memrl_core.bank.places import copy_bank
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly
 from tests.builders import DIMENSION, a_bank, a_run, a_step
@@ -312,3 +313,30 @@ def test_a_bank_that_is_deleted_leaves_nothing_to_the_next(left: MemoryBank) -> 
 def test_a_run_that_forks_waits_with_the_rest(left: MemoryBank) -> None:
     left.start_run(a_run("fork", base="r", base_step=2))
     assert set(MemoryBank.open(left.uri).utilities("fork")) == {"r-0001", "r-0002"}
+
+
+def test_a_copy_made_while_steps_are_written_holds_every_step_that_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "JOURNAL_BYTES", 4000)
+    bank = a_bank(tmp_path / "bank")
+    over = threading.Event()
+    told = [0]
+
+    def write() -> None:
+        for step in range(1, 400):
+            if over.is_set():
+                return
+            bank.commit_step(*a_step(step))
+            told[0] = step
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for number in range(8):
+        before = told[0]
+        copy_bank(bank.uri, tmp_path / f"copy-{number}")
+        copied = MemoryBank.open(str(tmp_path / f"copy-{number}"))
+        assert [row.step for row in copied.step_rows("r")][:before] == list(range(1, before + 1))
+    over.set()
+    thread.join()
+    assert told[0] > 8
