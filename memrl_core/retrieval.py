@@ -5,20 +5,24 @@ the `fixed` normaliser, for intents as the unit of k1, and for bounds on q. Expl
 how phase A finds the few memories that it measures in `memrl_core.shortlist`.
 
 The same input gives the same selection bit for bit. Pools are small and both phases run in every step, so what costs
-here is the number of calls, not the arithmetic.
+here is the number of calls and of records, not the arithmetic: the records are made when somebody reads them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from itertools import repeat
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.deferred import deferred, source_of
 from memrl_core.errors import InputError
-from memrl_core.exploration import BY_CHANCE, Exploration, added, note_of, order_of_equals, slate
+from memrl_core.exploration import BY_CHANCE, Exploration, Slate, added, note_of, order_of_equals, slate
 from memrl_core.records import (
     Candidate,
     Decision,
@@ -74,6 +78,48 @@ def standardised_by(values: Floats, mean: float, sd: float) -> Standardised:
     return Standardised((values - mean) / sd, mean, sd, False, np.zeros(len(values), dtype=bool))
 
 
+class _Seen(NamedTuple):
+    """What phase A measured, as columns (n,): the pool, which are the first `size`, followed by those left out.
+
+    The ids are those of `names` at `positions`. `reasons` gives those of the left out, a call the records.
+    """
+
+    size: int
+    names: Sequence[str]
+    positions: Positions
+    similarity: Floats
+    rank_recall: Positions
+    reasons: Callable[[], Sequence[Reason]]
+
+    @classmethod
+    def by(cls, recalled: RecallRecord) -> _Seen:
+        """The columns of a recall, from its records unless these are still unmade."""
+        source = source_of(recalled)
+        if isinstance(source, _Seen):
+            return source
+        seen = (*recalled.pool, *recalled.left_out)
+        reasons = [missed.reason for missed in recalled.left_out if missed.reason is not None]
+        assert len(reasons) == len(recalled.left_out)
+        return cls(
+            len(recalled.pool),
+            [member.memory_id for member in seen],
+            np.arange(len(seen)),
+            np.array([member.similarity for member in seen], dtype=np.float64),
+            np.array([member.rank_recall for member in seen], dtype=np.int64),
+            lambda: reasons,
+        )
+
+    @property
+    def ids(self) -> list[str]:
+        names = self.names
+        return [names[position] for position in self.positions.tolist()]
+
+    def __call__(self) -> dict[str, tuple[Recalled, ...]]:
+        reasons = (*repeat(None, self.size), *self.reasons())
+        seen = tuple(map(Recalled, self.ids, self.similarity.tolist(), self.rank_recall.tolist(), reasons))
+        return {"pool": seen[: self.size], "left_out": seen[self.size :]}
+
+
 def recall(
     query: npt.NDArray[np.float32],
     view: MemoryView,
@@ -99,23 +145,34 @@ def recall(
         own = np.array(_of_task(view, exclude_task), dtype=np.int64)
         is_open = _without(view, own)
     shortlist = shortlist_of(query, view, coarse, is_open)
-    near, similarity, is_member = _ranked(query, view, shortlist, is_open, k1, k1_counts, delta, strict)
-    ids = view.ids
-    pool: list[Recalled] = []
-    left_out: list[Recalled] = []
-    for rank, (position, value, member) in enumerate(zip(near, similarity, is_member, strict=True), start=1):
-        if member:
-            pool.append(Recalled(ids[position], value, rank, None))
-        elif len(left_out) < NEAR_MISSES:
-            open_gate = value > delta if strict else value >= delta
-            reason = Reason.BEYOND_K1 if open_gate else Reason.BELOW_DELTA
-            left_out.append(Recalled(ids[position], value, rank, reason))
+    near, exact, ranks, size = _ranked(query, view, shortlist, is_open, k1, k1_counts, delta, strict)
+    reasons = partial(_reasons, exact[size:], delta, strict)
     if own is not None:
         own_similarity = exact_similarity(view.embeddings[own], query)
-        for place in np.lexsort((own, -own_similarity))[:NEAR_MISSES].tolist():
-            rank = len(pool) + len(left_out) + 1
-            left_out.append(Recalled(ids[own[place]], float(own_similarity[place]), rank, Reason.SAME_TASK))
-    return RecallRecord(k1, k1_counts, delta, strict, view.size, tuple(pool), tuple(left_out))
+        nearest = np.lexsort((own, -own_similarity))[:NEAR_MISSES]
+        ranks = np.concatenate((ranks, len(near) + 1 + np.arange(len(nearest))))
+        near, exact = np.concatenate((near, own[nearest])), np.concatenate((exact, own_similarity[nearest]))
+        reasons = partial(reasons, same_task=len(nearest))
+    seen = _Seen(size, view.ids, near, exact, ranks, reasons)
+    return deferred(RecallRecord(k1, k1_counts, delta, strict, view.size, (), ()), seen, "pool", "left_out")
+
+
+def _reasons(left_out: Floats, delta: float, strict: bool, same_task: int = 0) -> list[Reason]:
+    """Why memories with such similarities (n,) are not in the pool, followed by those of the same task."""
+    beyond = left_out > delta if strict else left_out >= delta
+    return [
+        *(Reason.BEYOND_K1 if is_beyond else Reason.BELOW_DELTA for is_beyond in beyond.tolist()),
+        *repeat(Reason.SAME_TASK, same_task),
+    ]
+
+
+def positions_in(view: MemoryView, recalled: RecallRecord) -> Positions:
+    """Where the pool and then those left out stand in the arrays of a view (n,): in this order `select` takes q.
+
+    Raises `KeyError` for a memory that is not in the view.
+    """
+    seen = _Seen.by(recalled)
+    return seen.positions if seen.names is view.ids else view.positions_of(seen.ids)
 
 
 def _is_finite(query: npt.NDArray[np.float32]) -> bool:
@@ -165,15 +222,17 @@ def _ranked(
     k1_counts: str,
     delta: float,
     strict: bool,
-) -> tuple[list[int], list[float], list[bool]]:
-    """The nearest memories as (positions, similarities, is in the pool), most similar first, older first in ties."""
+) -> tuple[Positions, Floats, Positions, int]:
+    """The pool followed by the `NEAR_MISSES` as (positions, similarities, ranks, size of the pool).
+
+    Both parts are most similar first, older first in ties.
+    """
     wanted = k1 + NEAR_MISSES
     near, exact = _measured(query, view, shortlist(wanted))
     if k1_counts == "record":
-        near, exact = near[:wanted], exact[:wanted]
-        passed = exact > delta if strict else exact >= delta
-        passed[k1:] = False
-        return near.tolist(), exact.tolist(), passed.tolist()
+        size = sum([value > delta if strict else value >= delta for value in exact[:k1].tolist()])
+        last = min(size + NEAR_MISSES, len(near))
+        return near[:last], exact[:last], np.arange(1, last + 1), size
     groups = view.intent_groups
     most = len(view.ids) if is_open is None else int(np.count_nonzero(is_open))
     while len(near) < most and len(np.unique(groups[near])) <= k1:
@@ -184,8 +243,10 @@ def _ranked(
     of_chosen = np.isin(groups, chosen)
     members = np.flatnonzero(of_chosen if is_open is None else of_chosen & is_open)
     near, exact = _measured(query, view, np.union1d(near, members))
-    passed = exact > delta if strict else exact >= delta
-    return near.tolist(), exact.tolist(), (passed & of_chosen[near]).tolist()
+    member = (exact > delta if strict else exact >= delta) & of_chosen[near]
+    inside, outside = np.flatnonzero(member), np.flatnonzero(~member)[:NEAR_MISSES]
+    places = np.concatenate((inside, outside))
+    return near[places], exact[places], places + 1, len(inside)
 
 
 def _measured(query: npt.NDArray[np.float32], view: MemoryView, positions: Positions) -> tuple[Positions, Floats]:
@@ -237,21 +298,23 @@ def select(
     another `exploration` adds a term to the scores.
     Scores tie-break by higher similarity, then by age or by the seed. Raises `InputError` when a q is not finite.
     """
-    q = np.asarray(q, dtype=np.float64)
+    # A copy, because candidates are made of it long after the caller may have changed its own.
+    q = np.array(q, dtype=np.float64)
     values: list[float] = q.tolist()
     if not all(map(math.isfinite, values)):
         raise InputError("A utility in the pool is not a finite number. Nothing was selected; run `memrl doctor`.")
+    uses: list[int] = visits.tolist()
+    seen = _Seen.by(recalled)
+    assert len(values) == len(uses) == len(seen.positions)
     chance = epsilon if exploration.kind == "epsilon" else 0.0
-    pool = recalled.pool
-    n = len(pool)
-    similarity = np.array([member.similarity for member in pool], dtype=np.float64)
+    n = seen.size
+    similarity, rank_recall = seen.similarity[:n], seen.rank_recall[:n]
     pool_q = floored(q[:n], floor)
     by_similarity, by_q = standardised_pool(similarity, pool_q, normaliser, fixed_mean, fixed_sd)
     similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
     known = similarity_part + q_part
     extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
     score = known if extra is None else known + extra.contribution
-    rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
     equals = order_of_equals(rank_recall, exploration.ties, seed)
     decisive = score.round(DIGITS)
     order = _order(decisive, similarity, equals).tolist()
@@ -268,38 +331,26 @@ def select(
         seed=seed,
     )
 
-    columns = [
-        _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
-        _terms("q", pool_q, by_q, weight, q_part),
-    ]
-    if extra is not None:
-        columns.append(extra.terms())
-    terms = list(zip(*columns, strict=True))
-    uses, totals = visits.tolist(), score.tolist()
-    candidates = []
-    for rank, position in enumerate(order, start=1):
-        member = pool[position]
-        candidates.append(
-            Candidate(
-                member.memory_id, member.similarity, values[position], uses[position], terms[position],
-                totals[position], member.rank_recall, rank, position in taken.positions,
-                taken.reason(position, greedy),
-            )
-        )  # fmt: skip
-    for missed, value, used in zip(recalled.left_out, values[n:], uses[n:], strict=True):
-        assert missed.reason is not None
-        similar, place = missed.similarity, missed.rank_recall
-        candidates.append(
-            Candidate(missed.memory_id, similar, value, used, (), None, place, None, False, missed.reason)
-        )
-    return Decision(
+    def told() -> dict[str, tuple[object, ...]]:
+        columns = [
+            _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
+            _terms("q", pool_q, by_q, weight, q_part),
+        ]
+        if extra is not None:
+            columns.append(extra.terms())
+        terms = list(zip(*columns, strict=True))
+        candidates = _candidates(seen, values, uses, terms, score.tolist(), order, taken, greedy)
+        return {"normaliser_lines": _lines(by_similarity, by_q, normaliser), "candidates": tuple(candidates)}
+
+    names, at = seen.names, seen.positions.tolist()
+    decision = Decision(
         k2=k2,
         weight=weight,
         normaliser=normaliser,
-        normaliser_lines=_lines(by_similarity, by_q, normaliser),
-        candidates=tuple(candidates),
-        selected=tuple(pool[i].memory_id for i in taken.positions),
-        greedy=tuple(pool[i].memory_id for i in greedy),
+        normaliser_lines=(),
+        candidates=(),
+        selected=tuple([names[at[i]] for i in taken.positions]),
+        greedy=tuple([names[at[i]] for i in greedy]),
         mode=taken.mode,
         epsilon=chance,
         draw=taken.draw,
@@ -307,6 +358,26 @@ def select(
         propensity=taken.propensity,
         note=note_of(exploration, extra) if n else "",
     )
+    return deferred(decision, told, "normaliser_lines", "candidates")
+
+
+def _candidates(
+    seen: _Seen,
+    q: Sequence[float],
+    visits: Sequence[int],
+    terms: Sequence[tuple[Term, ...]],
+    scores: Sequence[float],
+    order: Sequence[int],
+    taken: Slate,
+    greedy: Sequence[int],
+) -> Iterator[Candidate]:
+    """The pool from the best score to the worst, then those left out; `terms` and `scores` are the pool's only."""
+    ids, similarity, ranks = seen.ids, seen.similarity.tolist(), seen.rank_recall.tolist()
+    for rank, i in enumerate(order, start=1):
+        inside, reason = i in taken.positions, taken.reason(i, greedy)
+        yield Candidate(ids[i], similarity[i], q[i], visits[i], terms[i], scores[i], ranks[i], rank, inside, reason)
+    for i, reason in enumerate(seen.reasons(), start=seen.size):
+        yield Candidate(ids[i], similarity[i], q[i], visits[i], (), None, ranks[i], None, False, reason)
 
 
 def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats) -> list[Term]:

@@ -21,7 +21,7 @@ Shortlist = Callable[[int], Positions]
 """Gives the positions, oldest first, of at least so many of the nearest memories that are open (of all, if fewer)."""
 
 DIGITS = 9
-SAMPLE = 1024
+SAMPLE = 512
 """Of the values among which the last of the nearest is looked up before it is known where to look."""
 SPARE_PLACES = 8
 """How much lower in the sample the search begins than where the last of the nearest is expected."""
@@ -65,17 +65,21 @@ def _largest(values: Vector, wanted: int) -> Positions:
     """Positions of at least the `wanted` largest open values, with all that float32 cannot tell from the last."""
     if len(values) <= wanted:
         return np.flatnonzero(values >= _LEAST)
-    among = values
     stride = len(values) // SAMPLE
     place = SPARE_PLACES + 2 * wanted // max(1, stride)
     # Far from the end of the sample, so that few values are left to order: partitioning all takes ten times as long.
     if stride > 1 and place < SAMPLE // 4:
-        sample = values[::stride]
-        among = values[values >= np.partition(sample, len(sample) - place)[len(sample) - place]]
-        if len(among) < wanted:
-            among = values
-    edge = np.partition(among, len(among) - wanted)[len(among) - wanted] - _FLOAT32_SLACK
-    return np.flatnonzero(values >= max(edge, _LEAST))
+        found = (values >= max(_from_the_top(values[::stride], place) - _FLOAT32_SLACK, _LEAST)).nonzero()[0]
+        among = values.take(found)
+        if len(found) >= wanted:
+            return found[among >= _from_the_top(among, wanted) - _FLOAT32_SLACK]
+    return (values >= max(_from_the_top(values, wanted) - _FLOAT32_SLACK, _LEAST)).nonzero()[0]
+
+
+def _from_the_top(values: Vector, place: int) -> np.float32:
+    """The largest of the values at place 1, the next at 2."""
+    largest: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
+    return largest
 
 
 def _by_index(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,11 @@ class MemoryView:
     def position(self, memory_id: str) -> int:
         """Where in this view's arrays the memory stands; raises `KeyError` for an unknown id."""
         return self.rows[memory_id] - self.first_row
+
+    def positions_of(self, memory_ids: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Where in this view's arrays these memories stand (n,); raises `KeyError` for an unknown id."""
+        rows = self.rows
+        return np.array([rows[memory_id] for memory_id in memory_ids], dtype=np.int64) - self.first_row
 
     def sees(self, memory_id: str) -> bool:
         """Whether the run sees the memory."""

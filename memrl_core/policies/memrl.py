@@ -15,7 +15,7 @@ from memrl_core.learning import updated_q
 from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, RecallRecord, Utility
-from memrl_core.retrieval import recall, select, without_poor
+from memrl_core.retrieval import positions_in, recall, select, without_poor
 from memrl_core.settings import MemRLSettings
 from memrl_core.view import MemoryView
 
@@ -77,7 +77,7 @@ class MemRL(Policy[MemRLSettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Phase B (eq. 7)."""
-        rows = [view.position(seen.memory_id) for seen in (*recalled.pool, *recalled.left_out)]
+        rows = positions_in(view, recalled)
         return select(
             recalled,
             view.q[rows],

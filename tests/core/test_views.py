@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from memrl_core.bank import MemoryBank
 from tests.builders import a_bank, a_run, a_step
@@ -75,3 +76,16 @@ def test_a_view_taken_before_a_step_stays_as_it_was(tmp_path: Path) -> None:
     bank.commit_step(*a_step(2, ("r-0001",)))
     assert np.array_equal(view.q, q)
     assert not np.array_equal(bank.view("r").q[:1], q)
+
+
+def test_memories_are_found_in_the_arrays_of_a_run_that_begins_late(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.commit_step(*a_step(1))
+    bank.commit_step(*a_step(2))
+    view = bank.view("r")
+    late = replace(view, ids=view.ids[1:], q=view.q[1:], first_row=view.first_row + 1)
+    assert view.positions_of(reversed(view.ids)).tolist() == list(range(len(view.ids)))[::-1]
+    assert late.positions_of(late.ids).tolist() == [view.position(memory_id) - 1 for memory_id in late.ids]
+    assert late.positions_of([]).dtype == np.int64
+    with pytest.raises(KeyError):
+        view.positions_of(["nobody"])
