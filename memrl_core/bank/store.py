@@ -296,6 +296,8 @@ class Store:
 
         Failures are logged: nothing is lost.
         """
+        # Elsewhere every fragment is a request of each who reads.
+        many = MANY_FRAGMENTS if self.has_journal else 2
         # Two compactions at a time would undo each other's work.
         with self._compacting:
             for name in TABLES:
@@ -303,7 +305,7 @@ class Store:
                     # What another handle has compacted meanwhile cannot be compacted again as it was.
                     self._tables[name].checkout_latest()
                     # LanceDB writes all rows of the table anew; of a single fragment, it only clears old versions away.
-                    if self._tables[name].stats()["fragment_stats"]["num_fragments"] in range(2, MANY_FRAGMENTS):
+                    if self._tables[name].stats()["fragment_stats"]["num_fragments"] in range(2, many):
                         continue
                     self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS if keep is None else keep)
                 except Exception as error:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.addresses import is_local, plain
 from memrl_core.bank.roles import Role
-from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.contents import Account, Contents, Places, Skipped
 from memrl_core.exchange.meeting import Meeting
@@ -47,6 +47,7 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     Into a bank that holds something, `by`, if a person is named, must be allowed to manage it. Raises `InputError` for
     contents that do not fit, `NotAllowed`, and what opening and writing a bank raises.
     """
+    uri = plain(uri)
     if not is_local(uri):
         return _into_address(contents, uri, by)
     path = Path(uri)
