@@ -52,6 +52,16 @@ def q_symbol(q: float, middle: float, visits: int) -> str:
     return "triangle-up" if q > middle else "triangle-down"
 
 
+def upright(x: float, **line: Any) -> dict[str, Any]:
+    """A line through the whole height of a chart, for its layout's shapes."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "xref": "x", "yref": "y domain", "line": line}
+
+
+def level(y: float, **line: Any) -> dict[str, Any]:
+    """A line through the whole width of a chart, for its layout's shapes."""
+    return {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y, "xref": "x domain", "yref": "y", "line": line}
+
+
 def bare_layout(**more: Any) -> dict[str, Any]:
     """What all flat charts share: no background of their own, room for labels, the theme's font."""
     return {

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
-from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SIMILARITY, SUM, UTILITY, bare_layout
+from memrl_core.figures.palette import (
+    CUT,
+    ENTERED,
+    LEFT,
+    NEUTRAL,
+    SIMILARITY,
+    SUM,
+    UTILITY,
+    bare_layout,
+    level,
+    upright,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Decision, Memory, Term
@@ -23,35 +35,43 @@ TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
 def slope_picture(decision: Decision, run: str) -> Picture:
     """Ranks in phase A joined to ranks in phase B; colour only for those that crossed the cut after k2."""
     ranked = _ranked(decision)
-    figure = go.Figure()
+    lines: list[dict[str, Any]] = []
     for candidate in ranked:
         colour, width = _crossing(candidate, decision)
         before, after = candidate.rank_recall, candidate.rank_select
         assert after is not None
         label = memory_label(candidate.memory_id, run)
-        figure.add_scatter(
-            x=[0, 1],
-            y=[before, after],
-            mode="lines+markers+text",
-            line={"color": colour, "width": width + min(abs(before - after), 4) * 0.6},
-            marker={"size": 8, "color": colour},
-            text=[label, f"✓ {label}" if candidate.selected else label],
-            textposition=["middle left", "middle right"],
-            cliponaxis=False,
-            showlegend=False,
-            hovertemplate=f"rank {before} by similarity → rank {after} by score<extra></extra>",
+        lines.append(
+            {
+                "type": "scatter",
+                "x": [0, 1],
+                "y": [before, after],
+                "mode": "lines+markers+text",
+                "line": {"color": colour, "width": width + min(abs(before - after), 4) * 0.6},
+                "marker": {"size": 8, "color": colour},
+                "text": [label, f"✓ {label}" if candidate.selected else label],
+                "textposition": ["middle left", "middle right"],
+                "cliponaxis": False,
+                "showlegend": False,
+                "hovertemplate": f"rank {before} by similarity → rank {after} by score<extra></extra>",
+            }
         )
+    layout = bare_layout(
+        height=80 + ROW_HEIGHT * len(ranked),
+        xaxis={
+            "range": [-0.45, 1.55],
+            "tickvals": [0, 1],
+            "ticktext": ["A · similarity", "B · score"],
+            "side": "top",
+            "zeroline": False,
+            "showgrid": False,
+        },
+        yaxis={"autorange": "reversed", "visible": False},
+    )
     if len(ranked) > decision.k2 > 0:
-        figure.add_hline(y=decision.k2 + 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
-        figure.add_annotation(
-            x=-0.45, y=decision.k2 + 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="left", yanchor="bottom"
-        )
-    figure.update_layout(bare_layout(height=80 + ROW_HEIGHT * len(ranked)))
-    figure.update_xaxes(
-        range=[-0.45, 1.55], tickvals=[0, 1], ticktext=["A · similarity", "B · score"], side="top", zeroline=False,
-        showgrid=False,
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", visible=False)
+        layout |= _cut(decision.k2, decision.k2 + 0.5, {"x": -0.45})
+    # Made in one go, as the others that a step draws: adding part by part takes Plotly several times as long.
+    figure = go.Figure({"data": lines, "layout": layout})
     title = _slope_title(decision, ranked, run)
     return Picture(figure, _table(decision, {}, run), title, f"Lines from rank in phase A to rank in phase B. {title}.")
 
@@ -60,60 +80,83 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
     """The weighted parts of each score, signed and stacked from zero, with a dot at their sum; best on top."""
     ranked = _ranked(decision)
     labels = [("✓ " if c.selected else "") + memory_label(c.memory_id, run) for c in ranked]
-    figure = go.Figure()
+    traces: list[dict[str, Any]] = []
     standardised = bool(decision.normaliser_lines)
     scale = "z" if standardised else "as measured"
     for number, name in enumerate(dict.fromkeys(term.name for c in ranked for term in c.terms)):
         terms = [next(term for term in c.terms if term.name == name) for c in ranked]
-        figure.add_bar(
-            orientation="h",
-            name=TERM_NAMES.get(name, name) if standardised else _weighted(terms[0]),
-            x=[term.contribution for term in terms],
-            y=labels,
-            marker={
-                "color": TERM_COLOURS.get(name, OTHER_TERMS[number % len(OTHER_TERMS)]),
-                "pattern": {"shape": ["/" if term.clipped else "" for term in terms]},
-            },
-            customdata=[[term.raw, term.normalised, term.weight] for term in terms],
-            hovertemplate=(
-                f"{plain(name)} %{{customdata[0]:.3f}} → {scale} %{{customdata[1]:+.3f}} × %{{customdata[2]:g}} = "
-                "%{x:+.3f}<extra></extra>"
-            ),
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": TERM_NAMES.get(name, name) if standardised else _weighted(terms[0]),
+                "x": [term.contribution for term in terms],
+                "y": labels,
+                "marker": {
+                    "color": TERM_COLOURS.get(name, OTHER_TERMS[number % len(OTHER_TERMS)]),
+                    "pattern": {"shape": ["/" if term.clipped else "" for term in terms]},
+                },
+                "customdata": [[term.raw, term.normalised, term.weight] for term in terms],
+                "hovertemplate": (
+                    f"{plain(name)} %{{customdata[0]:.3f}} → {scale} %{{customdata[1]:+.3f}} × %{{customdata[2]:g}} = "
+                    "%{x:+.3f}<extra></extra>"
+                ),
+            }
         )
-    figure.add_scatter(
-        x=[c.score for c in ranked],
-        y=labels,
-        mode="markers",
-        name="score",
-        marker={"color": "white", "size": 10, "line": {"color": "black", "width": 2}},
-        hoverinfo="skip",
-    )
     reach = max([0.5, *(abs(_side(c, sign)) for c in ranked for sign in (1, -1))])
-    figure.add_scatter(
-        x=[reach * 1.1] * len(ranked),
-        y=labels,
-        mode="text",
-        text=[signed(c.score or 0.0) for c in ranked],
-        textposition="middle right",
-        showlegend=False,
-        hoverinfo="skip",
+    traces += [
+        {
+            "type": "scatter",
+            "x": [c.score for c in ranked],
+            "y": labels,
+            "mode": "markers",
+            "name": "score",
+            "marker": {"color": "white", "size": 10, "line": {"color": "black", "width": 2}},
+            "hoverinfo": "skip",
+        },
+        {
+            "type": "scatter",
+            "x": [reach * 1.1] * len(ranked),
+            "y": labels,
+            "mode": "text",
+            "text": [signed(c.score or 0.0) for c in ranked],
+            "textposition": "middle right",
+            "showlegend": False,
+            "hoverinfo": "skip",
+        },
+    ]
+    layout = bare_layout(
+        height=110 + ROW_HEIGHT * len(ranked),
+        barmode="relative",
+        bargap=0.3,
+        xaxis={
+            "range": [-reach * 1.1, reach * 1.6],
+            "title": {"text": "contribution to the score"},
+            "zeroline": False,
+        },
+        yaxis={
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": labels,
+            "autorange": "reversed",
+            "ticklabeloverflow": "allow",
+        },
     )
-    figure.add_vline(x=0, line={"color": SUM, "width": 1})
+    cut: dict[str, Any] = {"shapes": []}
     if len(ranked) > decision.k2 > 0 and decision.mode != "explore":
-        figure.add_hline(y=decision.k2 - 0.5, line={"dash": "dash", "color": CUT, "width": 1.5})
-        figure.add_annotation(
-            x=0, xref="paper", y=decision.k2 - 0.5, text=f"k2 = {decision.k2}", showarrow=False, xanchor="left",
-            yanchor="bottom",
-        )  # fmt: skip
-    figure.update_layout(bare_layout(height=110 + ROW_HEIGHT * len(ranked), barmode="relative", bargap=0.3))
-    figure.update_xaxes(range=[-reach * 1.1, reach * 1.6], title_text="contribution to the score", zeroline=False)
-    figure.update_yaxes(
-        type="category", categoryorder="array", categoryarray=labels, autorange="reversed", ticklabeloverflow="allow"
-    )
+        cut = _cut(decision.k2, decision.k2 - 0.5, {"x": 0, "xref": "paper"})
+    layout |= {**cut, "shapes": [upright(0, color=SUM, width=1), *cut["shapes"]]}
+    figure = go.Figure({"data": traces, "layout": layout})
     title = _score_title(decision, ranked, run)
     told = "z-scores of similarity and q" if standardised else "terms of the method"
     alt = f"Stacked bars of the weighted {told} with the score as a dot. {title}."
     return Picture(figure, _table(decision, memories, run), title, alt)
+
+
+def _cut(k2: int, y: float, at: Mapping[str, Any]) -> dict[str, Any]:
+    """The dashed line after the k2 best, named `at` its left end."""
+    name = {**at, "y": y, "text": f"k2 = {k2}", "showarrow": False, "xanchor": "left", "yanchor": "bottom"}
+    return {"shapes": [level(y, dash="dash", color=CUT, width=1.5)], "annotations": [name]}
 
 
 def _weighted(term: Term) -> str:
