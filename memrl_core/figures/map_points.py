@@ -34,10 +34,14 @@ class MapPoints:
 def map_points(scene: MapScene, before: MapPoints | None = None) -> MapPoints:
     """The points of a scene; what it shares with the scene `before` is taken over."""
     shown = scene.utilities
-    if not shown.keys() <= scene.places.keys():
-        shown = {memory_id: known for memory_id, known in shown.items() if memory_id in scene.places}
-    ids, known = list(shown), list(shown.values())
+    ids = list(shown)
     size = _shared(before, scene, ids) if before is not None else 0
+    # The shared ones have kept their places; to look for those of a large map again takes longer than all the rest.
+    if not scene.places.keys() >= set(ids[size:]):
+        shown = {memory_id: known for memory_id, known in shown.items() if memory_id in scene.places}
+        ids = list(shown)
+        size = _shared(before, scene, ids) if before is not None else 0
+    known = list(shown.values())
     places, q, visits = _columns(scene, ids[size:], known[size:])
     if before is not None and size:
         same = np.fromiter(map(is_, before.known, known[:size]), dtype=bool, count=size)
@@ -73,7 +77,7 @@ def colours_of(scene: MapScene, points: MapPoints, colour: ColourBy) -> npt.NDAr
 def _shared(before: MapPoints, scene: MapScene, ids: Sequence[str]) -> int:
     """How many of the oldest memories both show, in the same places; 0 when they do not begin alike."""
     size = min(len(before.ids), len(ids))
-    frozen = not before.provisional and before.layout_id == scene.layout_id
+    frozen = not before.provisional and before.layout_id == scene.layout_id and size <= len(scene.places)
     return size if frozen and ids[:size] == before.ids[:size] else 0
 
 
