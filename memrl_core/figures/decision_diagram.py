@@ -25,7 +25,8 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
 
     `recorded` is the λ with which the step was decided; it is drawn dashed where it differs.
     """
-    grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips], [weight]]))
+    # The same for every λ looked at: a browser keeps what a slider leaves as it was.
+    grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips]]))
     scores = np.outer(1 - grid, spectrum.z_similarity) + np.outer(grid, spectrum.z_q)
     now = _chosen_at(spectrum, weight)
     traces: list[dict[str, Any]] = []

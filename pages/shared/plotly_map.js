@@ -20,13 +20,23 @@ function cloudOf(told) {
   return told ? once(() => window.memrlCloud?.changedCloud(told.slot, told.key, told.changes)) : null;
 }
 
-// Plotly's own camera does not see the canvas.
-function camera(Plotly, host, canvas, image) {
+// Plotly takes an array for changed unless it is the very same one: what is as it was need not be drawn again.
+function asDrawn(host, traces) {
+  const told = traces.map((trace) => JSON.stringify(trace));
+  const kept = traces.map((trace, at) => {
+    return told[at] === host.told?.[at] ? { ...host.traces[at], visible: trace.visible } : trace;
+  });
+  Object.assign(host, { told, traces: kept });
+  return kept;
+}
+
+// Plotly's own camera does not see the canvas. Made once: with another function in its settings Plotly starts afresh.
+function camera(Plotly, host, canvas) {
   const click = () => {
     const [left, bottom] = [{ xref: "paper", x: 0 }, { yref: "paper", y: 1 }];
     const points = { ...left, ...bottom, sizex: 1, sizey: 1, sizing: "stretch", layer: "below", source: canvas.toDataURL() };
     const layout = { ...host.layout, images: [points], width: host.clientWidth };
-    Plotly.downloadImage({ data: host.data, layout }, { ...image, width: host.clientWidth, height: host.clientHeight });
+    Plotly.downloadImage({ data: host.data, layout }, { ...host.image, width: host.clientWidth, height: host.clientHeight });
   };
   return { name: "picture", title: "Save as a picture", icon: Plotly.Icons.camera, click };
 }
@@ -91,14 +101,16 @@ export default function ({ parentElement, data, setTriggerValue }) {
       host.pointed = true;
     }
     host.cloud = cloud;
+    host.image = data.image;
     const config = { ...CONFIG, toImageButtonOptions: data.image };
     if (cloud) {
       config.modeBarButtonsToRemove = [...CONFIG.modeBarButtonsToRemove, "toImage", "autoScale2d"];
-      config.modeBarButtonsToAdd = [camera(Plotly, host, canvas, data.image)];
+      host.camera ??= camera(Plotly, host, canvas);
+      config.modeBarButtonsToAdd = [host.camera];
     }
     // Without a revision that stays the same Plotly forgets zoom and hidden lines with every update.
     const layout = { uirevision: "kept", ...inTheme(figure.layout, host), height: data.height, autosize: true };
-    Plotly.react(host, figure.data, layout, config).then(() => {
+    Plotly.react(host, asDrawn(host, figure.data), layout, config).then(() => {
       host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1);
       host.removeAllListeners("plotly_click");
       host.on("plotly_click", (event) => {
