@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pandas as pd
@@ -209,9 +209,11 @@ def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_nothin
 def a_worker() -> int:
     """The id of a process in which cells of this one run."""
     for process in Path("/proc").glob("[0-9]*"):
-        command = (process / "cmdline").read_bytes()
-        if f"PPid:\t{os.getpid()}\n" in (process / "status").read_text() and b"popen_loky_posix" in command:
-            return int(process.name)
+        # Some of them end while they are looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            command = (process / "cmdline").read_bytes()
+            if f"PPid:\t{os.getpid()}\n" in (process / "status").read_text() and b"popen_loky_posix" in command:
+                return int(process.name)
     raise AssertionError("There is none.")
 
 
