@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.on_this_pool import OnThisPool
 from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, bare_layout
+from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Memory
@@ -52,10 +52,7 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
     figure.update_xaxes(
         type="category", categoryorder="array", categoryarray=columns, side="top", tickangle=-40, showgrid=True
     )
-    figure.update_yaxes(
-        type="category", categoryorder="array", categoryarray=rows, autorange="reversed", ticklabeloverflow="allow",
-        showgrid=True,
-    )  # fmt: skip
+    figure.update_yaxes(row_axis(rows), showgrid=True)
     figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0})
     title = _title(told)
     alt = f"A grid of methods and memories; filled circles are given to the model. {title}."

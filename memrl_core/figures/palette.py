@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SIMILARITY = "#4c8fd6"
@@ -60,6 +60,17 @@ def upright(x: float, **line: Any) -> dict[str, Any]:
 def level(y: float, **line: Any) -> dict[str, Any]:
     """A line through the whole width of a chart, for its layout's shapes."""
     return {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y, "xref": "x domain", "yref": "y", "line": line}
+
+
+def row_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """An axis with a row a label, the first on top."""
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(labels),
+        "autorange": "reversed",
+        "ticklabeloverflow": "allow",
+    }
 
 
 def bare_layout(**more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.reasons import SHORT_REASONS, reason_sentence
-from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout, level, upright
+from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout, level, row_axis, upright
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Decision, Memory, Reason, Recalled, RecallRecord
@@ -74,13 +74,7 @@ def recall_picture(
         shapes=cuts,
         annotations=named,
         xaxis={"range": [low * 1.1, 1.12], "title": {"text": "cosine similarity"}},
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": labels,
-            "autorange": "reversed",
-            "ticklabeloverflow": "allow",
-        },
+        yaxis=row_axis(labels),
     )
     # Made in one go, as the others that a step draws: adding part by part takes Plotly several times as long.
     figure = go.Figure({"data": bars, "layout": layout})

@@ -20,6 +20,7 @@ from memrl_core.figures.palette import (
     UTILITY,
     bare_layout,
     level,
+    row_axis,
     upright,
 )
 from memrl_core.figures.picture import Picture
@@ -134,13 +135,7 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
             "title": {"text": "contribution to the score"},
             "zeroline": False,
         },
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": labels,
-            "autorange": "reversed",
-            "ticklabeloverflow": "allow",
-        },
+        yaxis=row_axis(labels),
     )
     cut: dict[str, Any] = {"shapes": []}
     if len(ranked) > decision.k2 > 0 and decision.mode != "explore":

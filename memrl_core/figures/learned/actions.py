@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.learned.actions import KnownAction, KnownState
 from memrl_core.figures.learned.lines import told_apart
-from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 
@@ -53,9 +53,7 @@ def actions_picture(state: KnownState) -> Picture:
     )
     figure.update_layout(bare_layout(height=120 + ROW_HEIGHT * len(labels), bargap=0.35, barmode="overlay"))
     figure.update_xaxes(title_text="Q", range=[1.1 * below, 1.7 * reach], zeroline=True, zerolinecolor=NEUTRAL)
-    figure.update_yaxes(
-        type="category", categoryorder="array", categoryarray=labels, autorange="reversed", ticklabeloverflow="allow"
-    )
+    figure.update_yaxes(row_axis(labels))
     title = _title(state)
     return Picture(figure, _table(state), title, f"A bar an action, as long as its value Q. {title}.")
 

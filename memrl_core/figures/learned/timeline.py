@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT
 from memrl_core.figures.learned.lines import mark_size, step_axis
-from memrl_core.figures.palette import CUT, ENTERED, LEFT, LEFT_OUT, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.palette import CUT, ENTERED, LEFT, LEFT_OUT, SELECTED, UTILITY, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 
@@ -69,9 +69,7 @@ def timeline_picture(became: pd.DataFrame, words: Mapping[str, str], asked_for: 
     figure.update_layout(bare_layout(height=70 + ROW_HEIGHT * len(rows)))
     if len(became):
         figure.update_xaxes(step_axis(int(became["step"].min()), int(became["step"].max())))
-    figure.update_yaxes(
-        type="category", categoryorder="array", categoryarray=rows, autorange="reversed", ticklabeloverflow="allow"
-    )
+    figure.update_yaxes(row_axis(rows))
     title = _title(became, words)
     table = became.assign(what=[words.get(what, what) for what in became["what"]])
     return Picture(figure, table, title, f"Marks by step in a row for each way that it went. {title}.")
