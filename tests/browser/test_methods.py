@@ -37,7 +37,7 @@ def test_methods_run_side_by_side_with_progress_and_what_came_out(page: Page, ap
     page.goto(f"{app.url}/compare?bank=demo&arms=none,rag,memrl&count=6&seeds=2&epochs=2")
     settled(page)
     page.locator(".st-key-arms_start button").click()
-    expect(page.locator(".st-key-arms_gain .plot-container")).to_be_visible(timeout=120_000)
+    expect(page.locator(".st-key-arms_gain .plot-container")).to_be_visible(timeout=300_000)
     settled(page)
     expect(page.locator(".st-key-arms_csr .plot-container")).to_be_visible()
     expect(page.get_by_role("region", name="A row an arm with what it achieved")).to_be_visible()
