@@ -47,7 +47,10 @@ class Finding:
 
 
 def check(uri: str) -> list[Finding]:
-    """Look at every part of the bank at `uri`, reading all of it. Nothing is changed and nothing is raised."""
+    """Look at every part of the bank at `uri`, reading all of it. No fact is changed and nothing is raised.
+
+    Rows that a process had begun to move from the journal when it ended are moved, as by every opening.
+    """
     meta: Mapping[str, Any] = {}
     uri = plain(uri)
     try:

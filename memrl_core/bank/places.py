@@ -6,14 +6,14 @@ import errno
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from memrl_core.bank.store import LOCK_FILE, LOCK_PATIENCE, is_local
-from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
+from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
 
 LONGEST_NAME = 60
 MARK = "meta.lance"
@@ -53,7 +53,8 @@ def valid_name(name: str) -> str:
 def copy_bank(source: str | Path, target: Path) -> None:
     """Copy a local bank whole; a copy that is cut short never stands at `target`.
 
-    Raises `BankMissing`, `NotABank`, `InputError` for a bank that is not on this machine, `BankFull`, `BankReadOnly`.
+    Raises `BankMissing`, `NotABank`, `InputError` for a bank that is not on this machine, `BankError` while another
+    process writes on and on, `BankFull`, `BankReadOnly`.
     """
     if not is_local(str(source)):
         raise InputError("Only banks on this machine can be copied here. Nothing was changed.")
@@ -72,9 +73,16 @@ def _still(bank: Path) -> Iterator[None]:
     """Within it, nobody writes to a bank: rows that move meanwhile from one file to another would be in no copy."""
     lock = FileLock(bank / LOCK_FILE)
     # Where nobody has ever written to it, a lock would only leave its file behind.
-    with suppress(OSError, Timeout):
+    try:
         if (bank / LOCK_FILE).exists():
             lock.acquire(timeout=LOCK_PATIENCE)
+    except Timeout:
+        raise BankError(
+            f"Another process has been writing to {bank} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
+            "copied; wait for it, or end it, and try again."
+        ) from None
+    except OSError:
+        pass  # A place that cannot be written has no writer.
     try:
         yield
     finally:

@@ -19,12 +19,12 @@ import lancedb
 import pyarrow as pa
 import pytest
 
-from memrl_core.bank import MemoryBank, codec, journal, repair, store
+from memrl_core.bank import MemoryBank, codec, journal, places, repair, store
 from memrl_core.bank.integrity import check
 from memrl_core.bank.journal import JOURNAL, JOURNALED, MOVING, Journal, parsed
 from memrl_core.bank.places import copy_bank
 from memrl_core.bank.store import Store
-from memrl_core.errors import BankDamaged, BankFull, BankReadOnly
+from memrl_core.errors import BankDamaged, BankError, BankFull, BankReadOnly
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -228,6 +228,44 @@ def test_readers_see_all_rows_at_every_moment_of_a_move(tmp_path: Path, monkeypa
     thread.join()
     assert wrong == []
     assert seen["reads"] > 1
+
+
+def test_rows_that_move_between_two_looks_at_the_journal_are_seen(
+    left: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move begins as the reader opens the journal, and ends after the reader has read the table."""
+    before = ids_in(left.uri)["steps"]
+    mover, _ = Store.open(left.uri)
+    reader, _ = Store.open(left.uri)
+    waiting, read = Journal.waiting, Store._read_newest
+    begun = False
+
+    def moves_first(self: Journal) -> Any:
+        nonlocal begun
+        if self is reader._journal and not begun:
+            begun = True
+            assert mover._journal is not None
+            mover._journal.begin_moving()
+        return waiting(self)
+
+    def ends_afterwards(self: Store, *given: Any) -> Any:
+        found = read(self, *given)
+        if self is reader and mover._journal is not None and mover._journal.is_moving():
+            mover._move(mover._journal.moving())
+        return found
+
+    monkeypatch.setattr(Journal, "waiting", moves_first)
+    monkeypatch.setattr(Store, "_read_newest", ends_afterwards)
+    assert Counter(reader.read("steps", ["id"])["id"].to_pylist()) == before
+
+
+def test_a_copy_waits_for_a_writer_and_gives_up_in_a_sentence(
+    left: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "LOCK_PATIENCE", 0.1)
+    with left._store.locked(), pytest.raises(BankError, match="Nothing was copied"):
+        copy_bank(left.uri, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 # --- damage -------------------------------------------------------------------------------------------------------
