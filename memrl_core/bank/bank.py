@@ -118,6 +118,7 @@ class MemoryBank(BankReading):
             if self._ledger.changed:
                 self.checkpoint()
                 self._store.compact(KEEP_AT_CLOSE)
+                self._store.refresh_flat_copies()
             self._appends.close()
         self._store.close()
         was_closed(self.facts)

@@ -32,6 +32,10 @@ NAMED = 5
 LOOKED_UP, NEIGHBOURS = 16, 10
 """Memories that are looked up in an index, among so many of the nearest; one in several alike may not be among them."""
 INDEX_ANEW = "Make it anew with `memrl index`, or search without it; the memories themselves are not touched by this."
+COPIES_ANEW = (
+    "Delete the files that end in .flat from its folder while nothing uses it; the tables hold everything, and the "
+    "copies are made anew."
+)
 REPAIR = "Run `memrl repair` on it: a repaired copy is made, and this bank stays as it is. Or restore a copy."
 COPY_FIRST = "Copy it to this machine and run `memrl repair` on the copy; or restore a copy."
 
@@ -79,6 +83,7 @@ def check(uri: str) -> list[Finding]:
     if {"memories", "ledger", "steps"} <= seen.rows.keys():
         lost = lost_memories(meta)
         findings += [look(seen, lost) for look in (_references, _rewards, _texts, _runs, _born, _parents)]
+        findings += _flat_copies(uri)
         state = _state(uri, seen)
         findings += state
         # Of a bank that cannot be used whole, an index that cannot be searched says nothing.
@@ -147,6 +152,18 @@ def _not_arrived(uri: str, name: str, dimension: int, seen: Seen, journal: Reada
         still = set(salvage.journaled(uri, dimension).waiting[name]["id"].to_pylist())
         waiting = [row for row in waiting if str(row["id"]) not in there or row["id"] in still]
     return [*waiting, *(row for row in moving if str(row["id"]) not in there)]
+
+
+def _flat_copies(uri: str) -> list[Finding]:
+    """Whether what large tables are opened by says what they say; nothing where no such copy is in use."""
+    try:
+        differing = Store.open(uri)[0].differing_flat_copies()
+    except Exception:
+        return []
+    if not differing:
+        return []
+    sentence = f"The flat copy of {_listed(differing)} does not say what the table says. Nothing was changed."
+    return [Finding("flat copies", False, sentence, COPIES_ANEW)]
 
 
 # --- what single tables say -------------------------------------------------------------------------------------------

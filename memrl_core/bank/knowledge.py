@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from memrl_core.bank import codec
+from memrl_core.bank.ages import by_age
 from memrl_core.bank.appends import IN_ORDER
 from memrl_core.bank.births import Births
-from memrl_core.bank.coming import Coming, MemoriesRead
-from memrl_core.bank.mirror import Mirror, RunState, by_age, copied, folded, nothing_collected
+from memrl_core.bank.coming import Coming, Rows
+from memrl_core.bank.mirror import Mirror, RunState, copied, folded, nothing_collected
 from memrl_core.bank.store import Store
-from memrl_core.bank.unread import Records, UnreadLedger, UnreadRun, by_run, numbered_texts
+from memrl_core.bank.unread import Records, UnreadLedger, UnreadRun, by_run, numbered, numbered_texts
 from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
 from memrl_core.policies import update_rule
@@ -118,10 +120,12 @@ class Knowledge:
         self.runs: dict[str, RunInfo] = {}
         self.states: dict[str, RunState] = {}
         self.roles: dict[str, LedgerEvent] = {}
-        self.by_person: dict[str, list[LedgerEvent]] = {}
+        self._by_person: dict[str, list[LedgerEvent]] = {}
+        self._unread: UnreadLedger | None = None
         self.seq = 0
         self._births = Births()
         self._by_run: dict[str, dict[int, str]] = {}
+        self._unnumbered: dict[str, pa.Table] = {}
         self._newest: dict[str, int] = {}
         self._forks: dict[str, list[RunInfo]] = {}
         self._pasts: OrderedDict[tuple[str, int, int], Fold] = OrderedDict()
@@ -144,7 +148,17 @@ class Knowledge:
 
     def steps_of(self, run: str) -> Mapping[int, StepRow]:
         """The finished steps of a run by number."""
-        return StepsOfRun(self._by_run.get(run, {}), self.steps)
+        return StepsOfRun(self._numbered(run), self.steps)
+
+    def _numbered(self, run: str) -> dict[int, str]:
+        """The ids of a run's finished steps by number."""
+        if run not in self._by_run:
+            unread = self._unnumbered.get(run)
+            ids = (
+                {} if unread is None else dict(zip(*(unread[name].to_pylist() for name in ("step", "id")), strict=True))
+            )
+            self._by_run.setdefault(run, ids)
+        return self._by_run[run]
 
     def newest_step(self, run: str) -> int | None:
         """The highest number of a finished step of a run; None when none has finished."""
@@ -176,13 +190,24 @@ class Knowledge:
 
     def _note(self, event: LedgerEvent) -> None:
         """Take note of what an event says of its run as a whole, and of who did it."""
-        if event.source == "person" or "by" in event.payload:
-            self.by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
+        self._note_person(event)
         if event.kind in (EventKind.RUN_STARTED, EventKind.ENVIRONMENT_CHANGED):
             self._describe(event.run)
         elif event.kind is EventKind.ROLE_ASSIGNED:
             person = str(event.payload["person"])
             self.roles[person] = max((event, self.roles.get(person, event)), key=order_key)
+
+    def _note_person(self, event: LedgerEvent) -> None:
+        if event.source == "person" or "by" in event.payload:
+            self._by_person.setdefault(str(event.payload.get("by") or event.rater), []).append(event)
+
+    @property
+    def by_person(self) -> Mapping[str, Sequence[LedgerEvent]]:
+        """The events of each person, in no order."""
+        unread, self._unread = self._unread, None
+        for event in unread.ratings() if unread is not None else ():
+            self._note_person(event)
+        return self._by_person
 
     def _date(self, memory: Memory) -> None:
         age = self._births.age(memory.id, memory.run)
@@ -215,7 +240,7 @@ class Knowledge:
         if row.id in self.steps:
             return
         self.steps[row.id] = row
-        self._by_run.setdefault(row.run, {})[row.step] = row.id
+        self._numbered(row.run)[row.step] = row.id
         self._newest[row.run] = max(row.step, self._newest.get(row.run, row.step))
         state = self.states.setdefault(row.run, RunState())
         if row.step <= state.folded_to:
@@ -241,7 +266,8 @@ class Knowledge:
             return False
         before = len(known)
         if not known and rows >= MANY and self._begins_with(store, name):
-            rows = len(known)
+            if len(known) < rows:
+                rows = self._take(store, name, len(known))
         else:
             rows = self._take(store, name, self._synced[name])
         # A compaction puts what it joins behind what was appended meanwhile: new rows may lie before those known.
@@ -281,7 +307,7 @@ class Knowledge:
         if self._coming is None:
             following = FOLLOWING[FOLLOWING.index(name) + 1 :]
             self._coming = Coming(store, self.dimension, [name, *(n for n in following if store.count(n) >= MANY)])
-        begins: Mapping[str, Callable[[Any], bool]] = {
+        begins: Mapping[str, Callable[[Rows], bool]] = {
             "steps": self._begins_with_steps,
             "ledger": self._begins_with_events,
             "memories": self._begins_with_memories,
@@ -298,51 +324,51 @@ class Knowledge:
             self._coming.end()
             self._coming = None
 
-    def _begins_with_steps(self, table: pa.Table) -> bool:
-        codec.must_be_usable(table)
-        ids: list[str] = table["id"].to_pylist()
-        positions = dict(zip(ids, range(len(ids)), strict=True))
-        if len(positions) < len(ids) or any(state.events for state in self.states.values()):
+    def _begins_with_steps(self, rows: Rows) -> bool:
+        columns = rows.columns
+        codec.must_be_usable(columns)
+        if any(state.events for state in self.states.values()):
             return False
-        self.steps.begin_with(positions, table, _step_rows)
-        for run, rows in by_run(table).items():
-            numbered = table["step"].take(pa.array(rows)).to_pylist()
-            self._by_run[run] = dict(zip(numbered, (ids[row] for row in rows.tolist()), strict=True))
-            self._newest[run] = max(numbered)
+        positions = None if rows.ids_differ else numbered(columns["id"])
+        if positions is not None and len(positions) < len(columns):
+            return False
+        self.steps.begin_with(columns, _step_rows, positions)
+        for run, places in by_run(columns).items():
+            self._unnumbered[run] = columns.select(["step", "id"]).take(pa.array(places))
+            self._newest[run] = pc.max(self._unnumbered[run]["step"]).as_py()
             self.states.setdefault(run, RunState())
         return True
 
-    def _begins_with_events(self, table: pa.Table) -> bool:
-        ledger = UnreadLedger(table)
-        positions = dict(zip(ledger.ids, range(len(ledger.ids)), strict=True))
-        if len(positions) < len(ledger.ids):
+    def _begins_with_events(self, rows: Rows) -> bool:
+        ledger = UnreadLedger(rows.columns)
+        positions = None if rows.ids_differ else numbered(rows.columns["id"])
+        if positions is not None and len(positions) < len(ledger.kinds):
             return False
-        self.events.begin_with(positions, table, codec.events_of)
+        self.events.begin_with(rows.columns, codec.events_of, positions)
         self.seq = int(ledger.seq.max())
-        for run, rows in by_run(table).items():
-            self.states[run] = RunState(UnreadRun(ledger, rows))
-            self.states[run].begun = int(ledger.known_at[rows].max())
+        for run, places in by_run(rows.columns).items():
+            self.states[run] = RunState(UnreadRun(ledger, places))
+            self.states[run].begun = int(ledger.known_at[places].max())
         for event in ledger.events(ledger.others):
-            self.events[event.id] = event
             self.states[event.run].note(event)
             self._note(event)
             if event.kind in BRINGS_IN:
                 for place, memory_id in enumerate(event.memory_ids):
                     self._births.add(memory_id, event.run, (event.seq, event.id, place))
         self._births.begin_with(ledger)
+        self._unread = ledger
         return True
 
-    def _begins_with_memories(self, read: MemoriesRead) -> bool:
-        columns = read.columns
+    def _begins_with_memories(self, rows: Rows) -> bool:
+        columns = rows.columns
         codec.must_be_usable(columns)
-        ids = columns["id"].to_pylist()
-        positions = dict(zip(ids, range(len(ids)), strict=True))
-        if len(positions) < len(ids):
+        positions = numbered(columns["id"])
+        if len(positions) < len(columns) or rows.embeddings is None:
             return False
         groups, keys = numbered_texts(columns["intent_key"])
         ages = self._births.ages(positions, columns["id"].combine_chunks(), columns["run"].to_pylist())
-        self.memories.begin_with(dict(positions), columns, codec.memories_of)
-        self.mirror.begin_with(positions, groups, keys, ages, read.matrix)
+        self.memories.begin_with(columns, codec.memories_of, None if rows.ids_differ else dict(positions))
+        self.mirror.begin_with(positions, groups, keys, ages, rows.embeddings)
         return True
 
     # --- folding ------------------------------------------------------------------------------------------------------

@@ -7,20 +7,18 @@ import threading
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.bank.ages import Age, Ages, UnreadAges, by_age
 from memrl_core.bank.unread import UnreadRun
 from memrl_core.errors import InputError
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key, unmoved
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 from memrl_core.view import MemoryView
 
-Age = tuple[int, str, int]
-"""Where a memory stands in the order of age: `seq` and id of the event that brought it in, and its place in that."""
 UNIT_TOLERANCE = 1e-3
 MUCH = 50_000
 LEFT_TO_PYTHON = 5_000
@@ -87,7 +85,7 @@ class Mirror:
         self._keys: dict[str, int] = {}
         self._matrix = np.zeros((64, dimension), dtype=np.float32)
         self._groups = np.zeros(64, dtype=np.int64)
-        self._ages: list[Age | None] = []
+        self._ages = Ages()
         self._in_order = 0
 
     def __len__(self) -> int:
@@ -106,10 +104,10 @@ class Mirror:
     def append(self, ids: Sequence[str], keys: Sequence[str], vectors: npt.NDArray[np.float32]) -> None:
         """Add memories that are not there yet: vectors (n, d); ids that are there already are passed over."""
         needed = len(self.ids) + len(ids)
-        if needed > min(len(self._matrix), len(self._groups)):
-            size = max(needed, 2 * len(self._matrix))
-            self._matrix = _grown(self._matrix, size)
-            self._groups = _grown(self._groups, size)
+        if needed > len(self._matrix):
+            self._matrix = _grown(self._matrix, max(needed, 2 * len(self._matrix)))
+        if needed > len(self._groups):
+            self._groups = _grown(self._groups, max(needed, 2 * len(self._groups)))
         for memory_id, key, vector in zip(ids, keys, vectors, strict=True):
             if memory_id in self.rows:
                 continue
@@ -125,7 +123,7 @@ class Mirror:
         rows: dict[str, int],
         groups: npt.NDArray[np.int64],
         keys: Sequence[str],
-        ages: list[Age | None],
+        ages: UnreadAges,
         vectors: npt.NDArray[np.float32],
     ) -> None:
         """Put the first memories in: their ids with their `rows`, their intents' numbers (n,) among `keys`, their ages.
@@ -137,7 +135,7 @@ class Mirror:
         self._keys = dict(zip(keys, range(len(keys)), strict=True))
         self._groups = with_room((len(rows),), np.int64)
         self._groups[: len(rows)] = groups
-        self._ages, self._in_order = ages, 0
+        self._ages, self._in_order = Ages(unread=ages), 0
         self.put_in_order()
 
     def date(self, memory_id: str, age: Age) -> None:
@@ -149,21 +147,15 @@ class Mirror:
 
     def put_in_order(self) -> None:
         """Move the rows where a memory came after younger ones, into new arrays: a view in use keeps the old."""
-        if self._in_order < len(self.ids) and not self._is_in_order():
-            self._move(by_age(self.ids, self._ages))
+        if self._in_order < len(self.ids) and not self._ages.are_in_order(self._in_order):
+            self._move(self._ages.since(0))
         self._in_order = len(self.ids)
 
-    def _is_in_order(self) -> bool:
-        first = self._in_order
-        while first and self._ages[first - 1] is None:
-            first -= 1
-        ages = [age for age in self._ages[max(0, first - 1) :] if age is not None]
-        return all(older < younger for older, younger in pairwise(ages))
-
-    def _move(self, order: Sequence[int]) -> None:
+    def _move(self, ages: Sequence[Age | None]) -> None:
+        order = by_age(self.ids, ages)
         self._matrix = _grown(self._matrix[order], len(self._matrix))
         self._groups = _grown(self._groups[order], len(self._groups))
-        self._ages = [self._ages[row] for row in order]
+        self._ages = Ages(ages[row] for row in order)
         self.ids = [self.ids[row] for row in order]
         self.rows = {memory_id: row for row, memory_id in enumerate(self.ids)}
 
@@ -232,11 +224,6 @@ class Mirror:
         )
 
 
-def by_age(ids: Sequence[str], ages: Sequence[Age | None]) -> list[int]:
-    """The positions of memories, the oldest first; those without an age, by their ids, before all others."""
-    return sorted(range(len(ids)), key=lambda at: (ages[at] is not None, ages[at] or (0, ids[at], 0)))
-
-
 class MovingView:
     """A view of a run that follows a fold from step to step: the same arrays, changed in place."""
 
@@ -298,6 +285,10 @@ class RunState:
         self.told_from_outside = 0
         self.told_late: list[int] = []
         self._unread = unread
+        if unread is not None:
+            known_at, steps = unread.ratings_known_at()
+            self.told_from_outside = len(steps)
+            self.told_late = known_at[known_at > steps].tolist()
         self._events: list[LedgerEvent] = []
         self._at_step: dict[int, list[LedgerEvent]] = {}
 

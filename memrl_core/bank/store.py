@@ -27,6 +27,7 @@ from lancedb.index import IvfSq
 from memrl_core.bank.addresses import connect, plain, remote_failure
 from memrl_core.bank.addresses import is_local as is_local
 from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
+from memrl_core.bank.flat import COPIED, FlatCopies, FlatCopy
 from memrl_core.bank.journal import JOURNALED, Journal, Waiting
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 
@@ -73,6 +74,7 @@ class Store:
         self._compacting = threading.Lock()
         self._lock = FileLock(Path(uri) / LOCK_FILE if is_local(uri) else LOCK_FILE)
         self._journal = Journal(Path(uri), self.schemas) if is_local(uri) else None
+        self._flat = FlatCopies(Path(uri), self.schemas) if is_local(uri) else None
 
     @classmethod
     def create(cls, uri: str, meta: Mapping[str, Any], dimension: int) -> Store:
@@ -191,6 +193,25 @@ class Store:
 
         return self._read(name, rows)
 
+    def flat_copy(self, name: str) -> FlatCopy | None:
+        """The first rows of a large table as a file that needs no reading; None where there is no such copy."""
+        flat = self._flat
+        return None if flat is None else self._read(name, lambda table, waiting: flat.of(name, table))
+
+    def differing_flat_copies(self) -> list[str]:
+        """The tables that have a flat copy in use which does not say what they say."""
+        flat = self._flat
+        if flat is None:
+            return []
+        return [name for name in COPIED if not flat.agrees(name, self._database.open_table(name))]
+
+    def refresh_flat_copies(self) -> None:
+        """Make flat copies of large tables that have none, or one that lacks many rows. Failures are logged."""
+        if self._flat is not None:
+            for name in COPIED:
+                # A handle of its own: it stays at one version, whatever others append and compact meanwhile.
+                self._flat.refresh(name, self._database.open_table(name))
+
     @contextmanager
     def in_portions(self, name: str) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """How many rows a table has now, and these rows, some thousand at a time."""
@@ -259,6 +280,8 @@ class Store:
             self._database.drop_all_tables()
             if self._journal is not None:
                 self._journal.delete()
+            if self._flat is not None:
+                self._flat.delete()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ A large bank is opened in a tenth of the time that it takes to make a record of 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from memrl_core.records import EventKind, LedgerEvent, Utility
 
 MADE_ONE_BY_ONE = 200
 """Making one record from its columns takes ten times as long as making it among all others."""
-REWARD, BEGINNING, OTHER = 0, 1, 2
+REWARD, BEGINNING, RATING, OTHER = 0, 1, 2, 3
 _PLAIN = {
     EventKind.REWARD_GIVEN: REWARD,
     EventKind.MEMORY_WRITTEN: BEGINNING,
@@ -38,13 +40,16 @@ class Records(Mapping[str, Record], Generic[Record]):
     """Records by id in the order in which they came; what came as columns is made when it is asked for."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Record | int] = {}
+        self._numbered: dict[str, Record | int] = {}
+        self._unnumbered: pa.Table | None = None
+        self._numbering = threading.Lock()
         self._columns: pa.Table | None = None
         self._made: Callable[[pa.Table], Iterable[Record]] | None = None
         self._one_by_one = 0
 
     def __len__(self) -> int:
-        return len(self._found)
+        unnumbered = self._unnumbered
+        return len(self._numbered) if unnumbered is None else int(unnumbered.num_rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -60,11 +65,28 @@ class Records(Mapping[str, Record], Generic[Record]):
         self._found[record_id] = record
 
     def begin_with(
-        self, positions: dict[str, int], columns: pa.Table, made: Callable[[pa.Table], Iterable[Record]]
+        self,
+        columns: pa.Table,
+        made: Callable[[pa.Table], Iterable[Record]],
+        positions: dict[str, int] | None = None,
     ) -> None:
-        """Begin with rows, whose records `made` gives; `positions`, each id with its row, is changed from now on."""
-        self._found = cast("dict[str, Record | int]", positions)
+        """Begin with rows, whose records `made` gives.
+
+        `positions`, each id with its row, is changed from now on. Without it, where no id is there twice, the ids are
+        read when the first of them is asked for.
+        """
+        self._numbered = cast("dict[str, Record | int]", positions or {})
+        self._unnumbered = columns if positions is None else None
         self._columns, self._made = columns, made
+
+    @property
+    def _found(self) -> dict[str, Record | int]:
+        if self._unnumbered is not None:
+            with self._numbering:
+                if self._unnumbered is not None:
+                    self._numbered = cast("dict[str, Record | int]", numbered(self._unnumbered["id"]))
+                    self._unnumbered = None
+        return self._numbered
 
     def _make(self, record_id: str, row: int) -> Record:
         columns, made = self._columns, self._made
@@ -81,6 +103,12 @@ class Records(Mapping[str, Record], Generic[Record]):
                 self._found[name] = records[found]
         self._columns = self._made = None  # Only now: a thread that still finds a number needs them.
         return records[row]
+
+
+def numbered(ids: pa.ChunkedArray) -> dict[str, int]:
+    """Each id with its row; where one is there twice, with its last."""
+    listed: list[str] = ids.to_pylist()
+    return dict(zip(listed, range(len(listed)), strict=True))
 
 
 def by_run(table: pa.Table) -> dict[str, Integers]:
@@ -104,27 +132,65 @@ class UnreadLedger:
     """The first rows of a ledger as columns.
 
     Plain are the environment's rewards, and what was written or imported: of these the columns say all that a fold
-    needs. `kinds` (n,) tells them apart, OTHER being events that are made at once, by `others`. Raises `ValueError`,
-    `TypeError` or `KeyError` for rows that are none of a ledger.
+    needs. Ratings, rewards from elsewhere, become events when they are folded or asked for. `kinds` (n,) tells them
+    apart, OTHER being events that are made at once, by `others`. Raises `ValueError`, `TypeError` or `KeyError` for
+    rows that are none of a ledger.
     """
 
     def __init__(self, table: pa.Table) -> None:
         codec.must_be_usable(table)
         self.table = table
-        self.ids: list[str] = table["id"].to_pylist()
-        self.step_ids: list[str] = table["step_id"].to_pylist()
         self.steps, self.seq, self.known_at = (_whole(table[name]) for name in ("step", "seq", "known_at"))
         self.kinds = _kinds(table)
-        self.values: list[float | None] = table["value"].to_pylist()
-        self.visits = self._visits()
         self._flat = pc.list_flatten(table["memory_ids"])
-        self._memory_ids: list[str] = self._flat.to_pylist()
-        self._first: list[int] = _offsets(table["memory_ids"])
+        self._offsets = _offsets(table["memory_ids"])
         self.others = [int(row) for row in np.flatnonzero(self.kinds == OTHER)]
+        self._by_payload = self._begun_visits()
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The id of each event."""
+        ids: list[str] = self.table["id"].to_pylist()
+        return ids
+
+    @cached_property
+    def step_ids(self) -> list[str]:
+        """The attempt that each event belongs to."""
+        step_ids: list[str] = self.table["step_id"].to_pylist()
+        return step_ids
+
+    @cached_property
+    def values(self) -> list[float | None]:
+        """The value of each event."""
+        values: list[float | None] = self.table["value"].to_pylist()
+        return values
+
+    @cached_property
+    def visits(self) -> list[int]:
+        """The visits with which a memory began, a number a row; 0 where the payload says nothing of them."""
+        if self._by_payload is None:
+            return [0] * self.table.num_rows
+        codes, begun = self._by_payload
+        found: list[int] = begun[codes].tolist()
+        return found
+
+    def ratings(self) -> list[LedgerEvent]:
+        """The rewards that did not come from the environment, but for those in `others`."""
+        return self.events(np.flatnonzero(self.kinds == RATING))
 
     def memory_ids(self, row: int) -> list[str]:
         """The memories that an event is about."""
         return self._memory_ids[self._first[row] : self._first[row + 1]]
+
+    @cached_property
+    def _memory_ids(self) -> list[str]:
+        memory_ids: list[str] = self._flat.to_pylist()
+        return memory_ids
+
+    @cached_property
+    def _first(self) -> list[int]:
+        first: list[int] = self._offsets.tolist()
+        return first
 
     def events(self, rows: Integers | Sequence[int]) -> list[LedgerEvent]:
         """The events in these rows."""
@@ -133,7 +199,7 @@ class UnreadLedger:
     def begun(self) -> tuple[Integers, Integers, pa.Array]:
         """Of every memory that began by a plain event: the row of that (m,), its place in it (m,), and its id (m,)."""
         rows = np.flatnonzero(self.kinds == BEGINNING)
-        first = np.array(self._first)
+        first = self._offsets
         lengths = first[rows + 1] - first[rows]
         places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         memory_ids = self._flat.take(pa.array(np.repeat(first[rows], lengths) + places)).combine_chunks()
@@ -141,24 +207,23 @@ class UnreadLedger:
 
     def birth(self, row: int, place: int) -> tuple[str, tuple[int, str, int]]:
         """The run into which a row brought a memory, and the memory's age by it."""
-        return self.table["run"][row].as_py(), (int(self.seq[row]), self.ids[row], place)
+        return self.table["run"][row].as_py(), (int(self.seq[row]), self.table["id"][row].as_py(), place)
 
     def ages(self, rows: Integers, places: Integers) -> list[Any]:
         """The ages by the births in these rows (n,) at these places (n,)."""
         ids = self.ids
         return list(zip(self.seq[rows].tolist(), [ids[row] for row in rows.tolist()], places.tolist(), strict=True))
 
-    def _visits(self) -> list[int]:
-        """The visits with which a memory began, a number a row; 0 where the payload says nothing of them."""
+    def _begun_visits(self) -> tuple[Integers, Integers] | None:
+        """Of each row the number of its payload, and of each payload the visits that it says; None where none does."""
         if pc.all(pc.equal(self.table["payload"], "{}")).as_py():
-            return [0] * self.table.num_rows
+            return None
         coded = _coded(self.table["payload"])
         begun = np.zeros(len(coded.dictionary), dtype=np.int64)
         codes = _numbers(coded.indices)
         for code in np.unique(codes[self.kinds == BEGINNING]).tolist():
             begun[code] = int(json.loads(coded.dictionary[code].as_py()).get("visits", 0))
-        found: list[int] = begun[codes].tolist()
-        return found
+        return codes, begun
 
 
 class UnreadRun:
@@ -171,6 +236,11 @@ class UnreadRun:
     def events(self) -> list[LedgerEvent]:
         """All of them as records."""
         return self.ledger.events(self.rows)
+
+    def ratings_known_at(self) -> tuple[Integers, Integers]:
+        """Of every rating, the newest step that had begun, and the step that it is about."""
+        rows = self.rows[self.ledger.kinds[self.rows] == RATING]
+        return self.ledger.known_at[rows], self.ledger.steps[rows]
 
     def at(self, step: int) -> list[LedgerEvent]:
         """Those about one step."""
@@ -186,9 +256,9 @@ class UnreadRun:
         """The steps of the events of no attempt that move or change a memory, each once."""
         ledger = self.ledger
         rows = [row for row in self.rows.tolist() if not ledger.step_ids[row]]
-        plain = {int(ledger.steps[row]) for row in rows if ledger.kinds[row] != OTHER}
+        rewards = {int(ledger.steps[row]) for row in rows if ledger.kinds[row] != OTHER}
         others = self.ledger.events([row for row in rows if ledger.kinds[row] == OTHER])
-        return sorted(plain | {e.step for e in others if e.kind in REWARDING or e.kind in CHANGES_MEMORIES})
+        return sorted(rewards | {e.step for e in others if e.kind in REWARDING or e.kind in CHANGES_MEMORIES})
 
     def attempts(self) -> Iterator[tuple[int, str]]:
         """Step and attempt of every event that belongs to one."""
@@ -203,7 +273,7 @@ class UnreadRun:
         """
         ledger = self.ledger
         rows = self.rows if until is None else self.rows[ledger.known_at[self.rows] <= until]
-        made = self._made(rows[ledger.kinds[rows] == OTHER])
+        made = self._made(rows[np.isin(ledger.kinds[rows], (RATING, OTHER))])
         changing = {event.step for event in made.values() if event.kind in REWARDING or event.kind in CHANGES_MEMORIES}
         made |= self._made(rows[np.isin(ledger.steps[rows], list(changing))])
         for step, members in self._by_step(rows, committed):
@@ -277,7 +347,7 @@ class UnreadRun:
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[np.int8]:
-    """Which rows are plain, by kind, and which are not; a row that a person is behind never is."""
+    """Which rows are plain or ratings, by kind; what a person has brought in, or done for another, is neither."""
     names = _coded(table["kind"])
     by_name = [_PLAIN.get(EventKind(name), OTHER) for name in names.dictionary.to_pylist()]
     kinds: npt.NDArray[np.int8] = np.array(by_name or [OTHER], dtype=np.int8)[_numbers(names.indices)]
@@ -285,8 +355,9 @@ def _kinds(table: pa.Table) -> npt.NDArray[np.int8]:
     bare = _mask(pc.equal(table["payload"], "{}"))
     named = _mask(pc.match_substring(table["payload"], '"by"')) | _mask(pc.equal(table["source"], "person"))
     valued = _mask(pc.is_valid(table["value"]))
-    kinds[(kinds == REWARD) & ~(own & bare & valued)] = OTHER
-    kinds[named] = OTHER
+    kinds[(kinds == REWARD) & ~(bare & valued)] = OTHER
+    kinds[(kinds == REWARD) & ~own] = RATING
+    kinds[(kinds == BEGINNING) & named] = OTHER
     return kinds
 
 
@@ -314,7 +385,7 @@ def _numbers(indices: Any) -> Integers:
     return numbers
 
 
-def _offsets(lists: pa.ChunkedArray) -> list[int]:
+def _offsets(lists: pa.ChunkedArray) -> Integers:
     """Where the list of each row begins among all of them, and where the last one ends."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    return [0, *np.cumsum(lengths).tolist()]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -22,7 +22,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.benchmarks.measuring import Aim, Row, Sizes
 from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
-from memrl_core.benchmarks.work import Job, Told, agent_of, contents_called, stored_by, tasks_from, told_of
+from memrl_core.benchmarks.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
 from memrl_core.benchmarks.worker import PROGRAM, Worker
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
@@ -41,7 +41,8 @@ JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9
 MANY_FRAGMENTS = 2
 VERSIONS_KEPT = 0.5
-"""A journal of a few steps, and a compaction whenever it was emptied three times."""
+LARGE = 100
+"""A journal of a few steps, a compaction whenever it was emptied three times, and flat copies of small tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ def crash_rounds(
                 scene = Scene.made(folder / f"bank-{number // ROUNDS_A_BANK}")
             working = waiting
             # The next one loads its libraries while this one's bank is looked at, but not while an opening is timed.
-            done.append(_round(scene, working, number, seed, load_the_next))
+            with large_from(LARGE):
+                done.append(_round(scene, working, number, seed, load_the_next))
             if on_round is not None:
                 on_round(done[-1])
     finally:
@@ -168,6 +170,7 @@ class Scene:
             appends_per_compaction=APPENDS_PER_COMPACTION,
             many_fragments=MANY_FRAGMENTS,
             versions_kept=VERSIONS_KEPT,
+            large=LARGE,
         )
 
 

@@ -28,6 +28,7 @@ TURNS = 60
 JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9
 MANY_FRAGMENTS = 2
+LARGE = 100
 BETWEEN_LOOKS = 0.05
 
 
@@ -104,6 +105,7 @@ def _job(uri: str, kind: str, turns: int, seed: int) -> Job:
         journal_bytes=JOURNAL_BYTES,
         appends_per_compaction=APPENDS_PER_COMPACTION,
         many_fragments=MANY_FRAGMENTS,
+        large=LARGE,
     )
 
 

@@ -15,6 +15,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from itertools import count, cycle, islice
@@ -25,7 +26,7 @@ import numpy as np
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.projection import Pca
-from memrl_core.bank import MemoryBank, store
+from memrl_core.bank import MemoryBank, flat, knowledge, store
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.store import Store
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -54,9 +55,9 @@ RATED_EARLY = 5
 class Job:
     """What a process is to do: `kind` of `KINDS`, in `run`, on the bank at `uri`; forever, or for so many `turns`.
 
-    `archive` is the file that the import takes in. `journal_bytes`, `appends_per_compaction`, `many_fragments` and
-    `versions_kept` (seconds) are what the store works with, so that a short time moves and compacts as often as a long
-    one.
+    `archive` is the file that the import takes in. `journal_bytes`, `appends_per_compaction`, `many_fragments`,
+    `versions_kept` (seconds) and `large` (rows) are what the store works with, so that a short time moves, compacts and
+    copies as often as a long one.
     """
 
     uri: str
@@ -69,6 +70,7 @@ class Job:
     appends_per_compaction: int = store.APPENDS_PER_COMPACTION
     many_fragments: int = store.MANY_FRAGMENTS
     versions_kept: float = store.KEEP_VERSIONS.total_seconds()
+    large: int = flat.LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,22 @@ def main() -> None:
     put_off = _PutOff()
     logging.getLogger(store.__name__).addHandler(put_off)
     try:
-        _work(job, put_off)
+        with large_from(job.large):
+            _work(job, put_off)
     except MemRLError as error:
         _say({"failed": str(error)})
         raise
+
+
+@contextmanager
+def large_from(rows: int) -> Iterator[None]:
+    """Within it, this process copies tables of so many rows, and opens what has as many as columns."""
+    before = flat.LARGE, knowledge.MANY
+    flat.LARGE, knowledge.MANY = rows, min(knowledge.MANY, rows)
+    try:
+        yield
+    finally:
+        flat.LARGE, knowledge.MANY = before
 
 
 def _work(job: Job, put_off: _PutOff) -> None:
@@ -192,12 +206,13 @@ def _run(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
 
 
 def _compaction(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
-    """Steps while another thread compacts all the time; the snapshot of q is renewed in between."""
+    """Steps while another thread compacts and copies tables all the time; the snapshot of q is renewed in between."""
     agent, over = agent_of(bank, job.run), threading.Event()
 
     def compact() -> None:
         while not over.wait(BETWEEN_COMPACTIONS):
             opened.compact()
+            opened.refresh_flat_copies()
 
     threading.Thread(target=compact, name="compacting", daemon=True).start()
     try:

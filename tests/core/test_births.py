@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.bank import codec
+from memrl_core.bank.ages import Age
 from memrl_core.bank.births import Births
-from memrl_core.bank.mirror import Age
 from memrl_core.bank.unread import UnreadLedger
 from memrl_core.records import EventKind, LedgerEvent
 
@@ -64,7 +64,11 @@ def test_columns_and_events_give_the_same_ages(
     births.begin_with(ledger)
     if together:
         ages = births.ages(dict(zip(KNOWN, range(4), strict=True)), pa.array(KNOWN), runs)
-        assert ages == [expected(events, *one) for one in zip(KNOWN, runs, strict=True)]
+        ages_expected = [expected(events, *one) for one in zip(KNOWN, runs, strict=True)]
+        assert ages.all() == [ages[row] for row in range(len(ages))] == ages_expected
+        if ages.are_in_order():
+            assert None not in ages_expected
+            assert ages_expected == sorted(ages_expected)
     for event in added:
         for place, memory_id in enumerate(event.memory_ids):
             births.add(memory_id, event.run, (event.seq, event.id, place))

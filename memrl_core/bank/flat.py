@@ -1,0 +1,240 @@
+"""Flat copies of large tables: their rows in one file each, as they lie in memory, so that a bank opens in a blink.
+
+A copy is derived. It holds the first rows of its table and is made when a bank that has grown is closed. It is used
+while the first of its rows, the one in the middle and the last have the row ids in the table that they had: LanceDB
+gives a row id once in the life of a table, rewriting rows gives them new ones, and deleting rows moves all that follow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from memrl_core.bank.codec import STEP_COLUMNS, matrix_of
+
+COPIED: Mapping[str, tuple[str, ...] | None] = {"memories": None, "ledger": None, "steps": STEP_COLUMNS}
+"""The tables that are copied, each with its columns; None: all."""
+LARGE = 50_000
+"""A table with fewer rows is read quickly as it is."""
+STALE = 0.1
+"""A copy that lacks more of its table's rows than this share is made anew."""
+ROWS_AT_ONCE = 65_536
+SPARE = 8
+"""A copy has room for an eighth more embeddings, as a hole in its file; bank and process grow into it."""
+MAPS = os.name != "nt"
+"""Whether files are mapped; on Windows a file that is mapped could not be replaced."""
+FORMAT = 1
+LOCK = ".flat.lock"
+ENDING = ".flat"
+DRAFT = ".flat-draft"
+EMBEDDING = "embedding"
+DESCRIPTION = b"flat copy"
+
+UNUSABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+"""What reading a copy raises that is no whole copy of this version."""
+
+log = logging.getLogger(__name__)
+Landmarks = list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatCopy:
+    """The first rows of a table: `columns` without embeddings; these are in a file of their own."""
+
+    columns: pa.Table
+    landmarks: Landmarks
+    embeddings: Path | None
+
+    def __len__(self) -> int:
+        return int(self.columns.num_rows)
+
+    def matrix(self, dimension: int) -> npt.NDArray[np.float32]:
+        """The embeddings (n and room for more, `dimension`). What is written there stays in this process.
+
+        They are mapped from their file and read ahead in the background. Raises `OSError` or `ValueError` where the
+        file is gone or is not as long as it was.
+        """
+        assert self.embeddings is not None
+        rows = _with_room(len(self))
+        with self.embeddings.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != 4 * rows * dimension:
+                raise ValueError(f"{self.embeddings.name} is not as long as it was.")
+            if not MAPS:
+                return np.fromfile(file, np.float32).reshape(rows, dimension)
+            mapped = np.memmap(file, np.float32, "c", shape=(rows, dimension))
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 4 * len(self) * dimension, os.POSIX_FADV_WILLNEED)
+        return mapped.view(np.ndarray)
+
+
+class FlatCopies:
+    """The flat copies in a bank's folder. Whatever is wrong with one, the table is there to be read."""
+
+    def __init__(self, folder: Path, schemas: Mapping[str, pa.Schema]) -> None:
+        self._folder = folder
+        self._schemas = {
+            name: pa.schema([schemas[name].field(column) for column in columns or schemas[name].names])
+            for name, columns in COPIED.items()
+        }
+
+    def of(self, name: str, table: Any) -> FlatCopy | None:
+        """The copy of a table that LanceDB has opened; None without one that holds what the table says."""
+        if name not in COPIED:
+            return None
+        path = self._path(name)
+        try:
+            copy = _opened(path, self._schemas[name])
+            if not 0 < len(copy) <= int(table.count_rows()) or copy.landmarks != _landmarks(table, len(copy)):
+                return None
+        except FileNotFoundError:
+            return None
+        except UNUSABLE as error:
+            log.warning("%s cannot be used: %s", path.name, type(error).__name__)
+            return None
+        return copy
+
+    def refresh(self, name: str, table: Any) -> None:
+        """Make the copy of a large table, opened for this alone, where there is none or one that lacks many rows.
+
+        Failures are logged: the table is there. Where another process makes copies, nothing is done.
+        """
+        lock = FileLock(self._folder / LOCK)
+        try:
+            rows = int(table.count_rows())
+            if rows < LARGE:
+                return
+            with lock.acquire(timeout=0):
+                known = self.of(name, table)
+                if known is None or len(known) < (1 - STALE) * rows:
+                    self._make(name, table, rows)
+        except Timeout:
+            return
+        except Exception as error:
+            log.warning("the flat copy of %s was put off: %s", name, error)
+
+    def agrees(self, name: str, table: Any) -> bool:
+        """Whether the copy that would be used of a table, if there is one, holds what its rows say."""
+        copy = self.of(name, table)
+        if copy is None:
+            return True
+        matrix = None if copy.embeddings is None else copy.matrix(self._schemas[name].field(EMBEDDING).type.list_size)
+        first = 0
+        for portion in table.search().select(self._schemas[name].names).limit(len(copy)).to_batches():
+            bare = pa.Table.from_batches([portion]).select(copy.columns.column_names)
+            if not bare.cast(copy.columns.schema).equals(copy.columns.slice(first, len(bare))):
+                return False
+            if matrix is not None:
+                numbers = matrix_of(portion[EMBEDDING], matrix.shape[1])
+                if not np.array_equal(numbers, matrix[first : first + len(bare)]):
+                    return False
+            first += len(bare)
+        return True
+
+    def delete(self) -> None:
+        """Forget all copies."""
+        for path in flat_files(self._folder):
+            with suppress(OSError):
+                path.unlink()
+
+    def _make(self, name: str, table: Any, rows: int) -> None:
+        """Write the first `rows` rows of a table, which must stay at its version, to a draft that becomes the copy.
+
+        The embeddings are there under a name of their own before the rows that belong to them.
+        """
+        for left in self._folder.glob(f"*{DRAFT}-*"):
+            left.unlink()
+        schema = self._schemas[name]
+        bare = pa.schema([field for field in schema if field.name != EMBEDDING])
+        token = secrets.token_hex(4)
+        draft, numbers = self._folder / f"{name}{DRAFT}-{token}", self._folder / f"{EMBEDDING}s-{token}{ENDING}"
+        described = {"format": FORMAT, "landmarks": _landmarks(table, rows), "embeddings": ""}
+        portions = table.search().select(schema.names).limit(rows).to_batches()
+        try:
+            with ExitStack() as files:
+                if bare != schema:
+                    described["embeddings"] = numbers.name
+                    dimension = schema.field(EMBEDDING).type.list_size
+                    portions = _written(portions, files.enter_context(numbers.open("wb")), rows, dimension)
+                described_schema = bare.with_metadata({DESCRIPTION: json.dumps(described)})
+                written = files.enter_context(pa.ipc.new_file(draft, described_schema))
+                for batch in _regrouped(portions, bare):
+                    written.write_batch(batch)
+            draft.replace(self._path(name))
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            numbers.unlink(missing_ok=True)
+            raise
+        if bare != schema:
+            for older in set(self._folder.glob(f"{EMBEDDING}s-*{ENDING}")) - {numbers}:
+                older.unlink()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}{ENDING}"
+
+
+def flat_files(folder: Path) -> list[Path]:
+    """The flat copies in a bank's folder, with what was left of those that were never whole."""
+    return [path for ending in (ENDING, f"{DRAFT}-*") for path in folder.glob(f"*{ending}")]
+
+
+def _opened(path: Path, schema: pa.Schema) -> FlatCopy:
+    has_embeddings = EMBEDDING in schema.names
+    # Of memories little is looked at when a bank is opened, of the others much.
+    source = pa.memory_map(str(path)) if has_embeddings and MAPS else pa.BufferReader(path.read_bytes())
+    table = pa.ipc.open_file(source).read_all()
+    described = json.loads((table.schema.metadata or {})[DESCRIPTION])
+    bare = pa.schema([field for field in schema if field.name != EMBEDDING])
+    if described["format"] != FORMAT or not table.schema.equals(bare):
+        raise ValueError("The copy is of another version.")
+    embeddings = path.with_name(described["embeddings"]) if has_embeddings else None
+    if embeddings is not None and embeddings not in flat_files(path.parent):
+        raise ValueError("The copy names no file of embeddings.")
+    return FlatCopy(table.replace_schema_metadata(None), described["landmarks"], embeddings)
+
+
+def _written(portions: Iterable[pa.RecordBatch], file: BinaryIO, rows: int, dimension: int) -> Iterator[pa.RecordBatch]:
+    """The same rows without their embeddings, which go to a file that has room for more."""
+    for portion in portions:
+        file.write(np.ascontiguousarray(matrix_of(portion[EMBEDDING], dimension)).data)
+        yield portion.drop_columns([EMBEDDING])
+    file.truncate(4 * _with_room(rows) * dimension)
+
+
+def _with_room(rows: int) -> int:
+    return rows + rows // SPARE
+
+
+def _landmarks(table: Any, rows: int) -> Landmarks:
+    """Row id and id of the first of so many rows, the one in the middle and the last, by row id."""
+    places = sorted({0, rows // 2, rows - 1})
+    found = table.take_offsets(places).with_row_id().select(["id"]).to_arrow()
+    return sorted([one, name] for one, name in zip(found["_rowid"].to_pylist(), found["id"].to_pylist(), strict=True))
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows in few batches, whose columns each lie in one piece."""
+    group: list[pa.RecordBatch] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(len(one) for one in group) >= ROWS_AT_ONCE:
+            yield _joined(group, schema)
+            group = []
+    if group:
+        yield _joined(group, schema)
+
+
+def _joined(group: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    (batch,) = pa.Table.from_batches(group).select(schema.names).cast(schema).combine_chunks().to_batches()
+    return batch
