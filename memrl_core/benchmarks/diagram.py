@@ -48,5 +48,5 @@ def measure(sizes: Sizes) -> list[Row]:
         weight = SETTINGS.weight
         return [
             row("flip points over all λ", lambda: spectrum(decision)),
-            row("their diagram", lambda: decision_diagram(lines, weight, weight, RUN).figure.to_json()),
+            row("their diagram", lambda: decision_diagram(lines, weight, weight, RUN).to_json()),
         ]

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.spectrum import Spectrum
+from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
-from memrl_core.figures.picture import Picture
 
 GRID = 201
 LABELLED = 30
@@ -20,10 +19,10 @@ CLOSE = 0.035
 SHADE = "rgba(76,143,214,0.14)"
 
 
-def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> Picture:
+def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> DrawnPicture:
     """Lines of score over λ from 0 (similarity alone) to 1 (utility alone); `weight` is the λ that is looked at.
 
-    `recorded` is the λ with which the step was decided; it is drawn dashed where it differs.
+    `recorded` is the λ with which the step was decided; it is drawn dashed, below the other.
     """
     # The same for every λ looked at: a browser keeps what a slider leaves as it was.
     grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips]]))
@@ -37,8 +36,8 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     if 0 < len(spectrum.ids) <= LABELLED:
         traces.append(_names(spectrum, run))
     marks = [_upright(flip.weight, CUT, 1, "dot") for flip in spectrum.flips]
-    if recorded != weight:
-        marks.append(_upright(recorded, UTILITY, 1.5, "dash"))
+    # Always there, if below the other: a browser then has only moved marks to draw.
+    marks.append(_upright(recorded, UTILITY, 1.5, "dash"))
     marks.append(_upright(weight, UTILITY, 2.5, "solid"))
     name = {
         "x": weight, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"λ = {weight:g}", "showarrow": False,
@@ -54,10 +53,9 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     }
     up = {"title": {"text": "score"}, "zeroline": False}
     layout = bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name], xaxis=across, yaxis=up)
-    # Made in one go: a slider draws it again and again, and adding part by part takes Plotly several times as long.
-    figure = go.Figure({"data": traces, "layout": layout})
     title = _title(spectrum, weight)
-    return Picture(figure, _table(spectrum, run), title, f"Each candidate's score as a line over λ. {title}.")
+    told = f"Each candidate's score as a line over λ. {title}."
+    return DrawnPicture(Drawing(traces, layout), lambda: _table(spectrum, run), title, told)
 
 
 def _upright(weight: float, colour: str, width: float, dash: str) -> dict[str, Any]:

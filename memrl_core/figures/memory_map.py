@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.palette import QUERY, RING, q_colorscale, q_range, q_symbol
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
@@ -69,7 +70,7 @@ def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chose
 
 def marks_over(
     scene: MapScene, colour: ColourBy, labels: Labels, limits: Mapping[str, float], low: Plane, high: Plane
-) -> go.Figure:
+) -> Drawing:
     """The flat map without its points, which lie between `low` (2,) and `high` (2,): the step's marks and the colours.
 
     `limits` are `cmin` and `cmax` of the colours.
@@ -79,8 +80,7 @@ def marks_over(
     margin = 0.04 * (high - low) + 1e-9
     for axis, name in enumerate(("xaxis", "yaxis")):
         layout[name] |= {"range": [float(low[axis] - margin[axis]), float(high[axis] + margin[axis])]}
-    # Made in one go: each step draws it again, and adding part by part takes Plotly several times as long.
-    return go.Figure({"data": [draw.colour_bar(colour, limits), *_marks(draw, labels)], "layout": layout})
+    return Drawing([draw.colour_bar(colour, limits), *_marks(draw, labels)], layout)
 
 
 def left_out_when_lifted(scene: MapScene) -> str:

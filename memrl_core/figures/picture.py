@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 
 class Shown(Protocol):
-    """What a screen needs of a picture."""
+    """What a screen needs of a picture; `height` in pixels, `to_json` as Plotly's script takes it."""
 
     @property
     def figure(self) -> go.Figure: ...
@@ -22,6 +22,9 @@ class Shown(Protocol):
     def title(self) -> str: ...
     @property
     def alt(self) -> str: ...
+    @property
+    def height(self) -> int | None: ...
+    def to_json(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,15 @@ class Picture:
     table: pd.DataFrame
     title: str
     alt: str
+
+    @property
+    def height(self) -> int | None:
+        """How high the figure is, in pixels; None where it does not say."""
+        return _height(self.figure)
+
+    def to_json(self) -> str:
+        """The figure as what Plotly's script takes."""
+        return _json(self.figure)
 
 
 class PictureOnDemand:
@@ -58,3 +70,22 @@ class PictureOnDemand:
     def table(self) -> pd.DataFrame:
         """The table of its numbers."""
         return self._made.table
+
+    @property
+    def height(self) -> int | None:
+        """How high the figure is, in pixels; None where it does not say."""
+        return _height(self.figure)
+
+    def to_json(self) -> str:
+        """The figure as what Plotly's script takes."""
+        return _json(self.figure)
+
+
+def _height(figure: go.Figure) -> int | None:
+    height: int | None = figure.layout.height
+    return height
+
+
+def _json(figure: go.Figure) -> str:
+    text: str = figure.to_json()
+    return text

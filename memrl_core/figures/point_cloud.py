@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
 from plotly.colors import get_colorscale, sample_colorscale
 
+from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map_points import MapPoints, colours_of
 from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over
 from memrl_core.figures.palette import q_range
@@ -112,7 +112,7 @@ def point_cloud(scene: MapScene, points: MapPoints, colour: ColourBy = "q") -> P
     )
 
 
-def cloud_marks(scene: MapScene, cloud: PointCloud, colour: ColourBy = "q", labels: Labels = "chosen") -> go.Figure:
+def cloud_marks(scene: MapScene, cloud: PointCloud, colour: ColourBy = "q", labels: Labels = "chosen") -> Drawing:
     """What lies over a cloud: the marks of the step, with axes that show every point, and the bar of the colours."""
     low, high = cloud.places.min(axis=0).astype(float), cloud.places.max(axis=0).astype(float)
     return marks_over(scene, colour, labels, cloud.limits, low, high)

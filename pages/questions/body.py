@@ -9,6 +9,7 @@ from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.spectrum import spectrum
 from memrl_core.errors import MemRLError
 from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.drawing import DrawnPicture
 from memrl_core.records import Candidate
 from memrl_core.settings import MemRLSettings
 from pages.questions import state, whatif
@@ -30,6 +31,9 @@ def body(place: Place) -> None:
     except MemRLError as error:
         st.error(literal(str(error)))
         return
+    # Before anything is drawn: what comes together is drawn together, and each part that comes late costs the browser
+    # another pass over the page.
+    diagram = _diagram(case)
     controls, answer = st.columns([1, 3], gap="medium")
     with controls:
         whatif.settings_tried(case)
@@ -39,7 +43,7 @@ def body(place: Place) -> None:
         with st.container(border=True, key="answer_box"):
             _answered(case, question, a, b)
         if case.decision is not None:
-            _pool(case)
+            _pool(case, diagram)
     state.into_url()
 
 
@@ -50,12 +54,12 @@ def _about(case: Case) -> None:
         st.markdown("This run has memories and no steps: questions about its memory can be asked.")
         return
     trace = case.at
-    st.markdown(f"**Step {trace.step}** · {literal(trace.task.intent)}")
+    said = f"**Step {trace.step}** · {literal(trace.task.intent)}"
     if trace.decision is not None:
-        said = f"Given to the model: **{literal(answers.names(trace.decision.selected, case.run))}**"
+        said += f"\n\nGiven to the model: **{literal(answers.names(trace.decision.selected, case.run))}**"
         if case.changed and case.decision is not None:
             said += f" · under the settings tried out: **{literal(answers.names(case.decision.selected, case.run))}**"
-        st.markdown(said)
+    st.markdown(said)
     if trace.origin != "agent":
         told = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
         st.caption(literal(f"Reported from outside ({trace.origin}).{told}"))
@@ -177,17 +181,27 @@ def _answered(case: Case, question: Question, a: str | None, b: str | None) -> N
         st.error(literal(str(error)))
 
 
-def _pool(case: Case) -> None:
+def _diagram(case: Case) -> DrawnPicture | None:
+    """Every candidate's score over λ; None where scores are not made so, or there are none."""
+    settings, recorded = case.settings, case.recorded
+    if case.decision is None or not case.own:
+        return None
+    if not isinstance(settings, MemRLSettings) or not isinstance(recorded, MemRLSettings):
+        return None
+    lines = spectrum(case.decision)
+    return decision_diagram(lines, settings.weight, recorded.weight, case.run) if lines.ids else None
+
+
+def _pool(case: Case, diagram: DrawnPicture | None) -> None:
     assert case.decision is not None
     decision = case.decision
     st.markdown("##### The pool of this step")
-    lines = spectrum(decision)
     if decision.note:
         st.caption(literal(decision.note))
-    if lines.ids and case.own and isinstance(case.settings, MemRLSettings) and isinstance(case.recorded, MemRLSettings):
-        show_in_place(decision_diagram(lines, case.settings.weight, case.recorded.weight, case.run), "diagram")
+    if diagram is not None:
+        show_in_place(diagram, "diagram")
         load_plotly()
-        dashed = " Dashed: λ as recorded." if case.settings.weight != case.recorded.weight else ""
+        dashed = " Dashed: λ as recorded." if "weight" in case.tried else ""
         st.caption(
             "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
             f"selection takes. Dotted: the λ at which that changes.{dashed}"

@@ -116,7 +116,7 @@ def test_a_memory_that_the_colour_has_nothing_for_gets_no_shade() -> None:
 
 def test_the_marks_lie_over_axes_that_show_every_point() -> None:
     scene = a_scene()
-    figure = cloud_marks(scene, point_cloud(scene))
+    figure = cloud_marks(scene, point_cloud(scene)).figure()
     x, y = figure.layout.xaxis.range, figure.layout.yaxis.range
     assert x[0] < 0 and x[1] > COUNT - 1
     assert y[0] < -6 and y[1] > 0

@@ -1,0 +1,50 @@
+"""Drawings that skip Plotly's checks: what a browser gets of them is what the checked figure says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from plotly.io.json import to_json_plotly
+
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.drawing import Drawing
+from memrl_core.figures.point_cloud import cloud_marks
+from tests.core.test_spectrum import decided
+from tests.figures.test_point_cloud import a_scene, point_cloud
+
+
+def said(figure: go.Figure) -> Any:
+    """Everything that a figure says, arrays as lists however they were packed."""
+    return json.loads(to_json_plotly(figure.to_plotly_json()), object_hook=_unpacked)
+
+
+def _unpacked(part: dict[str, Any]) -> Any:
+    if part.keys() != {"dtype", "bdata"}:
+        return part
+    return np.frombuffer(base64.b64decode(part["bdata"]), part["dtype"]).tolist()
+
+
+def test_a_large_map_s_marks_reach_the_browser_as_the_checked_figure_has_them() -> None:
+    scene = replace(a_scene(), moved={"m-0001": 0.25}, query=(0.5, 0.5), focus="m-0002")
+    drawing = cloud_marks(scene, point_cloud(scene))
+    assert said(go.Figure(json.loads(drawing.to_json()))) == said(drawing.figure())
+
+
+def test_the_diagram_of_a_decision_reaches_the_browser_as_the_checked_figure_has_it() -> None:
+    lines = spectrum(decided([0.9, 0.5, 0.1, 0.4], [0.0, 1.0, 0.4, -0.3], 2, 0.5, "pool"))
+    assert lines.flips
+    picture = decision_diagram(lines, 0.3, 0.5, "r")
+    assert said(go.Figure(json.loads(picture.to_json()))) == said(picture.figure)
+    assert picture.height == 430 and list(picture.table.columns) == ["λ from", "λ to", "selected"]
+
+
+def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None:
+    with pytest.raises(ValueError, match="colour"):
+        Drawing([{"type": "scatter", "colour": "red"}], {}).figure()
