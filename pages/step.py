@@ -14,21 +14,25 @@ from pages.shared.view import view_of
 entry.by_app("pages/step.py")
 
 place = places.current()
-if place is not None:
-    header(place)
+above = st.container()
 if place is None or place.run is None:
+    if place is not None:
+        header(place)
     st.info("There is no run to step through yet. Start one: its first memory will be the first point on the map.")
     st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
     st.stop()
 
 view = view_of(place)
-model_banner(view)
-controls(view)
-parts.strip(view)
 story, memory = st.columns([3, 2], gap="medium")
 with memory:
-    # Before the longer story: the browser draws what comes first first, and the map is what a step is watched on.
+    # Before all else: the browser draws what comes first first, and the map is what a step is watched on.
     map_panel(view)
+with above:
+    header(place)
+    model_banner(view)
+    controls(view)
+    parts.strip(view)
+with memory:
     memory_detail(view)
 with story:
     parts.task(view)

@@ -35,7 +35,7 @@ GESTURES = 5
 PRESSES = 20
 FINISHED = 3
 AT_ONCE = 10_000
-MAP = ".memory-map"
+MAP = "[class*='st-key-map_'] .memory-map"
 COUNT_FRAMES = """() => {
   window.frames_ = [];
   const look = () => { window.frames_.push(performance.now()); window.counting = requestAnimationFrame(look); };
@@ -45,7 +45,7 @@ FRAMES = "() => { cancelAnimationFrame(window.counting); return window.frames_; 
 
 # The map is redrawn when Plotly has drawn its marks and the canvas its points; what counts is the last time of either.
 WATCH_MAP = """() => {
-  const drawn = () => [document.querySelector(".memory-map")?.dataset.drawn,
+  const drawn = () => [document.querySelector(MAP)?.dataset.drawn,
                        document.querySelector(".map-cloud")?.dataset.painted].join();
   let before = drawn();
   window.pressed = window.changed = 0;
@@ -63,7 +63,7 @@ AT_REST = """() => {
   return performance.now() - Math.max(window.pressed, window.changed, window.busySince || 0) > 800;
 }"""
 DRAWN = """() => {
-  const map = document.querySelector(".memory-map");
+  const map = document.querySelector(MAP);
   return map.cloud ? map.cloud.count : map.data[0].x.length;
 }"""
 
@@ -80,13 +80,13 @@ def measure(sizes: Sizes) -> list[Row]:
         page.wait_for_function(f"document.querySelector({MAP!r})?.dataset.drawn")
         page.locator(".st-key-stop_layout").wait_for(state="detached")
         in_browser.settled(page, 2000)
-        share = page.evaluate(DRAWN) / sizes.memories
+        share = page.evaluate(DRAWN.replace("MAP", repr(MAP))) / sizes.memories
         rows = [
             row(what=f"frames a second while {name}", value=median(gesture(page) for _ in range(GESTURES)),
                 unit="/s", aim=Aim("value", 20, at_least=True))
             for name, gesture in (("dragging", _dragged), ("turning the wheel", _wheeled))
         ]  # fmt: skip
-        page.evaluate(WATCH_MAP)
+        page.evaluate(WATCH_MAP.replace("MAP", repr(MAP)))
         presses = max(sizes.repeat, PRESSES)
         aim = Aim("median_s", 0.3)
         # The first press is the warm-up.

@@ -69,6 +69,7 @@ def row_axis(labels: Sequence[str]) -> dict[str, Any]:
         "categoryorder": "array",
         "categoryarray": list(labels),
         "autorange": "reversed",
+        "showgrid": False,
         "ticklabeloverflow": "allow",
     }
 

@@ -1,6 +1,10 @@
 // Draws the document's figures in the colours of the page: again when the theme changes, and in light for paper.
 (() => {
-  const CONFIG = { displaylogo: false, responsive: true, toImageButtonOptions: { format: "svg", filename: "memrl" } };
+  // Plotly offers a button that sends the chart to a service of its makers, unless it is told not to.
+  const CONFIG = {
+    displaylogo: false, responsive: true, showSendToCloud: false, plotlyServerURL: "",
+    toImageButtonOptions: { format: "svg", filename: "memrl" },
+  };
   const PAPER_WIDTH = 660;
   const root = document.documentElement;
 

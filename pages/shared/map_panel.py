@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 import streamlit as st
 
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map_points import map_points, pool_far_on_screen
 from memrl_core.figures.memory_map import (
     SVG_POINTS,
@@ -75,7 +75,7 @@ class _Drawn:
     picture: Shown
     far: int
     left_out: str = ""
-    marks: go.Figure | None = None
+    marks: Drawing | None = None
     cloud: PointCloud | None = None
 
 

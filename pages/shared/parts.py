@@ -25,7 +25,7 @@ from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
 from pages.shared.judgement import judged
 from pages.shared.memory_button import memory_button
 from pages.shared.operations import operations
-from pages.shared.picture import show
+from pages.shared.plotly_map import show_in_place
 from pages.shared.reward_form import credit, reward_form
 from pages.shared.task_form import task_form
 from pages.shared.text import in_badge, literal, verbatim
@@ -151,7 +151,7 @@ def _recall(view: View) -> None:
     if not found.memories:
         st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
         return
-    show(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
+    show_in_place(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
     if trace.origin == "recorder":
         st.caption("What another agent recalled, as it was told. See above what it did not tell.")
         return
@@ -187,9 +187,9 @@ def _rerank(view: View) -> None:
         st.warning(literal(sentence), icon=":material/info:")
     slope, scores = st.columns([2, 3])
     with slope:
-        show(slope_picture(decision, view.run.id), "slope")
+        show_in_place(slope_picture(decision, view.run.id), "slope")
     with scores:
-        show(score_picture(decision, view.memories, view.run.id), "scores")
+        show_in_place(score_picture(decision, view.memories, view.run.id), "scores")
     by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
     if decision.normaliser_lines:
         by_rule += "".join(f" + {term.name}" for term in ranked[0].terms[2:])
@@ -352,7 +352,7 @@ def _update(view: View) -> None:
         return
     moved = trace.update.of_q
     if moved:
-        show(moves_picture(moved, trace.settings, view.run.id), "moves")
+        show_in_place(moves_picture(moved, trace.settings, view.run.id), "moves")
     verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
     if len(trace.update.changes) > MOST_FORMULAS:
         st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved; the table below has them all.")

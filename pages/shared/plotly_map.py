@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import plotly.graph_objects as go
 import streamlit as st
 from plotly.offline import get_plotlyjs
 
+from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.picture import Shown
 from memrl_core.figures.point_cloud import PointCloud
 from pages.shared.picture import image_options, table_twin
@@ -52,9 +52,8 @@ def plotly_map(picture: Shown, key: str, image: Mapping[str, object], height: in
 
     A page that draws any calls `load_plotly` once, after them.
     """
-    data = {"figure": picture.figure.to_json(), "alt": picture.alt, "height": height, "image": dict(image)}
-    clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
-    return str(clicked) if clicked else None
+    data = {"figure": picture.to_json(), "alt": picture.alt, "image": dict(image), "map": True}
+    return _drawn(data, key, height)
 
 
 def show_in_place(picture: Shown, key: str) -> None:
@@ -63,14 +62,15 @@ def show_in_place(picture: Shown, key: str) -> None:
     `st.plotly_chart` draws from scratch whatever has changed, which takes several times as long.
     """
     st.markdown(f"**{literal(picture.title)}**")
-    plotly_map(picture, key, image_options(key), height=picture.figure.layout.height or 340)
+    data = {"figure": picture.to_json(), "alt": picture.alt, "image": image_options(key), "map": False}
+    _drawn(data, key, picture.height or 340)
     table_twin(picture, key)
 
 
 def cloud_map(
-    figure: go.Figure, cloud: PointCloud, alt: str, key: str, image: Mapping[str, object], height: int = 470
+    marks: Drawing, cloud: PointCloud, alt: str, key: str, image: Mapping[str, object], height: int = 470
 ) -> str | None:
-    """The same for a figure whose points are a cloud, painted below it."""
+    """The same for marks over points that are a cloud, painted below them."""
     sent: tuple[PointCloud, dict[str, object]] | None = st.session_state.get(f"{key}_cloud")
     changes = cloud.since(sent[0]) if sent else None
     if sent is None or changes is None:
@@ -78,12 +78,18 @@ def cloud_map(
         changes = cloud.since(cloud)
         st.session_state[f"{key}_cloud"] = sent
     told = {"slot": key, "key": sent[1]["key"], "changes": changes}
-    data = {"figure": figure.to_json(), "cloud": told, "alt": alt, "height": height, "image": dict(image)}
-    clicked = _chart(key=key, data=data, on_clicked_change=lambda: None, height=height).clicked
+    data = {"figure": marks.to_json(), "cloud": told, "alt": alt, "image": dict(image), "map": True}
+    clicked = _drawn(data, key, height)
     if st.session_state.get(f"{key}_taken") != told["key"]:
         taken = _points(key=f"{key}_points", data={"slot": key, "cloud": sent[1]}, on_taken_change=_nothing, height=1)
         st.session_state[f"{key}_taken"] = taken.taken
     return cloud.ids[int(clicked.removeprefix("row "))] if clicked else None
+
+
+def _drawn(data: Mapping[str, object], key: str, height: int) -> str | None:
+    """The chart, `height` pixels high; what was just clicked on it, if it is a map."""
+    clicked = _chart(key=key, data={**data, "height": height}, on_clicked_change=lambda: None, height=height).clicked
+    return str(clicked) if clicked else None
 
 
 def _nothing() -> None:

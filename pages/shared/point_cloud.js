@@ -152,30 +152,32 @@ function paint(canvas, cloud, seen, ratio) {
   canvas.getContext("2d").putImageData(picture, -margin, -margin);
 }
 
-// Paint whenever Plotly's axes, the cloud or the size are others than a frame before.
+// Paint where Plotly's axes, the cloud or the size are others than before.
+function repaint(canvas, host) {
+  const cloud = host.cloud;
+  canvas.hidden = !cloud;
+  if (!cloud || !host._fullLayout?.xaxis?._length) return;
+  const ratio = window.devicePixelRatio || 1;
+  const seen = lens(host, ratio);
+  const now = [cloud.key, cloud.version, ...Object.values(seen)].join();
+  if (now === canvas.showing) return;
+  canvas.showing = now;
+  const [left, top, width, height] = seen.place;
+  Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
+  paint(canvas, cloud, seen, ratio);
+  canvas.dataset.painted = String(Number(canvas.dataset.painted || 0) + 1);
+}
+
+// Look in every frame whether there is something to paint.
 function follow(canvas, host) {
   if (host.followed) return;
   host.followed = true;
-  let before = "";
   const look = () => {
     if (!host.isConnected) {
       host.followed = false;
       return;
     }
-    const cloud = host.cloud;
-    canvas.hidden = !cloud;
-    if (cloud && host._fullLayout?.xaxis?._length) {
-      const ratio = window.devicePixelRatio || 1;
-      const seen = lens(host, ratio);
-      const now = [cloud.key, cloud.version, ...Object.values(seen)].join();
-      if (now !== before) {
-        before = now;
-        const [left, top, width, height] = seen.place;
-        Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
-        paint(canvas, cloud, seen, ratio);
-        canvas.dataset.painted = String(Number(canvas.dataset.painted || 0) + 1);
-      }
-    }
+    repaint(canvas, host);
     requestAnimationFrame(look);
   };
   requestAnimationFrame(look);
@@ -196,7 +198,7 @@ function nearest(canvas, host, event) {
   return found;
 }
 
-window.memrlCloud = { changedCloud, follow, nearest };
+window.memrlCloud = { changedCloud, follow, nearest, repaint };
 
 export default function ({ data, setStateValue }) {
   takeCloud(data.slot, data.cloud);

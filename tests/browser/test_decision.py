@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from pages.questions.catalogue import QUESTIONS
 from tests.browser.conftest import RunningApp, watched_page
-from tests.browser.test_story import drawn_map, settled
+from tests.browser.test_story import drawn_map, sending, settled
 
 # One of each kind: tests/pages asks all of them.
 SOME = ("pair", "origin", "calibrated", "probe")
@@ -63,6 +63,7 @@ def test_a_report_is_downloaded_and_opens_without_a_network(decision: Page, tmp_
     opened.goto(saved.as_uri())
     expect(opened.locator("h1")).to_have_text("Step 29 of run household")
     expect(opened.locator(".chart .main-svg").first).to_be_visible()
+    assert sending(opened) == []
     assert asked == [saved.as_uri()]
     assert complaints == []
     context.close()

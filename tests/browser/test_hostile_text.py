@@ -116,10 +116,10 @@ def watched(browser: Browser, serve: Callable[..., RunningApp]) -> Iterator[Watc
 
 
 def hover(page: Page) -> None:
-    """Let the map tell of its points: Plotly reads a small HTML in what it shows there."""
-    points = page.locator(".memory-map .scatterlayer .point")
-    for number in range(min(points.count(), 6)):
-        points.nth(number).hover(force=True)
+    """Let every chart tell of its points: Plotly reads a small HTML in what it shows there."""
+    for chart in page.locator(".memory-map").all():
+        for point in chart.locator(".scatterlayer .point").all()[:6]:
+            point.hover(force=True)
     page.get_by_test_id("stTooltipHoverTarget").first.hover()
     expect(page.get_by_test_id("stTooltipContent").first).to_be_visible()
 

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from memrl_core.benchmarks.map import RUN, large_bank
+from memrl_core.benchmarks.map import MAP, RUN, large_bank
 from tests.browser.conftest import RunningApp, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
@@ -23,8 +23,7 @@ PAINTED = """() => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return data.filter((value, at) => at % 4 === 3 && value > 0).length;
 }"""
-PLACE_OF_FIRST = """() => {
-  const map = document.querySelector(".memory-map");
+PLACE_OF_FIRST = """map => {
   const { xaxis, yaxis } = map._fullLayout;
   const box = map.getBoundingClientRect();
   return [box.x + xaxis._offset + xaxis.c2p(map.cloud.x[0]), box.y + yaxis._offset + yaxis.c2p(map.cloud.y[0])];
@@ -50,6 +49,14 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
     return [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
 
 
+def sending(page: Page) -> list[str]:
+    """The buttons above the page's charts that would send them away."""
+    tools = page.locator(".modebar-btn")
+    expect(tools.first).to_be_attached()
+    told = tools.evaluate_all("buttons => buttons.map(one => `${one.dataset.title} ${one.dataset.attr}`)")
+    return [one for one in told if re.search("share|send|cloud|edit|studio", one, re.IGNORECASE)]
+
+
 def part(page: Page, phase: str) -> Locator:
     return page.locator(f".st-key-part_{phase}").first
 
@@ -64,13 +71,13 @@ def press_step(page: Page) -> None:
 
 
 def drawn_map(page: Page) -> Locator:
-    shown = page.locator(".memory-map")
+    shown = page.locator(MAP)
     expect(shown.locator(".plot-container")).to_be_visible()
     return shown
 
 
 def x_range(page: Page) -> list[float]:
-    return page.evaluate("Array.from(document.querySelector('.memory-map')._fullLayout.xaxis.range)")
+    return page.locator(MAP).evaluate("map => Array.from(map._fullLayout.xaxis.range)")
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +105,7 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
         press_step(page)
     for phase in PARTS:
         expect(part(page, phase)).to_contain_text("—")
+    assert sending(page) == []
     expect_memories(page, "41")
 
 
@@ -109,18 +117,18 @@ def test_zoom_and_selection_survive_a_step(step_page: Page) -> None:
     step_page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     step_page.mouse.wheel(0, -600)
     step_page.wait_for_function(
-        "width => { const r = document.querySelector('.memory-map')._fullLayout.xaxis.range; "
+        "([map, width]) => { const r = document.querySelector(map)._fullLayout.xaxis.range; "
         "return r[1] - r[0] < 0.95 * width }",
-        arg=whole[1] - whole[0],
+        arg=[MAP, whole[1] - whole[0]],
     )
     zoomed = x_range(step_page)
     while (step_page.wait_for_timeout(700), x_range(step_page))[1] != zoomed:
         zoomed = x_range(step_page)
-    step_page.evaluate("document.querySelector('.memory-map').mark = 'the same node'")
+    shown.evaluate("map => { map.mark = 'the same node' }")
     for _ in range(3):
         press_step(step_page)
     assert x_range(step_page) == zoomed
-    assert step_page.evaluate("document.querySelector('.memory-map').mark") == "the same node"
+    assert shown.evaluate("map => map.mark") == "the same node"
 
 
 def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> None:
@@ -148,13 +156,13 @@ def test_a_map_of_many_memories_shows_them_opens_one_and_keeps_its_zoom(page: Pa
     page.goto(large)
     page.wait_for_function("document.querySelector('.map-cloud')?.dataset.painted")
     settled(page)
-    assert page.evaluate("document.querySelector('.memory-map').cloud.count") == 1200
+    assert page.locator(MAP).evaluate("map => map.cloud.count") == 1200
     assert page.evaluate(PAINTED) > 1200
-    place = page.evaluate(PLACE_OF_FIRST)
+    place = page.locator(MAP).evaluate(PLACE_OF_FIRST)
     page.mouse.click(*place)
     expect(page.locator(".st-key-memory_detail")).to_be_visible()
     expect(page).to_have_url(re.compile(r"memory=m-"))
-    page.evaluate("window.memrlPlotly.relayout(document.querySelector('.memory-map'), {'xaxis.range': [-1, 1]})")
+    page.locator(MAP).evaluate("map => window.memrlPlotly.relayout(map, {'xaxis.range': [-1, 1]})")
     settled(page)
     press_step(page)
     assert x_range(page) == [-1, 1]
