@@ -30,10 +30,17 @@ RATING: Keys = (
 _listener = st.components.v2.component(
     "memrl_keys",
     js="""
+// A key that is held says itself again: good for going through steps, not for giving rewards.
+const ONCE = /^[1-5suy]$/i;
+
 export default function ({ setTriggerValue }) {
+  const typing = (at) => at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
+  const held = (event) => {
+    if (event.repeat && ONCE.test(event.key) && !typing(event.target)) event.stopImmediatePropagation();
+  };
   const listen = (event) => {
     const at = event.target;
-    const types = at && (at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName));
+    const types = typing(at);
     // After Enter the keys rate again; Streamlit would leave the cursor in the field.
     if (types && event.key === "Enter" && at.closest(".st-key-reason_box, .st-key-rewards_name")) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -43,9 +50,12 @@ export default function ({ setTriggerValue }) {
       if (field) { event.preventDefault(); field.focus(); }
     }
   };
+  // Before Streamlit, which listens on the document.
+  window.addEventListener("keydown", held, true);
   document.addEventListener("keydown", listen);
   document.body.dataset.keys = "heard";
   return () => {
+    window.removeEventListener("keydown", held, true);
     document.removeEventListener("keydown", listen);
     delete document.body.dataset.keys;
   };

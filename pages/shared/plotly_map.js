@@ -151,6 +151,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
     host.image = data.image;
     // Over other charts the wheel scrolls the page.
     const config = { ...CONFIG, scrollZoom: data.map, toImageButtonOptions: data.image };
+    if (!data.map) config.modeBarButtonsToRemove = [...CONFIG.modeBarButtonsToRemove, "zoomIn2d", "zoomOut2d", "autoScale2d"];
     if (cloud) {
       config.modeBarButtonsToRemove = [...CONFIG.modeBarButtonsToRemove, "toImage", "autoScale2d"];
       host.camera ??= camera(Plotly, host, canvas);
