@@ -1,8 +1,9 @@
 """Flat copies of large tables: their rows in one file each, as they lie in memory, so that a bank opens in a blink.
 
-A copy is derived. It holds the first rows of its table and is made when a bank that has grown is closed. It is used
-while the first of its rows, the one in the middle and the last have the row ids in the table that they had: LanceDB
-gives a row id once in the life of a table, rewriting rows gives them new ones, and deleting rows moves all that follow.
+A copy is derived. It holds the first rows of its table and is made when a bank that has grown is closed. It is used if
+its checksum is right (its embeddings have none), and while the first of its rows, the one in the middle and the last
+have the row ids in the table that they had: LanceDB gives a row id once in the life of a table, rewriting rows gives
+them new ones, and deleting rows moves all that follow.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 import logging
 import os
 import secrets
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,7 +38,9 @@ SPARE = 8
 """A copy has room for an eighth more embeddings, as a hole in its file; bank and process grow into it."""
 MAPS = os.name != "nt"
 """Whether files are mapped; on Windows a file that is mapped could not be replaced."""
-FORMAT = 1
+FORMAT = 2
+HEADER = 64
+"""Bytes before the rows: what the file is, and the checksum of all that follows."""
 LOCK = ".flat.lock"
 ENDING = ".flat"
 DRAFT = ".flat-draft"
@@ -159,7 +164,7 @@ class FlatCopies:
         bare = pa.schema([field for field in schema if field.name != EMBEDDING])
         token = secrets.token_hex(4)
         draft, numbers = self._folder / f"{name}{DRAFT}-{token}", self._folder / f"{EMBEDDING}s-{token}{ENDING}"
-        described = {"format": FORMAT, "landmarks": _landmarks(table, rows), "embeddings": ""}
+        described = {"landmarks": _landmarks(table, rows), "embeddings": ""}
         portions = table.search().select(schema.names).limit(rows).to_batches()
         try:
             with ExitStack() as files:
@@ -168,9 +173,12 @@ class FlatCopies:
                     dimension = schema.field(EMBEDDING).type.list_size
                     portions = _written(portions, files.enter_context(numbers.open("wb")), rows, dimension)
                 described_schema = bare.with_metadata({DESCRIPTION: json.dumps(described)})
-                written = files.enter_context(pa.ipc.new_file(draft, described_schema))
+                file = files.enter_context(draft.open("wb"))
+                file.write(b" " * HEADER)
+                written = files.enter_context(pa.ipc.new_file(file, described_schema))
                 for batch in _regrouped(portions, bare):
                     written.write_batch(batch)
+            _seal(draft)
             draft.replace(self._path(name))
         except BaseException:
             draft.unlink(missing_ok=True)
@@ -192,16 +200,32 @@ def flat_files(folder: Path) -> list[Path]:
 def _opened(path: Path, schema: pa.Schema) -> FlatCopy:
     has_embeddings = EMBEDDING in schema.names
     # Of memories little is looked at when a bank is opened, of the others much.
-    source = pa.memory_map(str(path)) if has_embeddings and MAPS else pa.BufferReader(path.read_bytes())
-    table = pa.ipc.open_file(source).read_all()
+    maps = has_embeddings and MAPS
+    whole = pa.memory_map(str(path)).read_buffer() if maps else pa.py_buffer(path.read_bytes())
+    rows = whole.slice(min(HEADER, len(whole)))
+    if whole.slice(0, len(whole) - len(rows)).to_pybytes() != _header(rows):
+        raise ValueError("The copy is damaged, or of another version.")
+    table = pa.ipc.open_file(pa.BufferReader(rows)).read_all()
+    # A checksum can be forged, and what is read of rows that are none would be somewhere else in memory.
+    table.validate(full=True)
     described = json.loads((table.schema.metadata or {})[DESCRIPTION])
     bare = pa.schema([field for field in schema if field.name != EMBEDDING])
-    if described["format"] != FORMAT or not table.schema.equals(bare):
-        raise ValueError("The copy is of another version.")
+    if not table.schema.equals(bare):
+        raise ValueError("The copy has other columns.")
     embeddings = path.with_name(described["embeddings"]) if has_embeddings else None
     if embeddings is not None and embeddings not in flat_files(path.parent):
         raise ValueError("The copy names no file of embeddings.")
     return FlatCopy(table.replace_schema_metadata(None), described["landmarks"], embeddings)
+
+
+def _seal(draft: Path) -> None:
+    """Put the header before the rows of a draft, which has left room for it."""
+    with draft.open("r+b") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as whole:
+        file.write(_header(memoryview(whole)[HEADER:]))
+
+
+def _header(rows: pa.Buffer | memoryview) -> bytes:
+    return f"memrl flat copy {FORMAT} {zlib.crc32(rows):08x}".encode().ljust(HEADER)
 
 
 def _written(portions: Iterable[pa.RecordBatch], file: BinaryIO, rows: int, dimension: int) -> Iterator[pa.RecordBatch]:

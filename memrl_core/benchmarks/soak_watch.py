@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import TABLES, Store
 from memrl_core.benchmarks.measuring import MB, give_back, resident_mb
@@ -103,7 +104,7 @@ def witness(uri: str, at: float) -> Witness:
 
 
 def main(uri: str) -> None:
-    """Open the bank at `uri` twice, as who uses it does, and print the memory that takes and the bytes of its rows."""
+    """Open the bank at `uri` twice, and its map, as who uses it does; print the memory it takes and its rows' bytes."""
     long_open, reopened = (MemoryBank.open(uri) for _ in range(2))
     for bank in (long_open, reopened):
         for info in bank.runs():
@@ -112,8 +113,13 @@ def main(uri: str) -> None:
     # A handle that has followed the bank from its beginning holds records, where one just opened holds columns.
     long_open.events()
     long_open.memories()
+    layout = MapLayout(reopened)
+    if layout.places():
+        layout.place_query(reopened.embedding(reopened.memory_ids()[-1]))
     give_back()
     fresh = resident_mb()
+    layout.close()
+    layout.wait()
     opened, _ = Store.open(uri)
     facts = sum(int(opened.read(name).nbytes) for name in TABLES)
     print(json.dumps({"fresh_mb": fresh, "facts": facts}))

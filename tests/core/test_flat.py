@@ -246,7 +246,14 @@ def gone(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [cut, emptied, no_copy, gone])
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    # The length of embeddings is all that is known of them when a bank is opened.
+    path.write_bytes(data[1:] if path.name.startswith("embeddings") else data)
+
+
+@pytest.mark.parametrize("damage", [cut, emptied, no_copy, gone, flipped])
 @pytest.mark.parametrize("name", ["memories.flat", "ledger.flat", "steps.flat", "embeddings-*.flat"])
 def test_a_damaged_copy_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: object, used: list[str]
@@ -262,7 +269,7 @@ def test_a_copy_of_another_version_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: list[str]
 ) -> None:
     uri = a_copied_bank(tmp_path, steps=4)
-    monkeypatch.setattr(flat, "FORMAT", 2)
+    monkeypatch.setattr(flat, "FORMAT", flat.FORMAT + 1)
     assert contents(MemoryBank.open(uri)) == by_tables(uri, monkeypatch)
     assert used == []
 
@@ -337,8 +344,50 @@ def test_a_bank_that_is_discarded_leaves_no_copy(tmp_path: Path) -> None:
     assert flat.flat_files(Path(uri)) == []
 
 
+SPOILT = r"""
+import random, sys
+from pathlib import Path
+import pyarrow as pa
+from memrl_core.bank import MemoryBank, flat, knowledge
+from memrl_core.errors import MemRLError
+
+flat.LARGE = knowledge.MANY = 1
+uri, seed = sys.argv[1:]
+draw = random.Random(int(seed))
+files = {path: path.read_bytes() for path in Path(uri).glob("*.flat")}
+read = 0
+for path, whole in files.items():
+    for _ in range(20):
+        data = bytearray(whole)
+        for _ in range(draw.choice([1, 1, 4])):
+            at = draw.randrange(len(data) - 8)
+            data[at : at + draw.choice([1, 4, 8])] = draw.choice([b"\xff", b"\x7f\xff\xff\xff", bytes(8), b"\x01"])
+        if not path.name.startswith("embeddings"):
+            data[: flat.HEADER] = flat._header(memoryview(data)[flat.HEADER :])
+        path.write_bytes(data)
+        try:
+            with MemoryBank.open(uri) as bank:
+                for info in bank.runs():
+                    bank.view(info.id), bank.histories(info.id)
+                bank.events(), bank.memories()
+                read += 1
+        except MemRLError as error:
+            print(error)
+    path.write_bytes(whole)
+print("read", read)
+"""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_copy_that_somebody_has_forged_ends_no_process(tmp_path: Path, seed: int) -> None:
+    uri = a_copied_bank(tmp_path, steps=4)
+    done = subprocess.run([sys.executable, "-c", SPOILT, uri, str(seed)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[-1]) > 0
+
+
 @pytest.mark.parametrize("name", ["memories.flat", "ledger.flat", "steps.flat", "embeddings-*.flat"])
-def test_doctor_finds_a_flipped_bit_in_a_copy(tmp_path: Path, name: str) -> None:
+def test_doctor_finds_a_copy_that_says_something_else_than_its_table(tmp_path: Path, name: str) -> None:
     uri = a_copied_bank(tmp_path, steps=4)
     assert all(finding.ok for finding in check(uri))
     file = next(Path(uri).glob(name))
@@ -348,6 +397,7 @@ def test_doctor_finds_a_flipped_bit_in_a_copy(tmp_path: Path, name: str) -> None
     else:
         second_id = Store.open(uri)[0].read(name.removesuffix(".flat"), ["id"])["id"][1].as_py()
         data[data.index(second_id.encode()) + len(second_id) - 1] ^= 1
+        data[: flat.HEADER] = flat._header(memoryview(data)[flat.HEADER :])
     file.write_bytes(data)
     (finding,) = [finding for finding in check(uri) if not finding.ok and finding.name == "flat copies"]
     assert finding.name == "flat copies" and ".flat" in finding.remedy
