@@ -146,6 +146,7 @@ class UnreadLedger:
         self._offsets = _offsets(table["memory_ids"])
         self.others = [int(row) for row in np.flatnonzero(self.kinds == OTHER)]
         self._by_payload = self._begun_visits()
+        self._believed: dict[int, Utility] = {}
 
     @cached_property
     def ids(self) -> list[str]:
@@ -173,6 +174,12 @@ class UnreadLedger:
         codes, begun = self._by_payload
         found: list[int] = begun[codes].tolist()
         return found
+
+    def believed(self, row: int) -> Utility:
+        """What a memory that began by this event is worth then; the same object in every fold, so none looks twice."""
+        if row not in self._believed:
+            self._believed[row] = Utility(self.values[row] or 0.0, self.visits[row])
+        return self._believed[row]
 
     def ratings(self) -> list[LedgerEvent]:
         """The rewards that did not come from the environment, but for those in `others`."""
@@ -326,7 +333,7 @@ class UnreadRun:
         if begun:
             for row in members:
                 if kinds[row] == BEGINNING:
-                    believed = Utility(ledger.values[row] or 0.0, ledger.visits[row])
+                    believed = ledger.believed(row)
                     for memory_id in ledger.memory_ids(row):
                         base.utilities[memory_id] = believed
                         base.histories.begin(memory_id, step, believed)

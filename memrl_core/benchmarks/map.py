@@ -46,7 +46,7 @@ FRAMES = "() => { cancelAnimationFrame(window.counting); return window.frames_; 
 # The map is redrawn when Plotly has drawn its marks and the canvas its points; what counts is the last time of either.
 WATCH_MAP = """() => {
   const drawn = () => [document.querySelector(MAP)?.dataset.drawn,
-                       document.querySelector(".map-cloud")?.dataset.painted].join();
+                       document.querySelector(MAP)?.parentElement.querySelector(".map-cloud")?.dataset.painted].join();
   let before = drawn();
   window.pressed = window.changed = 0;
   document.addEventListener("keydown", () => { window.pressed = performance.now(); window.changed = 0; }, true);

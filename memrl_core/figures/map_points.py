@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ import numpy.typing as npt
 
 from memrl_core.figures.memory_map import ColourBy, MapScene, colour_values
 from memrl_core.records import Utility
+
+STRETCH = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +45,10 @@ def map_points(scene: MapScene, before: MapPoints | None = None) -> MapPoints:
     known = list(shown.values())
     places, q, visits = _columns(scene, ids[size:], known[size:])
     if before is not None and size:
-        same = np.fromiter(map(is_, before.known, known[:size]), dtype=bool, count=size)
-        changed = np.flatnonzero(~same)
+        changed = _differing(before.known, known, size)
         old_q, old_visits = before.q[:size].copy(), before.visits[:size].copy()
-        old_q[changed] = [known[row].q for row in changed.tolist()]
-        old_visits[changed] = [known[row].visits for row in changed.tolist()]
+        old_q[changed] = [known[row].q for row in changed]
+        old_visits[changed] = [known[row].visits for row in changed]
         places = np.concatenate([before.places[:size], places])
         q, visits = np.concatenate([old_q, q]), np.concatenate([old_visits, visits])
     return MapPoints(scene.layout_id, ids, known, places, q, visits, bool(scene.provisional))
@@ -58,7 +58,8 @@ def pool_far_on_screen(scene: MapScene, points: MapPoints, nearest: int = 10) ->
     """How many members of the pool are not among the `nearest` points to the query as the map shows them."""
     if scene.query is None or not points.ids:
         return 0
-    away = np.hypot(*(points.places - np.array(scene.query)).T)
+    x, y = scene.query
+    away = (points.places[:, 0] - x) ** 2 + (points.places[:, 1] - y) ** 2
     most = min(nearest, len(away))
     within = np.flatnonzero(away <= np.partition(away, most - 1)[most - 1])
     near = within[np.argsort(away[within], kind="stable")][:nearest]
@@ -79,6 +80,19 @@ def _shared(before: MapPoints, scene: MapScene, ids: Sequence[str]) -> int:
     size = min(len(before.ids), len(ids))
     frozen = not before.provisional and before.layout_id == scene.layout_id and size <= len(scene.places)
     return size if frozen and ids[:size] == before.ids[:size] else 0
+
+
+def _differing(before: Sequence[Utility], now: Sequence[Utility], size: int) -> list[int]:
+    """The rows of the first `size` in which the two may differ.
+
+    Few do: stretches are compared as a whole, which looks no further at what is the same thing in both.
+    """
+    rows: list[int] = []
+    for first in range(0, size, STRETCH):
+        last = min(first + STRETCH, size)
+        if before[first] is not now[first] or before[first:last] != now[first:last]:
+            rows += [row for row in range(first, last) if before[row] is not now[row]]
+    return rows
 
 
 def _columns(

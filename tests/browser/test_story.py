@@ -18,8 +18,8 @@ SERIOUS = ("serious", "critical")
 QUIET = 500
 """Milliseconds."""
 
-PAINTED = """() => {
-  const canvas = document.querySelector(".map-cloud");
+PAINTED = """map => {
+  const canvas = map.parentElement.querySelector(".map-cloud");
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return data.filter((value, at) => at % 4 === 3 && value > 0).length;
 }"""
@@ -154,10 +154,12 @@ def large(app: RunningApp) -> Iterator[str]:
 
 def test_a_map_of_many_memories_shows_them_opens_one_and_keeps_its_zoom(page: Page, large: str) -> None:
     page.goto(large)
-    page.wait_for_function("document.querySelector('.map-cloud')?.dataset.painted")
+    page.wait_for_function(
+        "map => document.querySelector(map)?.parentElement.querySelector('.map-cloud').dataset.painted", arg=MAP
+    )
     settled(page)
     assert page.locator(MAP).evaluate("map => map.cloud.count") == 1200
-    assert page.evaluate(PAINTED) > 1200
+    assert page.locator(MAP).evaluate(PAINTED) > 1200
     place = page.locator(MAP).evaluate(PLACE_OF_FIRST)
     page.mouse.click(*place)
     expect(page.locator(".st-key-memory_detail")).to_be_visible()
