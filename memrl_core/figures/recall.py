@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.reasons import SHORT_REASONS, reason_sentence
+from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout, level, row_axis, upright
-from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Decision, Memory, Reason, Recalled, RecallRecord
 
@@ -21,7 +20,7 @@ ROW_HEIGHT = 26
 
 def recall_picture(
     recall: RecallRecord, decision: Decision | None, memories: Mapping[str, Memory], run: str
-) -> Picture:
+) -> DrawnPicture:
     """Bars of cosine, most similar on top; what was left out is greyed and says why.
 
     `decision` adds q and uses to the table once phase B has run.
@@ -76,11 +75,9 @@ def recall_picture(
         xaxis={"range": [low * 1.1, 1.12], "title": {"text": "cosine similarity"}},
         yaxis=row_axis(labels),
     )
-    # Made in one go, as the others that a step draws: adding part by part takes Plotly several times as long.
-    figure = go.Figure({"data": bars, "layout": layout})
     title = _title(recall)
     alt = f"Bars of similarity, most similar first, with the gate δ at {recall.delta:.3f}. {title}."
-    return Picture(figure, _table(recall, seen, decision, memories, run), title, alt)
+    return DrawnPicture(Drawing(bars, layout), lambda: _table(recall, seen, decision, memories, run), title, alt)
 
 
 def _label(member: Recalled, memories: Mapping[str, Memory], run: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import (
     CUT,
     ENTERED,
@@ -23,7 +23,6 @@ from memrl_core.figures.palette import (
     row_axis,
     upright,
 )
-from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Decision, Memory, Term
 
@@ -33,7 +32,7 @@ OTHER_TERMS = (ENTERED, "#8073ac", NEUTRAL, LEFT)
 TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
 
 
-def slope_picture(decision: Decision, run: str) -> Picture:
+def slope_picture(decision: Decision, run: str) -> DrawnPicture:
     """Ranks in phase A joined to ranks in phase B; colour only for those that crossed the cut after k2."""
     ranked = _ranked(decision)
     lines: list[dict[str, Any]] = []
@@ -71,13 +70,12 @@ def slope_picture(decision: Decision, run: str) -> Picture:
     )
     if len(ranked) > decision.k2 > 0:
         layout |= _cut(decision.k2, decision.k2 + 0.5, {"x": -0.45})
-    # Made in one go, as the others that a step draws: adding part by part takes Plotly several times as long.
-    figure = go.Figure({"data": lines, "layout": layout})
     title = _slope_title(decision, ranked, run)
-    return Picture(figure, _table(decision, {}, run), title, f"Lines from rank in phase A to rank in phase B. {title}.")
+    told = f"Lines from rank in phase A to rank in phase B. {title}."
+    return DrawnPicture(Drawing(lines, layout), lambda: _table(decision, {}, run), title, told)
 
 
-def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) -> Picture:
+def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) -> DrawnPicture:
     """The weighted parts of each score, signed and stacked from zero, with a dot at their sum; best on top."""
     ranked = _ranked(decision)
     labels = [("✓ " if c.selected else "") + memory_label(c.memory_id, run) for c in ranked]
@@ -141,11 +139,10 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
     if len(ranked) > decision.k2 > 0 and decision.mode != "explore":
         cut = _cut(decision.k2, decision.k2 - 0.5, {"x": 0, "xref": "paper"})
     layout |= {**cut, "shapes": [upright(0, color=SUM, width=1), *cut["shapes"]]}
-    figure = go.Figure({"data": traces, "layout": layout})
     title = _score_title(decision, ranked, run)
     told = "z-scores of similarity and q" if standardised else "terms of the method"
     alt = f"Stacked bars of the weighted {told} with the score as a dot. {title}."
-    return Picture(figure, _table(decision, memories, run), title, alt)
+    return DrawnPicture(Drawing(traces, layout), lambda: _table(decision, memories, run), title, alt)
 
 
 def _cut(k2: int, y: float, at: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.utility import moves_figure
+from memrl_core.figures.utility import moves_drawing
 
 MOST_SHOWN = 12
 
@@ -20,7 +20,7 @@ def taught_picture(moved: Mapping[str, tuple[float, float]], settings: Mapping[s
     `moved` maps memory ids to (q without, q now).
     """
     rows = [(memory_label(memory_id, run), without, now) for memory_id, (without, now) in moved.items()]
-    figure = moves_figure(rows[:MOST_SHOWN], settings)
+    figure = moves_drawing(rows[:MOST_SHOWN], settings).figure()
     risen = sum(now > without for _, without, now in rows)
     title = f"{risen} q stand higher and {len(rows) - risen} lower than without these rewards"
     if len(rows) > MOST_SHOWN:

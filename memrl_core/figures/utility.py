@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, NEUTRAL, UTILITY, bare_layout, q_colorscale, q_range, upright
 from memrl_core.figures.picture import Picture
 from memrl_core.records import UtilityPoint, ValueChange
@@ -20,7 +21,7 @@ SOURCE_SYMBOLS = {"environment": "circle", "person": "triangle-up", None: "diamo
 SOURCE_NAMES = {"environment": "environment", "person": "person", None: "written"}
 
 
-def moves_figure(moves: Sequence[tuple[str, float, float]], settings: Mapping[str, Any]) -> go.Figure:
+def moves_drawing(moves: Sequence[tuple[str, float, float]], settings: Mapping[str, Any]) -> Drawing:
     """One row a (label, q before, q after), from hollow to filled, on the fixed scale of q."""
     low, middle, high = q_range(settings)
     labels = [label for label, _, _ in moves]
@@ -55,31 +56,33 @@ def moves_figure(moves: Sequence[tuple[str, float, float]], settings: Mapping[st
         xaxis={"range": [low - margin, high + margin], "title": {"text": "q"}, "zeroline": False},
         yaxis={"type": "category", "categoryorder": "array", "categoryarray": labels, "autorange": "reversed"},
     )
-    # Made in one go, as the others that a step draws: adding part by part takes Plotly several times as long.
-    return go.Figure({"data": lines, "layout": layout})
+    return Drawing(lines, layout)
 
 
-def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> Picture:
+def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> DrawnPicture:
     """One row a memory, from its q before to after a step, on the fixed scale of q."""
     labels = [memory_label(change.memory_id, run) for change in changes]
-    figure = moves_figure([(n, c.before, c.after) for n, c in zip(labels, changes, strict=True)], settings)
+    drawing = moves_drawing([(n, c.before, c.after) for n, c in zip(labels, changes, strict=True)], settings)
     up = sum(change.after > change.before for change in changes)
     down = sum(change.after < change.before for change in changes)
     title = (
         f"{up} q rose and {down} fell, by α = {changes[0].alpha:g} of the way to the reward {signed(changes[0].reward)}"
     )
-    table = pd.DataFrame(
-        {
-            "memory": labels,
-            "q before": [c.before for c in changes],
-            "q after": [c.after for c in changes],
-            "Δ": [c.after - c.before for c in changes],
-            "reward": [c.reward for c in changes],
-            "α": [c.alpha for c in changes],
-            "uses": [c.visits for c in changes],
-        }
-    )
-    return Picture(figure, table, title, f"For each memory a line from q before to q after. {title}.")
+
+    def table() -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "memory": labels,
+                "q before": [c.before for c in changes],
+                "q after": [c.after for c in changes],
+                "Δ": [c.after - c.before for c in changes],
+                "reward": [c.reward for c in changes],
+                "α": [c.alpha for c in changes],
+                "uses": [c.visits for c in changes],
+            }
+        )
+
+    return DrawnPicture(drawing, table, title, f"For each memory a line from q before to q after. {title}.")
 
 
 def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any], memory_id: str, run: str) -> Picture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,8 @@ from pages.shared.text import literal
 from pages.shared.view import View
 
 COLOURS = ("q", "Δq", "similarity", "visits", "age", "outcome")
+HEAD_START = 0.1
+"""Seconds in which a browser draws a large map that has changed, if nothing else comes: else it lays out that first."""
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, on_release=lambda layout: layout.close())
@@ -46,6 +49,7 @@ def map_panel(view: View) -> None:
         colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
         labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
         shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
+    before = st.session_state.get("map_picture")
     drawn = _drawn(view, layout, colour, labels or "off", lifted=shape == "3-D")
     picture = drawn.picture
     st.markdown(f"**{literal(picture.title)}**")
@@ -63,6 +67,8 @@ def map_panel(view: View) -> None:
         st.caption(drawn.left_out)
     _notes(layout, drawn.far)
     table_twin(picture, "map")
+    if drawn.cloud is not None and st.session_state["map_picture"] is not before:
+        time.sleep(HEAD_START)
 
 
 @dataclass(frozen=True)

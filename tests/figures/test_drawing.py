@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,16 @@ import plotly.graph_objects as go
 import pytest
 from plotly.io.json import to_json_plotly
 
+from memrl_core.analysis.moment import current, memories_of
 from memrl_core.analysis.spectrum import spectrum
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.point_cloud import cloud_marks
+from memrl_core.figures.recall import recall_picture
+from memrl_core.figures.rerank import score_picture, slope_picture
+from memrl_core.figures.utility import moves_picture
+from tests.builders import an_agent
 from tests.core.test_spectrum import decided
 from tests.figures.test_point_cloud import a_scene, point_cloud
 
@@ -43,6 +50,22 @@ def test_the_diagram_of_a_decision_reaches_the_browser_as_the_checked_figure_has
     picture = decision_diagram(lines, 0.3, 0.5, "r")
     assert said(go.Figure(json.loads(picture.to_json()))) == said(picture.figure)
     assert picture.height == 430 and list(picture.table.columns) == ["λ from", "λ to", "selected"]
+
+
+def test_the_charts_of_a_step_reach_the_browser_as_the_checked_figures_have_them(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", k1=8, delta=0.0)
+    list(agent.run(sample_tasks("household-train")[:16], epochs=2))
+    moment = current(agent.bank, "r", None)
+    trace, memories = moment.trace, memories_of(agent.bank, moment)
+    assert trace is not None and trace.recall and trace.decision and trace.update
+    for picture in (
+        recall_picture(trace.recall, trace.decision, memories, "r"),
+        slope_picture(trace.decision, "r"),
+        score_picture(trace.decision, memories, "r"),
+        moves_picture(trace.update.changes, trace.settings, "r"),
+    ):
+        assert said(go.Figure(json.loads(picture.to_json()))) == said(picture.figure)
+        assert picture.height == picture.figure.layout.height and len(picture.table)
 
 
 def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None:
