@@ -65,16 +65,25 @@ def press(page: Page, key: str) -> None:
 
 
 def zoom_in(page: Page, chart: Locator, width: float) -> None:
-    """Turn the wheel over a chart until it shows no more than `width`: a turn while it is drawn again is lost."""
+    """Draw a frame in a chart until it shows no more than `width`: one while it is drawn again is lost."""
     chart.scroll_into_view_if_needed()
     deadline = time.monotonic() + EXPECT_TIMEOUT / 1000
     while chart.evaluate(f"chart => {{ const r = ({RANGE})(chart); return r[1] - r[0] }}") >= width:
-        assert time.monotonic() < deadline, "The chart did not follow the wheel."
+        assert time.monotonic() < deadline, "The chart did not follow the mouse."
         box = chart.bounding_box()
         assert box
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.mouse.wheel(0, -600)
+        page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 3)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 2 / 3, box["y"] + box["height"] * 2 / 3, steps=3)
+        page.mouse.up()
         page.wait_for_timeout(700)
+
+
+def wheel_over(page: Page, chart: Locator) -> None:
+    chart.scroll_into_view_if_needed()
+    chart.hover()
+    page.mouse.wheel(0, -600)
+    page.wait_for_timeout(700)
 
 
 def no_wider_than_the_window(page: Page) -> bool:
@@ -89,6 +98,9 @@ def test_played_charts_are_drawn_in_place_and_keep_their_zoom(page: Page, app: R
     chart = drawn(page, MOVING)
     settled(page)
     chart.evaluate("chart => { chart.mark = 'the same node' }")
+    unmoved = chart.evaluate(RANGE)
+    wheel_over(page, chart)
+    assert chart.evaluate(RANGE) == unmoved
     press(page, "lab_play")
     until_step(page, 26)
     drawn_before = times_drawn(chart)
