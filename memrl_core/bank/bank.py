@@ -112,11 +112,12 @@ class MemoryBank(BankReading):
         self.close()
 
     def close(self) -> None:
-        """Write what is buffered and the snapshot of q; the handle can still be read."""
+        """Write what is buffered and the snapshot of q, and tidy up what has grown; the handle can still be read."""
         with self._lock:
             self.flush()
             if self._ledger.changed:
                 self.checkpoint()
+            if self._ledger.last_saved is not None:
                 self._store.compact(KEEP_AT_CLOSE)
                 self._store.refresh_flat_copies()
             self._appends.close()
@@ -127,7 +128,7 @@ class MemoryBank(BankReading):
         """Delete every table of the bank for good."""
         with self._lock:
             self._store.drop()
-            self._ledger.changed = False
+            self._ledger.changed, self._ledger.last_saved = False, None
 
     def checkpoint(self) -> None:
         """Refresh the table `q_values`, for readers that know nothing of the ledger."""

@@ -31,8 +31,10 @@ class Births:
 
     def add(self, memory_id: str, run: str, age: Age) -> None:
         """Note that a memory came into a run."""
+        is_laid_out = self._ledger is None or bool(self._positions)
         if memory_id not in self._made:
-            self._made[memory_id] = self._of(memory_id)
+            # Until memories are there, what the columns say of them is added by whoever asks first.
+            self._made[memory_id] = self._of(memory_id) if is_laid_out else []
         self._made[memory_id].append((run, age))
 
     def age(self, memory_id: str, its_run: str) -> Age | None:

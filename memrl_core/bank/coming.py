@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Rows:
     """The first rows of a table without their embeddings, and, of memories, these (at least as many, d).
 
-    `ids_differ` says that it is known already that no id is there twice.
+    `ids_differ` says that no id is there twice: whoever made a flat copy has looked.
     """
 
     columns: pa.Table
@@ -85,7 +85,7 @@ class Coming:
         try:
             return Rows(copy.columns, copy.matrix(self._dimension), ids_differ=True)
         except (OSError, ValueError) as error:
-            log.warning("the flat copy of memories cannot be used: %s", error)
+            log.warning("the flat copy of memories cannot be used: %s", type(error).__name__)
             return None
 
     def _memories(self) -> Rows:
@@ -98,6 +98,6 @@ class Coming:
                 for portion in portions:
                     last = filled + portion.num_rows
                     matrix[filled:last] = codec.matrix_of(portion["embedding"], self._dimension)
-                    written.write_batch(portion.drop_columns(["embedding"]).cast(self._bare))
+                    written.write_batch(portion.select(self._bare.names).cast(self._bare))
                     filled = last
         return Rows(pa.ipc.open_stream(texts.getvalue()).read_all(), matrix)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from memrl_core.bank import flat
 from memrl_core.bank.store import LOCK_FILE, LOCK_PATIENCE, is_local
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
 
@@ -70,12 +71,13 @@ def copy_bank(source: str | Path, target: Path) -> None:
 
 @contextmanager
 def _still(bank: Path) -> Iterator[None]:
-    """Within it, nobody writes to a bank: rows that move meanwhile from one file to another would be in no copy."""
-    lock = FileLock(bank / LOCK_FILE)
+    """Within it, nobody writes to a bank or copies its tables: what moves meanwhile would be in no copy."""
+    locks = [FileLock(bank / name) for name in (LOCK_FILE, flat.LOCK)]
     # Where nobody has ever written to it, a lock would only leave its file behind.
     try:
-        if (bank / LOCK_FILE).exists():
-            lock.acquire(timeout=LOCK_PATIENCE)
+        for lock in locks:
+            if Path(lock.lock_file).exists():
+                lock.acquire(timeout=LOCK_PATIENCE)
     except Timeout:
         raise BankError(
             f"Another process has been writing to {bank} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
@@ -86,7 +88,8 @@ def _still(bank: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        for lock in locks:
+            lock.release()
 
 
 def copy_folder(source: Path, target: Path) -> None:
@@ -97,7 +100,7 @@ def copy_folder(source: Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
-            shutil.copytree(source, draft)
+            shutil.copytree(source, draft, ignore=shutil.ignore_patterns(flat.LOCK, f"*{flat.DRAFT}-*"))
             draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -27,7 +27,7 @@ from memrl_core.bank.description import LOST_MEMORIES, lost_memories
 from memrl_core.bank.exchanging import exchange
 from memrl_core.bank.faults import payload_in, trace_in
 from memrl_core.bank.flat import LOCK as FLAT_LOCK
-from memrl_core.bank.flat import flat_files
+from memrl_core.bank.flat import is_flat
 from memrl_core.bank.integrity import check
 from memrl_core.bank.journal import JOURNAL, JOURNALED, MOVING, raw, readable
 from memrl_core.bank.ledger import now
@@ -242,9 +242,8 @@ def _versions_gone(source: Path, name: str) -> int:
 
 def _take_along(source: Path, draft: Path) -> None:
     """Copy what lies beside the tables, such as what an earlier repair had set aside."""
-    copies = flat_files(source)
     for path in source.iterdir():
-        if path.suffix == ".lance" or path.name in (LOCK_FILE, JOURNAL, MOVING, FLAT_LOCK) or path in copies:
+        if path.suffix == ".lance" or path.name in (LOCK_FILE, JOURNAL, MOVING, FLAT_LOCK) or is_flat(path):
             continue
         if path.is_dir():
             shutil.copytree(path, draft / path.name)

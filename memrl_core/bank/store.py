@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -210,7 +211,7 @@ class Store:
         if self._flat is not None:
             for name in COPIED:
                 # A handle of its own: it stays at one version, whatever others append and compact meanwhile.
-                self._flat.refresh(name, self._database.open_table(name))
+                self._flat.refresh(name, partial(self._database.open_table, name))
 
     @contextmanager
     def in_portions(self, name: str) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:

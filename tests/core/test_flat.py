@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import lancedb
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +27,9 @@ from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.places import copy_bank
 from memrl_core.bank.repair import repair
 from memrl_core.bank.store import Store
+from memrl_core.errors import BankError
+from memrl_core.exchange.archive import read_bank, write_bank
+from memrl_core.exchange.bring_in import bring_in
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 from tests.core.test_opening_many import FEW, META, by_person, put, read, some_facts, told
 
@@ -193,9 +199,17 @@ def made_anew(uri: str) -> None:
     database.create_table("steps", data=rows)
 
 
-@pytest.mark.parametrize(
-    "change", [compacted, told_by_another_program, deleted_by_another_program, written_over, made_anew]
-)
+def with_another_column(uri: str) -> None:
+    table = lancedb.connect(uri).open_table("memories")
+    table.add_columns({"nameless": "concat('told of ', intent)"})
+    table.drop_columns(["experience"])
+    table.alter_columns({"path": "nameless", "rename": "experience"})
+
+
+CHANGES = [compacted, told_by_another_program, deleted_by_another_program, written_over, made_anew, with_another_column]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_became_of_a_table_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: object) -> None:
     monkeypatch.setattr("memrl_core.bank.store.MANY_FRAGMENTS", 2)
     with monkeypatch.context() as patch:
@@ -205,6 +219,44 @@ def test_what_became_of_a_table_counts(tmp_path: Path, monkeypatch: pytest.Monke
     assert callable(change)
     change(uri)
     assert contents(MemoryBank.open(uri)) == by_tables(uri, monkeypatch)
+
+
+def test_a_table_made_anew_twice_in_one_go_is_read_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: list[str]
+) -> None:
+    uri = a_copied_bank(tmp_path)
+    database = lancedb.connect(uri)
+
+    def remade(experience: str) -> None:
+        rows = database.open_table("memories").to_arrow()
+        told = pa.array([experience] * len(rows), rows["experience"].type)
+        database.drop_table("memories")
+        place = rows.column_names.index("experience")
+        database.create_table("memories", data=rows.set_column(place, "experience", told))
+
+    remade("first")
+    store = Store.open(uri)[0]
+    store.refresh_flat_copies()
+    MemoryBank.open(uri)
+    assert "memories" in used
+    remade("second")
+    opened = MemoryBank.open(uri)
+    assert {memory.experience for memory in opened.memories()} == {"second"}
+    assert contents(opened) == by_tables(uri, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["memories", "ledger", "steps"])
+def test_a_table_with_a_row_that_is_there_twice_has_no_copy_and_counts_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: list[str], name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(flat, "LARGE", FEW)
+        uri = a_copied_bank(tmp_path, steps=4)
+    table = lancedb.connect(uri).open_table(name)
+    table.add(table.to_arrow().slice(2, 1))
+    Store.open(uri)[0].refresh_flat_copies()
+    assert contents(MemoryBank.open(uri)) == by_tables(uri, monkeypatch)
+    assert set(used) == {"memories", "ledger", "steps"} - {name}
 
 
 def test_rows_that_a_compaction_moves_while_a_bank_is_opened_are_all_there(
@@ -253,7 +305,14 @@ def flipped(path: Path) -> None:
     path.write_bytes(data[1:] if path.name.startswith("embeddings") else data)
 
 
-@pytest.mark.parametrize("damage", [cut, emptied, no_copy, gone, flipped])
+def zeroed(path: Path) -> None:
+    if path.name.startswith("embeddings"):
+        path.write_bytes(bytes(path.stat().st_size))
+    else:
+        flipped(path)
+
+
+@pytest.mark.parametrize("damage", [cut, emptied, no_copy, gone, flipped, zeroed])
 @pytest.mark.parametrize("name", ["memories.flat", "ledger.flat", "steps.flat", "embeddings-*.flat"])
 def test_a_damaged_copy_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: object, used: list[str]
@@ -284,9 +343,59 @@ def test_a_full_disk_costs_the_copy_and_nothing_else(
         patch.setattr(Path, "replace", full)
         patch.setattr("memrl_core.bank.store.FEW", 1)
         uri = a_copied_bank(tmp_path, steps=4)
-    assert "No space left" in caplog.text
+    assert "memories was put off: OSError" in caplog.text
     assert flat.flat_files(Path(uri)) == []
     assert contents(MemoryBank.open(uri)) == by_tables(uri, monkeypatch)
+
+
+def test_no_copy_is_made_that_would_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10_000))
+    with caplog.at_level(logging.WARNING, flat.__name__):
+        uri = a_copied_bank(tmp_path, steps=4)
+    assert "the disk would be full" in caplog.text
+    assert flat.flat_files(Path(uri)) == []
+
+
+def test_a_bank_closes_where_a_table_cannot_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with a_bank(tmp_path) as bank:
+        bank.commit_step(*a_step(1))
+        bank.checkpoint()
+
+        def refused(name: str) -> object:
+            raise RuntimeError("Too many open files")
+
+        monkeypatch.setattr(bank._store, "_database", SimpleNamespace(open_table=refused))
+    assert "ledger was put off: RuntimeError" in caplog.text
+    monkeypatch.undo()
+    assert MemoryBank.open(bank.uri).memory_ids()
+
+
+def test_a_bank_that_was_brought_in_whole_has_copies(tmp_path: Path, used: list[str]) -> None:
+    with MemoryBank.open(a_copied_bank(tmp_path, steps=4)) as bank:
+        write_bank(bank, tmp_path / "bank.zip")
+    bring_in(read_bank(tmp_path / "bank.zip"), str(tmp_path / "other"))
+    used.clear()
+    MemoryBank.open(str(tmp_path / "other"))
+    assert set(used) == {"memories", "ledger", "steps"}
+
+
+def test_a_description_without_end_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: list[str]) -> None:
+    uri = a_copied_bank(tmp_path, steps=4)
+    for path in Path(uri).glob("*.flat"):
+        if not path.name.startswith("embeddings"):
+            rows = pa.ipc.open_file(pa.BufferReader(path.read_bytes()[flat.HEADER :])).read_all()
+            forged = pa.BufferOutputStream()
+            described = rows.schema.with_metadata({flat.DESCRIPTION: b"[" * 200_000})
+            with pa.ipc.new_file(forged, described) as written:
+                written.write_table(rows.cast(described))
+            whole = forged.getvalue().to_pybytes()
+            path.write_bytes(flat._header(memoryview(whole)) + whole)
+    assert contents(MemoryBank.open(uri)) == by_tables(uri, monkeypatch)
+    assert used == []
 
 
 def test_what_a_killed_process_left_is_cleared_away_by_the_next_copy(tmp_path: Path) -> None:
@@ -338,6 +447,18 @@ def test_a_bank_copied_whole_is_opened_by_its_copies(
     assert set(used) == {"memories", "ledger", "steps"}
 
 
+def test_a_bank_is_copied_without_copies_that_are_not_whole_and_waits_for_one_that_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = a_copied_bank(tmp_path, steps=4)
+    (Path(uri) / "memories.flat-draft-0a1b2c3d").write_bytes(b"cut short")
+    copy_bank(uri, tmp_path / "copy")
+    assert not list((tmp_path / "copy").glob(f"*{flat.DRAFT}*"))
+    monkeypatch.setattr("memrl_core.bank.places.LOCK_PATIENCE", 0.2)
+    with FileLock(Path(uri) / flat.LOCK), pytest.raises(BankError, match="Nothing was copied"):
+        copy_bank(uri, tmp_path / "another")
+
+
 def test_a_bank_that_is_discarded_leaves_no_copy(tmp_path: Path) -> None:
     uri = a_copied_bank(tmp_path, steps=4)
     MemoryBank.open(uri).discard()
@@ -387,13 +508,16 @@ def test_a_copy_that_somebody_has_forged_ends_no_process(tmp_path: Path, seed: i
 
 
 @pytest.mark.parametrize("name", ["memories.flat", "ledger.flat", "steps.flat", "embeddings-*.flat"])
-def test_doctor_finds_a_copy_that_says_something_else_than_its_table(tmp_path: Path, name: str) -> None:
+def test_doctor_finds_a_copy_that_says_something_else_than_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(flat, "LANDMARKS", 2)
     uri = a_copied_bank(tmp_path, steps=4)
     assert all(finding.ok for finding in check(uri))
     file = next(Path(uri).glob(name))
     data = bytearray(file.read_bytes())
     if name.startswith("embeddings"):
-        data[0] ^= 1
+        data[4 * DIMENSION] ^= 1
     else:
         second_id = Store.open(uri)[0].read(name.removesuffix(".flat"), ["id"])["id"][1].as_py()
         data[data.index(second_id.encode()) + len(second_id) - 1] ^= 1
