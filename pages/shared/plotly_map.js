@@ -8,9 +8,11 @@ const CONFIG = {
 
 const GRID = "rgba(140, 140, 150, 0.25)";
 
-function once(found) {
+// What is found as soon as it is there; never, once nobody wants it any more.
+function once(found, wanted) {
   return new Promise((resolve) => {
     const look = () => {
+      if (!wanted()) return;
       const there = found();
       if (there) resolve(there);
       else setTimeout(look, 20);
@@ -20,8 +22,8 @@ function once(found) {
 }
 
 // The points of a large map come by themselves and only once; here is what has changed in them since.
-function cloudOf(told) {
-  return told ? once(() => window.memrlCloud?.changedCloud(told.slot, told.key, told.changes)) : null;
+function cloudOf(told, wanted) {
+  return told ? once(() => window.memrlCloud?.changedCloud(told.slot, told.key, told.changes), wanted) : null;
 }
 
 // A large map is what a page is watched on: other charts are drawn after the frame that shows it.
@@ -41,37 +43,50 @@ function asDrawn(host, traces) {
   return kept;
 }
 
+// Plotly reads a small HTML in names, and places on other axes are other pixels: such marks Plotly alone draws.
+const upright = (shape) => (shape.xref ?? "x") === "x" && shape.x0 === shape.x1;
+const plain = (name) => (name.xref ?? "x") === "x" && !/[<&]/.test(name.text);
+
 // What is left of a layout when its upright lines and the names above them may stand anywhere.
 function withoutPlaces(layout) {
-  const shapes = (layout.shapes || []).map((shape) => (shape.x0 === shape.x1 ? { ...shape, x0: 0, x1: 0 } : shape));
-  const annotations = (layout.annotations || []).map((name) => ({ ...name, x: 0, text: "" }));
+  const shapes = (layout.shapes || []).map((shape) => (upright(shape) ? { ...shape, x0: 0, x1: 0 } : shape));
+  const annotations = (layout.annotations || []).map((name) => (plain(name) ? { ...name, x: 0, text: "" } : name));
   return JSON.stringify({ ...layout, shapes, annotations });
 }
 
 // Plotly draws everything again for a mark that has moved. Where nothing else has changed the marks are moved here, and
-// Plotly finds them at their new places when it draws next. False where it has to draw now.
+// Plotly is told in both of its layouts: a zoom draws marks from the second, which is not made anew from the first.
+// False where it has to draw now.
 function onlyMoved(host, traces, layout, image) {
   const [rest, told] = [withoutPlaces(layout) + JSON.stringify(image), traces.map((trace) => JSON.stringify(trace))];
   const known = host.rest === rest && told.length === host.told?.length && told.every((one, at) => one === host.told[at]);
   host.rest = rest;
-  const axis = host._fullLayout?.xaxis;
+  if (!known || !host._fullLayout) return false;
+  const { xaxis: axis, shapes: lines = [], annotations: words = [] } = host._fullLayout;
   const [low, high] = axis?.range || [];
-  const [shapes, names] = [layout.shapes || [], layout.annotations || []];
-  const shown = (x) => typeof x === "number" && x >= low && x <= high;
-  if (!known || !shapes.every((shape) => shown(shape.x0)) || !names.every((name) => shown(name.x))) return false;
-  const lines = shapes.map((_, at) => host.querySelector(`.shapelayer path[data-index="${at}"]`));
-  const words = names.map((_, at) => host.querySelector(`.annotation[data-index="${at}"]`));
-  if (![...lines, ...words].every(Boolean)) return false;
+  const { shapes = [], annotations: names = [] } = layout;
+  const moved = shapes.flatMap((shape, at) => {
+    const path = host.querySelector(`.shapelayer path[data-index="${at}"]`);
+    return upright(shape) && shape.x0 !== lines[at].x0 ? [{ path, x: shape.x0, line: lines[at] }] : [];
+  });
+  const renamed = names.flatMap(({ x, text }, at) => {
+    const label = host.querySelector(`.annotation[data-index="${at}"] text`);
+    return x !== words[at].x || text !== words[at].text ? [{ label, x, text, word: words[at] }] : [];
+  });
+  const shown = ({ x, path, label }) => (path || label) && typeof x === "number" && x >= low && x <= high;
+  if (![...moved, ...renamed].every(shown)) return false;
   const pixel = (x) => axis._offset + axis.d2p(x);
-  shapes.forEach((shape, at) => {
-    const path = lines[at].getAttribute("d").replace(/([ML])[-\d.e]+,/g, `$1${pixel(shape.x0)},`);
-    if (shape.x0 === shape.x1) lines[at].setAttribute("d", path);
-  });
-  names.forEach((name, at) => {
-    const text = words[at].querySelector("text");
-    text.textContent = text.dataset.unformatted = name.text;
-    words[at].setAttribute("transform", `translate(${pixel(name.x) - pixel(host._fullLayout.annotations[at].x)},0)`);
-  });
+  for (const { path, x, line } of moved) {
+    path.setAttribute("d", path.getAttribute("d").replace(/([ML])[-\d.e]+,/g, `$1${pixel(x)},`));
+    Object.assign(line, { x0: x, x1: x });
+  }
+  for (const { label, x, text, word } of renamed) {
+    // Plotly makes a new element whenever it draws the name: this one was drawn where the name stood then.
+    label.drawnAt ??= word.x;
+    label.textContent = label.dataset.unformatted = text;
+    label.closest(".annotation").setAttribute("transform", `translate(${pixel(x) - pixel(label.drawnAt)},0)`);
+    Object.assign(word, { x, text });
+  }
   Object.assign(host.layout, { shapes, annotations: names });
   return true;
 }
@@ -90,9 +105,17 @@ function camera(Plotly, host, canvas) {
 // Without marks of Plotly's under the mouse the points are found, named and clicked here.
 function pointed(host, canvas, hint, chosen) {
   let [pressed, asked] = [null, false];
-  const inside = (event) => !event.target.closest(".modebar, .legend");
+  const released = (event) => {
+    const still = Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) < 4;
+    if (!still || !host.cloud) return;
+    const row = window.memrlCloud.nearest(canvas, host, event);
+    if (row >= 0) chosen(row);
+  };
   host.addEventListener("mousedown", (event) => {
-    pressed = inside(event) ? [event.clientX, event.clientY] : null;
+    if (event.target.closest(".modebar, .legend")) return;
+    pressed = [event.clientX, event.clientY];
+    // For this press only: the window outlives the chart, and would keep it.
+    window.addEventListener("mouseup", released, { capture: true, once: true });
   }, true);
   host.addEventListener("mousemove", (event) => {
     if (asked || !host.cloud) return;
@@ -110,13 +133,6 @@ function pointed(host, canvas, hint, chosen) {
     });
   });
   host.addEventListener("mouseleave", () => (hint.hidden = true));
-  window.addEventListener("mouseup", (event) => {
-    const still = pressed && Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) < 4;
-    pressed = null;
-    if (!still || !host.cloud) return;
-    const row = window.memrlCloud.nearest(canvas, host, event);
-    if (row >= 0) chosen(row);
-  }, true);
 }
 
 function inTheme(layout, host) {
@@ -138,10 +154,13 @@ export default function ({ parentElement, data, setTriggerValue }) {
   const figure = JSON.parse(data.figure);
   const canvas = parentElement.querySelector(".map-cloud");
   const hint = parentElement.querySelector(".map-hint");
-  let gone = false;
+  // What an older run of this function waits for may come after what a newer one has drawn.
+  const turn = (host.turn = (host.turn ?? 0) + 1);
+  const wanted = () => host.isConnected && host.turn === turn;
   host.choose = (row) => setTriggerValue("clicked", `row ${row}`);
-  Promise.all([once(() => window.memrlPlotly), cloudOf(data.cloud), afterTheMap(host)]).then(([Plotly, cloud]) => {
-    if (gone) return;
+  const awaited = [once(() => window.memrlPlotly, wanted), cloudOf(data.cloud, wanted), afterTheMap(host)];
+  Promise.all(awaited).then(([Plotly, cloud]) => {
+    if (!wanted()) return;
     if (cloud && !host.followed) {
       window.memrlCloud.follow(canvas, host);
       if (!host.pointed) pointed(host, canvas, hint, (row) => host.choose(row));
@@ -175,7 +194,9 @@ export default function ({ parentElement, data, setTriggerValue }) {
       });
     });
   });
+  // Plotly listens to the window's size, which keeps a chart for ever. Streamlit calls this also for a run that it had
+  // already replaced, with the chart still on the page.
   return () => {
-    gone = true;
+    setTimeout(() => host.isConnected || window.memrlPlotly?.purge(host));
   };
 }

@@ -11,10 +11,24 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from pages.questions.catalogue import QUESTIONS
 from tests.browser.conftest import RunningApp, watched_page
+from tests.browser.test_lab import zoom_in
 from tests.browser.test_story import drawn_map, sending, settled
 
 # One of each kind: tests/pages asks all of them.
 SOME = ("pair", "origin", "calibrated", "probe")
+
+# Where the line of λ and its name stand, in units of λ, and what the name says.
+LAMBDA = """chart => {
+  const axis = chart._fullLayout.xaxis;
+  const left = chart.getBoundingClientRect().x + axis._offset;
+  const at = element => {
+    const box = element.getBoundingClientRect();
+    return axis.p2d(box.x + box.width / 2 - left);
+  };
+  const lines = [...chart.querySelectorAll(".shapelayer path")].sort((a, b) => a.dataset.index - b.dataset.index);
+  const name = chart.querySelector(".annotation-text");
+  return [name.textContent, at(lines[lines.length - 1]), at(name)];
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +95,36 @@ def test_a_slider_moves_the_decision_and_the_link_remembers_it(decision: Page, a
     settled(decision)
     expect(decision.get_by_text("what-if — not applied")).to_be_visible()
     expect(decision.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
+
+
+def test_the_line_of_lambda_stays_where_the_slider_left_it(decision: Page, app: RunningApp) -> None:
+    decision.goto(f"{app.url}/decision?bank=demo&run=household&step=29&weight=0.5")
+    chart = decision.locator(".st-key-diagram .memory-map")
+    slider = decision.get_by_role("slider", name=re.compile("λ"))
+    expect(chart.locator(".annotation-text")).to_have_text("λ = 0.5")
+
+    def stands_at(weight: float) -> None:
+        settled(decision)
+        name, line, middle = chart.evaluate(LAMBDA)
+        assert name == f"λ = {weight:g}"
+        assert [line, middle] == pytest.approx([weight, weight], abs=0.01)
+
+    def slide() -> float:
+        before = chart.locator(".annotation-text").text_content() or ""
+        slider.press("ArrowRight")
+        expect(chart.locator(".annotation-text")).not_to_have_text(before)
+        return float(slider.input_value())
+
+    stands_at(0.5)
+    slide()
+    stands_at(slide())
+    zoom_in(decision, chart, 1.0)
+    stands_at(float(slider.input_value()))
+    stands_at(slide())
+    chart.locator(".nsewdrag").dblclick()
+    whole = "document.querySelector('.st-key-diagram .memory-map')._fullLayout.xaxis.range[1] > 1"
+    decision.wait_for_function(whole)
+    stands_at(float(slider.input_value()))
 
 
 def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: RunningApp) -> None:

@@ -1,0 +1,88 @@
+"""The charts that are drawn in place: what is left of one that has gone, and which of two drawings stands."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from pages.shared import plotly_map
+from tests.browser.conftest import RunningApp
+from tests.browser.test_story import drawn_map, press_step, settled
+
+SCRIPT = Path(plotly_map.__file__).with_suffix(".js").read_bytes()
+
+# A frame as Streamlit gives one to the script, and a Plotly that notes what it is asked for.
+STAGE = """async script => {
+  document.body.innerHTML = `<div class="map-frame"><canvas class="map-cloud" hidden></canvas>
+    <div class="memory-map"></div><div class="map-hint" hidden></div></div>`;
+  window.said = [];
+  window.memrlPlotly = {
+    react: async (host, traces) => { said.push(`drawn ${traces[0].name}`); host.removeAllListeners = () => {}; },
+    purge: () => said.push("purged"),
+  };
+  const { default: component } = await import(`data:text/javascript;base64,${script}`);
+  window.draw = (name, cloud) => component({
+    parentElement: document.body, setTriggerValue: () => {},
+    data: { figure: JSON.stringify({ data: [{ name }], layout: {} }), cloud, height: 100, map: false },
+  });
+}"""
+
+
+@pytest.fixture
+def stage(page: Page) -> Page:
+    page.evaluate(STAGE, base64.b64encode(SCRIPT).decode())
+    return page
+
+
+def said(stage: Page) -> list[str]:
+    stage.wait_for_timeout(200)
+    return list(stage.evaluate("said"))
+
+
+def listeners(page: Page) -> int:
+    """How many functions the window calls when its size changes or a button of the mouse is let go."""
+    session = page.context.new_cdp_session(page)
+    window: dict[str, Any] = session.send("Runtime.evaluate", {"expression": "window"})["result"]
+    found = session.send("DOMDebugger.getEventListeners", {"objectId": window["objectId"]})["listeners"]
+    session.detach()
+    return sum(one["type"] in ("resize", "mouseup") for one in found)
+
+
+def a_task(page: Page) -> None:
+    """Press Step until the next press begins another task: charts have come, and those of the task before have gone."""
+    press_step(page)
+    while "next task" not in page.locator(".st-key-step button").inner_text():
+        press_step(page)
+
+
+def test_a_chart_that_has_gone_leaves_nothing_in_the_window(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo")
+    drawn_map(page)
+    settled(page)
+    a_task(page)
+    once = listeners(page)
+    a_task(page)
+    a_task(page)
+    assert listeners(page) <= once
+
+
+def test_a_chart_is_given_back_when_it_has_gone_and_not_when_only_its_data_were_replaced(stage: Page) -> None:
+    stage.evaluate("void (window.end = draw('first'))")
+    stage.evaluate("end()")
+    assert said(stage) == ["drawn first"]
+    stage.evaluate("document.querySelector('.map-frame').remove(); end()")
+    assert said(stage) == ["drawn first", "purged"]
+
+
+def test_a_drawing_that_waited_does_not_replace_a_newer_one(stage: Page) -> None:
+    stage.evaluate("void draw('old', { slot: 'map', key: 'old', changes: {} })")
+    stage.evaluate("void draw('new')")
+    assert said(stage) == ["drawn new"]
+    stage.evaluate("window.asked = 0")
+    stage.evaluate("window.memrlCloud = { changedCloud: () => ++asked && {}, follow: () => {}, repaint: () => {} }")
+    assert said(stage) == ["drawn new"]
+    assert stage.evaluate("asked") == 0
