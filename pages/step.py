@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from memrl_core.errors import MemRLError
 from pages.shared import entry, parts
 from pages.shared import place as places
 from pages.shared.controls import controls, model_banner
@@ -14,7 +15,6 @@ from pages.shared.view import view_of
 entry.by_app("pages/step.py")
 
 place = places.current()
-above = st.container()
 if place is None or place.run is None:
     if place is not None:
         header(place)
@@ -22,11 +22,18 @@ if place is None or place.run is None:
     st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-view = view_of(place)
-story, memory = st.columns([3, 2], gap="medium")
-with memory:
-    # Before all else: the browser draws what comes first first, and the map is what a step is watched on.
-    map_panel(view)
+above = st.container()
+try:
+    view = view_of(place)
+    story, memory = st.columns([3, 2], gap="medium")
+    with memory:
+        # Before all else: the browser draws what comes first first, and the map is what a step is watched on.
+        map_panel(view)
+except MemRLError:
+    # A step that cannot be read can still be left for another.
+    with above:
+        header(place)
+    raise
 with above:
     header(place)
     model_banner(view)

@@ -14,6 +14,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
 from memrl_core.records import EventKind, LedgerEvent, Phase
 from pages.shared import picture
@@ -255,6 +256,23 @@ def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> Non
     button(app, "leave").click().run()
     assert not app.exception
     assert "Play the demo" in said(app)
+
+
+def test_a_step_that_cannot_be_read_can_be_left_for_another(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = MemoryBank.trace
+
+    def damaged(bank: MemoryBank, run: str, step: int) -> object:
+        if step == 7:
+            raise BankDamaged("Step 7 cannot be read.")
+        return read(bank, run, step)
+
+    monkeypatch.setattr(MemoryBank, "trace", damaged)
+    app = visit("step", bank="demo", step="7")
+    assert "Step 7 cannot be read" in said(app)
+    button(app, "move_Next").click().run()
+    assert "step 8 of 40" in said(app)
 
 
 def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
