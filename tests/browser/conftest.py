@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -130,3 +131,12 @@ def watched_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
     context.set_offline(False)
     opened.close()
     assert complaints == [], f"The browser's console shows errors: {complaints}"
+
+
+def listeners(page: Page, *events: str) -> int:
+    """How many functions the window calls when one of the events happens."""
+    session = page.context.new_cdp_session(page)
+    window: dict[str, Any] = session.send("Runtime.evaluate", {"expression": "window"})["result"]
+    found = session.send("DOMDebugger.getEventListeners", {"objectId": window["objectId"]})["listeners"]
+    session.detach()
+    return sum(one["type"] in events for one in found)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
 from pages.shared import plotly_map
-from tests.browser.conftest import RunningApp
+from tests.browser.conftest import RunningApp, listeners
 from tests.browser.test_story import drawn_map, press_step, settled
 
 SCRIPT = Path(plotly_map.__file__).with_suffix(".js").read_bytes()
@@ -43,15 +42,6 @@ def said(stage: Page) -> list[str]:
     return list(stage.evaluate("said"))
 
 
-def listeners(page: Page) -> int:
-    """How many functions the window calls when its size changes or a button of the mouse is let go."""
-    session = page.context.new_cdp_session(page)
-    window: dict[str, Any] = session.send("Runtime.evaluate", {"expression": "window"})["result"]
-    found = session.send("DOMDebugger.getEventListeners", {"objectId": window["objectId"]})["listeners"]
-    session.detach()
-    return sum(one["type"] in ("resize", "mouseup") for one in found)
-
-
 def a_task(page: Page) -> None:
     """Press Step until the next press begins another task: charts have come, and those of the task before have gone."""
     press_step(page)
@@ -64,10 +54,10 @@ def test_a_chart_that_has_gone_leaves_nothing_in_the_window(page: Page, app: Run
     drawn_map(page)
     settled(page)
     a_task(page)
-    once = listeners(page)
+    once = listeners(page, "resize", "mouseup")
     a_task(page)
     a_task(page)
-    assert listeners(page) <= once
+    assert listeners(page, "resize", "mouseup") <= once
 
 
 def test_a_chart_is_given_back_when_it_has_gone_and_not_when_only_its_data_were_replaced(stage: Page) -> None:

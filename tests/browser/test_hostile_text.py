@@ -221,3 +221,20 @@ def test_no_link_becomes_more_than_text(watched: Watched, text: str) -> None:
     watched.go("step", bank=text)
     expect(watched.page.get_by_test_id("stToast").first).to_contain_text("There is no bank")
     watched.must_be_harmless()
+
+
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [("bank", {}), ("rewards", {"view": "Audit"})],
+)
+def test_no_table_gives_its_texts_away_as_formulas(
+    page: Page, app: RunningApp, path: str, link: dict[str, str]
+) -> None:
+    """Streamlit's own button and its clipboard take texts as they are; the app's files do not."""
+    page.goto(f"{app.url}/{path}?{urlencode({'bank': 'demo', 'run': 'household', **link})}")
+    table = page.get_by_test_id("stDataFrame").first
+    expect(table).to_be_visible()
+    settled(page)
+    table.hover()
+    expect(page.get_by_role("button", name="Search").first).to_be_visible()
+    expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)
