@@ -99,7 +99,10 @@ def read_words(path: Path) -> Words:
 
 
 def filled(text: str, **values: object) -> str:
-    """`text` with the names in braces replaced; nothing else in it is acted on, whoever wrote it."""
+    """`text` with the names in braces replaced; nothing else in it is acted on, whoever wrote it.
+
+    Two texts that hold no picture can make one where they meet: “!{choice}” and “[x](address)”.
+    """
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
-    return text
+    return text.replace("![", "!\\[")

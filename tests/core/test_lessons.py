@@ -178,6 +178,12 @@ def test_only_the_names_in_braces_are_filled_and_nothing_in_them_is_acted_on() -
     assert filled("{n.__class__}", n=1) == "{n.__class__}"
 
 
+def test_words_and_what_fills_them_make_no_picture_together() -> None:
+    assert filled("You said!{choice}", choice="[x](https://evil/p.png)") == "You said!\\[x](https://evil/p.png)"
+    assert filled("!{a}{b}", a="", b="[x](//evil)") == "!\\[x](//evil)"
+    assert filled("{a}[x](//evil)", a="\\!") == "\\!\\[x](//evil)"
+
+
 def test_what_ships_is_eight_lessons_without_trouble() -> None:
     shelf = load_shelf()
     assert shelf.troubles == ()
