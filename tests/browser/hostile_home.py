@@ -20,9 +20,11 @@ from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
+from memrl_core.policies import POLICIES
 from memrl_core.records import Consulted, Decision, Judgement, Message, Phase, StepTrace
 from tests.browser.payloads import HOST, HTML, LATEX, MARKDOWN, ODD, PAYLOADS, PLOTLY, RUN, STREAMLIT, TEMPLATES
 from tests.builders import a_run, an_agent
+from tests.core.many_methods import a_bank_of
 
 STEPS = 8
 SHORT = tuple(" ".join(kind) for kind in (
@@ -33,6 +35,8 @@ PEOPLE = {"ann": f"<img src=x onerror={RUN}> **pwnstrong**", "bob": f":red[pwnre
 RUNS = {"one": f"<b>pwnbold</b> [pwnlink](//{HOST}/run) one", "two": f"__pwnstrong__ <img src=x onerror={RUN}>"}
 IN_A_FILE = {"one": "__pwnstrong__", "two": "_pwnemphasis_"}
 """What an imported file may call its runs; a bank in a folder can hold any name."""
+OF_METHODS = {policy: f"<b>pwnbold</b> **pwnstrong** {policy}" for policy in POLICIES}
+"""In the bank "methods", a run of each method."""
 
 OWN = frozenset({
     "intent", "experience", "content", "text", "observation", "verdict", "expected", "came", "why", "reason", "family",
@@ -71,11 +75,16 @@ class Spoiled:
 
 
 def make(home: Path) -> None:
-    """Fill the home folder of an app: the banks "hostile" and "foreign", a set of tasks and a lesson."""
+    """Fill the home folder of an app: four banks, a set of tasks and a lesson."""
     with _a_plain_bank(home / "plain") as plain:
         write_bank(plain, home / "plain.zip")
     contents = read_bank(home / "plain.zip")
     bring_in(_spoiled(contents, RUNS, OWN), str(home / "banks" / "hostile"))
+    # The Lab goes on with its runs, so it needs a model that can be asked.
+    bring_in(_spoiled(contents, RUNS, OWN - {"model"}), str(home / "banks" / "twins"))
+    with a_bank_of(home / "of_methods", {policy: {} for policy in POLICIES}, steps=STEPS) as of_methods:
+        write_bank(of_methods, home / "methods.zip")
+    bring_in(_spoiled(read_bank(home / "methods.zip"), OF_METHODS, OWN), str(home / "banks" / "methods"))
     bring_in(_of_another_program(_spoiled(contents, IN_A_FILE, ELSEWHERE)), str(home / "foreign"))
     with MemoryBank.open(str(home / "foreign")) as foreign:
         write_bank(foreign, home / "foreign.zip")

@@ -5,6 +5,7 @@ The texts are those of `payloads`, in every field that a model, a memory, an imp
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -14,10 +15,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.progress import PAGES
-from pages.shared import compare_choice, methods_place
+from pages.questions.catalogue import QUESTIONS
+from pages.shared import compare_choice, lab_place, methods_place
+from pages.shared.methods_learned import DRAWN
 from tests.browser.conftest import RunningApp, watched_page
-from tests.browser.hostile_home import IN_A_FILE, RUNS, make
-from tests.browser.payloads import HOST, RUN, WORDS
+from tests.browser.hostile_home import IN_A_FILE, OF_METHODS, RUNS, make
+from tests.browser.payloads import HOST, HTML, MARKDOWN, PLOTLY, RUN, STREAMLIT, WORDS
 from tests.browser.test_story import settled
 
 # Everywhere in the page, in shadow trees too. The app's own links to its pages carry names in their queries.
@@ -49,15 +52,25 @@ UNFOLD = """() => {
   closed.forEach((summary) => summary.click());
   return closed.length;
 }"""
+SHOWN = """() => {
+  const fields = [...document.querySelectorAll("input, textarea")].map((field) => field.value);
+  return [document.querySelector("[data-testid=stMain]").textContent, ...fields].join(" ");
+}"""
+MARKED = (*HTML, *MARKDOWN, *STREAMLIT, *PLOTLY, *RUNS.values(), *OF_METHODS.values())
 DEPTH = 4
 """Folds within folds."""
 
 HOSTILE = {"bank": "hostile", "run": RUNS["one"]}
 FOREIGN = {"bank": "foreign", "run": IN_A_FILE["one"]}
-PAIR = {"bank": "hostile", "left": RUNS["one"], "right": RUNS["two"]}
+PAIR = {"bank": "twins", "left": RUNS["one"], "right": RUNS["two"]}
 LINKS = (f"<img src=x onerror={RUN}>", f"**pwnstrong** ![pwnimage](//{HOST}/a)", ":red[pwnred] $pwn$ :material/skull:")
 
 Do = Callable[[Page], None]
+
+
+def letters(text: str) -> str:
+    """What is seen of a text: it may break its lines elsewhere, and holds nothing that cannot be seen."""
+    return "".join(letter for letter in text if unicodedata.category(letter)[0] not in "CZ")
 
 
 @dataclass
@@ -82,7 +95,9 @@ class Watched:
             settled(self.page)
 
     def must_show_them(self) -> None:
-        expect(self.page.get_by_test_id("stMain")).to_contain_text("pwn")
+        """Some payload that has marks stands there, or in a field, all its marks in place."""
+        shown = letters(self.page.evaluate(SHOWN))
+        assert any(letters(payload) in shown for payload in MARKED)
 
     def must_be_harmless(self, markdown: bool = False) -> None:
         assert self.page.evaluate(LOOK, [HOST, WORDS, markdown]) == []
@@ -100,7 +115,7 @@ def watched(browser: Browser, serve: Callable[..., RunningApp]) -> Iterator[Watc
     pages = watched_page(context, app)
     page = next(pages)
     memories = {}
-    for name in ("hostile", "foreign"):
+    for name in ("hostile", "foreign", "twins"):
         with MemoryBank.open(str(app.home / "banks" / name)) as bank:
             memories[name] = tuple(bank.memory_ids())
     found = Watched(app, page, memories)
@@ -151,23 +166,57 @@ def everything_there(page: Page) -> None:
                 settled(page)
 
 
+def tells(text: str, do: Do | None = None) -> Do:
+    """The page is about `text`, and not about what it falls back to where a link names what is not there."""
+
+    def done(page: Page) -> None:
+        expect(page.get_by_test_id("stMain")).to_contain_text(text)
+        if do is not None:
+            do(page)
+
+    return done
+
+
+LAB = {
+    lab_place.TWINS: "Steps of the left",
+    lab_place.LANDSCAPE: "Steps of the left",
+    lab_place.THEORY: "What breaks the theory in this run",
+}
+"""What stands there once the pair was opened."""
+
 VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     "home": ("", HOSTILE, start_form),
     "home of what came from elsewhere": ("", FOREIGN, None),
     "a step": ("step", {**HOSTILE, "step": "6", "memory": "2"}, hover),
     "a step of what came from elsewhere": ("step", {**FOREIGN, "step": "6", "memory": "1"}, hover),
     "the live end": ("step", HOSTILE, None),
-    "a question about a step": ("decision", {**HOSTILE, "step": "6", "ask": "pair"}, everything_there),
-    "a question about a memory": ("decision", {**HOSTILE, "step": "7", "ask": "family", "a": "3"}, as_tables),
+    **{
+        f"the question {one.key}": (
+            "decision",
+            {**HOSTILE, "step": "6", "ask": one.key, "a": "1", "b": "3"},
+            tells(one.text, everything_there if one.key == "pair" else None),
+        )
+        for one in QUESTIONS
+    },
     "a question about another program": ("decision", {**FOREIGN, "step": "6", "ask": "origin", "a": "1"}, None),
     "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, everything_there),
     "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, everything_there),
     "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "pool"}, as_tables),
-    "what a method has learned": ("methods", {**HOSTILE, "step": "6", "show": "learned"}, as_tables),
+    **{
+        f"what {policy} has learned": (
+            "methods",
+            {"bank": "methods", "run": OF_METHODS[policy], "show": "learned"},
+            tells("What has been learned by"),
+        )
+        for policy in DRAWN
+    },
     "two runs": ("compare", {**HOSTILE, "against": RUNS["two"]}, as_tables),
     "one run under other settings": ("compare", {**HOSTILE, "under": "k2=1"}, None),
-    "twins": ("lab", {**PAIR, "view": "twins"}, None),
-    "theory beside practice": ("lab", {**PAIR, "view": "theory"}, None),
+    **{f"the Lab's {view}": ("lab", {**PAIR, "view": view}, tells(LAB[view])) for view in lab_place.VIEWS},
+    **{
+        f"the Lab's {chart} of twins": ("lab", {**PAIR, "chart": chart}, tells(LAB[lab_place.TWINS]))
+        for chart in lab_place.CHARTS
+    },
     "lessons": ("lessons", {}, None),
     "the memories": ("bank", {**HOSTILE, "memory": "4"}, None),
     "the memories of what came from elsewhere": ("bank", {**FOREIGN, "memory": "5"}, None),
@@ -186,12 +235,12 @@ SWITCHED = {
 def test_no_text_becomes_more_than_text(watched: Watched, view: str) -> None:
     path, link, do = VIEWS[view]
     known = watched.memories.get(link.get("bank", ""), ())
-    link = {name: known[int(value)] if name in ("memory", "a") else value for name, value in link.items()}
+    link = {name: known[int(value)] if name in ("memory", "a", "b") else value for name, value in link.items()}
     watched.go(path, **link)
     watched.unfold()
     if do is not None:
         do(watched.page)
-    # The Lab shows the pairs that it made itself, and a hostile bank holds none.
+    # The Lab calls runs by their settings.
     if path != "lab":
         watched.must_show_them()
     # A lesson is Markdown by whoever wrote it: its links are links.

@@ -1,4 +1,4 @@
-"""A bank with a run of twelve steps for each of several methods, on the same four tasks in three epochs."""
+"""A bank with a run for each of several methods, on the same four tasks: twelve steps, which are three epochs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.builders import a_run
 STEPS = 12
 
 
-def a_bank_of(path: Path, runs: Mapping[str, Mapping[str, Any]], model: Any = None) -> MemoryBank:
+def a_bank_of(path: Path, runs: Mapping[str, Mapping[str, Any]], model: Any = None, steps: int = STEPS) -> MemoryBank:
     """Each run is named after its method, with more behind a dot where a method has several; it maps to settings."""
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
@@ -30,8 +30,8 @@ def a_bank_of(path: Path, runs: Mapping[str, Mapping[str, Any]], model: Any = No
         settings = settings_of(policy, given).model_dump()
         bank.start_run(replace(a_run(run), policy=policy, settings=settings, seed=2, embedder=embedder.name))
         agent = Agent(bank, run, model or SimulatedModel(), embedder, make_environment("household"))
-        with bank.batch(STEPS):
-            list(agent.run(tasks, epochs=STEPS // len(tasks)))
+        with bank.batch(steps):
+            list(agent.run(tasks, epochs=steps // len(tasks)))
     return bank
 
 
