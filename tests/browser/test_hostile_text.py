@@ -96,8 +96,9 @@ class Watched:
 
     def must_show_them(self) -> None:
         """Some payload that has marks stands there, or in a field, all its marks in place."""
-        shown = letters(self.page.evaluate(SHOWN))
-        assert any(letters(payload) in shown for payload in MARKED)
+        # A file of TOML ends its texts at a double quote.
+        shown = letters(self.page.evaluate(SHOWN)).replace('"', "'")
+        assert any(letters(payload).replace('"', "'") in shown for payload in MARKED)
 
     def must_be_harmless(self, markdown: bool = False) -> None:
         assert self.page.evaluate(LOOK, [HOST, WORDS, markdown]) == []
@@ -262,6 +263,7 @@ def test_no_other_view_of_a_page_becomes_more_than_text(watched: Watched, path: 
         watched.page.get_by_role("radio", name=view, exact=True).click()
         settled(watched.page)
         watched.unfold()
+        watched.must_show_them()
         watched.must_be_harmless()
 
 
