@@ -1,18 +1,16 @@
 """MemRL Inspector: `memrl app`, or `streamlit run app.py`."""
 
-import logging
-
 import streamlit as st
 
 from memrl_core.errors import MemRLError
-from memrl_core.logs import logger, without_contents
+from memrl_core.logs import logger
 from pages.shared import entry
 from pages.shared.text import literal
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
 # What callbacks raise, Streamlit logs itself.
-logging.getLogger("streamlit.error_util").addFilter(without_contents)
+logger("streamlit.error_util")
 
 page = entry.navigation(menu=entry.is_open())
 if not entry.is_open():

@@ -16,6 +16,12 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
+def said(error: BaseException) -> str:
+    """What a line of a log may say of an error: its kind, and what it said when contents are asked for."""
+    kind = type(error).__name__
+    return f"{kind}: {error}" if os.environ.get(CONTENTS) == "1" else kind
+
+
 def without_contents(record: logging.LogRecord) -> bool:
     """A filter of `logging`: what was raised and where takes the place of a traceback with its messages."""
     if os.environ.get(CONTENTS) == "1" or not record.exc_info:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from memrl_core.bank import codec
 from memrl_core.bank.mirror import with_room
 from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged
+from memrl_core.logs import logger, said
 
 MOST = 0.8
 """Of a table of which a copy holds less, the rows are quicker to read as columns than the later ones one by one."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Coming:
         try:
             return Rows(copy.columns, copy.matrix(self._dimension), ids_differ=True)
         except (OSError, ValueError) as error:
-            log.warning("the flat copy of memories cannot be used: %s", type(error).__name__)
+            log.warning("the flat copy of memories cannot be used: %s", said(error))
             return None
 
     def _memories(self) -> Rows:

@@ -9,7 +9,6 @@ once in the life of a table, rewriting rows gives them new ones, and deleting ro
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import shutil
@@ -28,6 +27,7 @@ import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
 from memrl_core.bank.codec import STEP_COLUMNS, matrix_of
+from memrl_core.logs import logger, said
 
 COPIED: Mapping[str, tuple[str, ...] | None] = {"memories": None, "ledger": None, "steps": STEP_COLUMNS}
 """The tables that are copied, each with its columns; None: all."""
@@ -53,7 +53,7 @@ DESCRIPTION = b"flat copy"
 LANDMARKS = 32
 """How many rows are compared with the table before a copy is used."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 Landmarks = list[list[int]]
 """Row ids in the table, each with the row's place in the copy."""
 
@@ -139,7 +139,7 @@ class FlatCopies:
         except FileNotFoundError:
             return None
         except Exception as error:
-            log.warning("%s cannot be used: %s", path.name, type(error).__name__)
+            log.warning("%s cannot be used: %s", path.name, said(error))
             return None
 
     def refresh(self, name: str, opened: Callable[[], Any]) -> None:
@@ -160,7 +160,7 @@ class FlatCopies:
         except Timeout:
             return
         except Exception as error:
-            log.warning("the flat copy of %s was put off: %s", name, type(error).__name__)
+            log.warning("the flat copy of %s was put off: %s", name, said(error))
 
     def agrees(self, name: str, table: Any) -> bool:
         """Whether the copy that would be used of a table, if there is one, holds what its rows say."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
 from memrl_core.bank.flat import COPIED, FlatCopies, FlatCopy
 from memrl_core.bank.journal import JOURNALED, Journal, Waiting
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
+from memrl_core.logs import logger, said
 
 FEW = 64
 """So many rows at a time are worth a commit of LanceDB's own, and do not go to the journal."""
@@ -58,7 +58,7 @@ PANICS = ("PanicException", "RustPanic")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 T = TypeVar("T")
 
 
@@ -333,7 +333,7 @@ class Store:
                         continue
                     self._tables[name].optimize(cleanup_older_than=KEEP_VERSIONS if keep is None else keep)
                 except Exception as error:
-                    told = error if is_local(self.uri) else type(error).__name__
+                    told = said(error) if is_local(self.uri) else type(error).__name__
                     log.warning("compaction of %s was put off: %s", name, told)
 
     def close(self) -> None:

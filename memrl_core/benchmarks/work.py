@@ -38,6 +38,7 @@ from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge_runs
 from memrl_core.exchange.renaming import Names, renamed_event, renamed_memory, renamed_trace
+from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task
@@ -95,7 +96,7 @@ def main() -> None:
     store.MANY_FRAGMENTS = job.many_fragments
     store.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
     put_off = _PutOff()
-    logging.getLogger(store.__name__).addHandler(put_off)
+    logger(store.__name__).addHandler(put_off)
     try:
         with large_from(job.large):
             _work(job, put_off)

@@ -25,6 +25,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import Cell, run_cell
 from memrl_core.experiments.study import Stopped
+from memrl_core.logs import logger
 from memrl_core.models.base import Cancelled
 
 POLL = 0.1
@@ -126,7 +127,7 @@ def _connected(scheduler: str) -> Any:
         ) from None
     for name in ("distributed", "distributed.client"):
         # What they log of a lost connection is said in our own sentence.
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logger(name).setLevel(logging.CRITICAL)
     try:
         # A client that cannot connect is never closed, and may hang the program when it is collected: ask ahead of it.
         with ThreadPoolExecutor(1) as thread:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from memrl_core.live import LiveRun
 from memrl_core.logs import CONTENTS
 from memrl_core.models.simulated import SimulatedModel
 from tests.builders import an_agent
+from tests.core.test_no_code_from_data import SOURCES
 
 SECRET = "the patient's name is Ada"
 
@@ -69,3 +72,67 @@ def test_an_error_behind_an_error_is_told_without_its_words_too(caplog: pytest.L
 
     Work(fail).wait()
     assert "ValueError" in caplog.text and "because of\nKeyError" in caplog.text and SECRET not in caplog.text
+
+
+# --- the sources ------------------------------------------------------------------------------------------------------
+
+MAKES_A_LOGGER = {"getLogger", "get_logger", "getChild"}
+LEVELS = {"debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log"}
+
+
+def told_otherwise(tree: ast.AST) -> Iterator[str]:
+    """What in a source makes a logger that would tell everything, or hands what an error said to any logger."""
+    for node in ast.walk(tree):
+        names = [node.attr] if isinstance(node, ast.Attribute) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        yield from (name for name in names if name in MAKES_A_LOGGER)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _speaks(node.func, "logging"):
+            yield ast.unparse(node)
+        if isinstance(node, ast.ExceptHandler):
+            yield from _quoting(node)
+
+
+def _speaks(called: ast.Attribute, *names: str) -> bool:
+    return called.attr in LEVELS and (not names or ast.unparse(called.value) in names)
+
+
+def _quoting(handler: ast.ExceptHandler) -> Iterator[str]:
+    """The lines of a log in a handler that hold its error otherwise than as its kind or as `said` gives it."""
+    held = {handler.name or "", "sys.exc_info()", "traceback.format_exc()"}
+    for node in ast.walk(handler):
+        if isinstance(node, ast.Assign) and _holds(node.value, held):
+            held |= {ast.unparse(target) for target in node.targets}
+    for node in ast.walk(handler):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not _speaks(node.func):
+            continue
+        if ast.unparse(node.func.value).split(".")[0] not in ("st", "parser") and any(
+            _holds(argument, held) for argument in node.args
+        ):
+            yield ast.unparse(node)
+
+
+def _holds(node: ast.AST, held: set[str]) -> bool:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("said", "type"):
+        return False
+    return ast.unparse(node) in held or any(_holds(child, held) for child in ast.iter_child_nodes(node))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "log = logging.getLogger(__name__)",
+        "from logging import getLogger",
+        "logging.warning('a step failed')",
+        "try: go()\nexcept OSError as error: log.warning('put off: %s', error)",
+        "try: go()\nexcept OSError as error: log.warning(f'put off: {error}')",
+        "try: go()\nexcept OSError as error:\n  told = str(error) if near else ''\n  log.info('put off: %s', told)",
+        "try: go()\nexcept OSError: log.error(traceback.format_exc())",
+    ],
+)
+def test_each_way_to_log_what_an_error_said_would_be_found(source: str) -> None:
+    assert list(told_otherwise(ast.parse(source)))
+
+
+def test_nothing_is_logged_but_through_the_loggers_that_leave_contents_out() -> None:
+    for path in (path for path in SOURCES if path.name != "logs.py"):
+        assert list(told_otherwise(ast.parse(path.read_text(encoding="utf-8")))) == [], path
