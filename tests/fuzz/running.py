@@ -17,7 +17,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import imports, tables, texts
+from tests.fuzz import derived, imports, tables, texts
+from tests.fuzz.derived import Stumbled
 from tests.fuzz.sources import MEMORY, make_all
 
 LONGEST_CASE = 30
@@ -47,6 +48,8 @@ TARGETS = (
     Target("lessons", texts.TOML_CASES, texts.check_lesson, 40),
     Target("settings", texts.SETTINGS_CASES, texts.check_settings, 60),
     *(Target(f"table-{name}", tables.rows_of(name), tables.check_table) for name in ("ledger", "memories", "steps")),
+    Target("journal", derived.JOURNAL_CASES, derived.check_journal),
+    Target("flat", derived.FLAT_CASES, derived.check_flat, 15),
 )
 
 
@@ -91,7 +94,7 @@ def for_seconds(target: Target, seconds: float, first_seed: int) -> Tried:
             _batch(target, tried, is_over, first_seed)
         except Exception as error:  # A fault of any kind is what is looked for.
             told = "".join(traceback.format_exception(error))
-            tried.faults[_place(error)] = "\n".join(told.splitlines()[-LINES_TOLD:])
+            tried.faults[place_of(error)] = "\n".join(told.splitlines()[-LINES_TOLD:])
     tried.seconds = time.monotonic() - began
     return tried
 
@@ -111,7 +114,7 @@ def _batch(target: Target, tried: Tried, is_over: Callable[[], bool], number: in
         try:
             _try(target, case)
         except Exception as error:
-            place = _place(error)
+            place = place_of(error)
             tried.met[place] += 1
             if place in tried.faults:
                 return
@@ -148,8 +151,10 @@ def _ending() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Where a fault was raised: its type, and the innermost line of the program or of a target."""
+    if isinstance(error, Stumbled):
+        return error.place
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "memrl_core" in frame.filename or "/tests/" in frame.filename] or frames
     program = [frame for frame in ours if "memrl_core" in frame.filename]

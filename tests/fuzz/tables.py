@@ -81,22 +81,32 @@ def _sound(table: str) -> tuple[dict[str, Any], ...]:
 def check_table(case: TableCase, folder: Path) -> None:
     """The bank opens and every q in it is a number, or it is damaged and says so; and so says the doctor."""
     uri = copied(bank_path(), folder)
+    lancedb.connect(str(uri)).open_table(case.table).add(added(case))
+    is_whole_or_damaged(str(uri))
+
+
+def added(case: TableCase) -> pa.Table:
+    """The rows of a case."""
     sound = _sound(case.table)
     rows = [_row(sound[row.like % len(sound)], row, f"added-{number}") for number, row in enumerate(case.rows)]
-    schema = schemas(DIMENSION)[case.table]
-    lancedb.connect(str(uri)).open_table(case.table).add(pa.Table.from_pylist(rows, schema=schema))
+    return pa.Table.from_pylist(rows, schema=schemas(DIMENSION)[case.table])
+
+
+def is_whole_or_damaged(uri: str) -> bool:
+    """Whether the bank opens, every q in it a number; if not, it says that it is damaged, and so does the doctor."""
     is_damaged = False
     try:
-        bank = MemoryBank.open(str(uri))
+        bank = MemoryBank.open(uri)
         can_be_looked_at(bank)
         for info in bank.runs():
             bank.traces(info.id)
     except BankDamaged as error:
         is_a_sentence(error)
         is_damaged = True
-    found = check(str(uri))
+    found = check(uri)
     assert found
     assert not is_damaged or any(not finding.ok for finding in found), "damaged, and the doctor finds nothing amiss"
+    return not is_damaged
 
 
 def _row(like: dict[str, Any], row: Row, new_id: str) -> dict[str, Any]:
