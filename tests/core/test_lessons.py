@@ -184,12 +184,12 @@ def test_words_and_what_fills_them_make_no_picture_together() -> None:
     assert filled("{a}[x](//evil)", a="\\!") == "\\!\\[x](//evil)"
 
 
-def test_what_ships_is_eight_lessons_without_trouble() -> None:
+def test_what_ships_is_numbered_lessons_without_trouble() -> None:
     shelf = load_shelf()
     assert shelf.troubles == ()
-    assert [int(key[:2]) for key in shelf.lessons] == list(range(1, 9))
+    assert [int(key[:2]) for key in shelf.lessons] == list(range(1, len(SHIPPED) + 1))
     assert isinstance(shelf.words, Words)
-    assert len({lesson.title for lesson in shelf.lessons.values()}) == 8
+    assert len({lesson.title for lesson in shelf.lessons.values()}) == len(SHIPPED)
 
 
 # --- the shipped lessons can be walked through, and what they say is so -----------------------------------------------
@@ -201,7 +201,7 @@ def picked(bank: MemoryBank, fits: Callable[[str, float, int], bool]) -> str:
 
 
 def done(key: str, bank: MemoryBank) -> list[dict[str, Any]]:
-    """What a person does in each lesson, as the inputs of its scene one after the other."""
+    """What a person does in each lesson without twins, as the inputs of its scene one after the other."""
     if key.startswith("01"):
         return [
             {"memory": picked(bank, lambda outcome, q, visits: visits >= 5)},
@@ -216,10 +216,12 @@ def done(key: str, bank: MemoryBank) -> list[dict[str, Any]]:
     if key.startswith("05"):
         rewards = [1.0] * 8 + [-1.0]
         return [{"rewards": rewards}, {"rewards": rewards, "alpha": 0.1}, {"rewards": rewards, "alpha": 0.8}]
-    return [
-        {"memory": picked(bank, lambda outcome, q, visits: outcome == "failure" and q >= 0.5)},
-        {"memory": picked(bank, lambda outcome, q, visits: outcome == "success" and q <= -0.2)},
-    ]
+    if key.startswith("07"):
+        return [
+            {"memory": picked(bank, lambda outcome, q, visits: outcome == "failure" and q >= 0.5)},
+            {"memory": picked(bank, lambda outcome, q, visits: outcome == "success" and q <= -0.2)},
+        ]
+    raise AssertionError(f"Say here what a person does in the lesson {key}.")
 
 
 def performed(lesson: Lesson[Any], bank: MemoryBank, states: list[Mapping[str, Any]]) -> Kept:
@@ -230,12 +232,12 @@ def performed(lesson: Lesson[Any], bank: MemoryBank, states: list[Mapping[str, A
     return kept
 
 
-@pytest.mark.parametrize("key", STILL)
+@pytest.mark.parametrize("key", SHIPPED)
 def test_a_lesson_can_be_finished_with_a_right_and_with_a_wrong_prediction(key: str, bank: MemoryBank) -> None:
     lesson = SHIPPED[key]
     untouched = progress.observed(lesson, Kept(), lesson.scene.observe(bank, {}))
     assert progress.missing(lesson, untouched) == ("predict", "do")
-    kept = performed(lesson, bank, done(key, bank))
+    kept = performed(lesson, bank, done(key, bank)) if key in STILL else walked(key)[1]
     assert progress.missing(lesson, kept) == ("predict",)
     assert not progress.saw(lesson, kept, "reveal").locked
     for choice in range(1, len(lesson.predict.choices) + 1):
@@ -363,7 +365,6 @@ def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
 
 def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> None:
     lesson, kept, (left, _, _, right, _, forgotten) = walked("06-the-world-shifts")
-    assert progress.missing(lesson, kept) == ("predict",)
     scene = lesson.scene
     assert isinstance(scene, TwinsScene) and scene.shift_after is not None
     assert (scene.task_count, scene.shift_after, scene.epochs) == (8, 4, 8)
@@ -385,8 +386,7 @@ def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> No
 
 
 def test_the_same_csr_can_hide_twice_the_accuracy() -> None:
-    lesson, kept, (left, left_csr, left_lost, right, right_csr, _) = walked("08-forgetting-and-csr")
-    assert progress.missing(lesson, kept) == ("predict",)
+    lesson, _, (left, left_csr, left_lost, right, right_csr, _) = walked("08-forgetting-and-csr")
     assert lesson.scene.epochs == len(left) == 6
     assert (lesson.scene.left.weight, lesson.scene.right.weight) == (0.0, 0.5)
     assert left_csr[-1] == right_csr[-1]
