@@ -13,30 +13,27 @@ from plotly.subplots import make_subplots
 from memrl_core.analysis.comparison import CumulativeReward
 from memrl_core.analysis.comparison_words import ENOUGH_TASKS
 from memrl_core.analysis.explain import signed
-from memrl_core.figures.palette import CUT, bare_layout
+from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import UtilityPoint
-
-# Okabe and Ito's colours that stand out on white and on black; the dash tells the lines apart without colour.
-LINES = (("#4c8fd6", "solid"), ("#e08214", "dash"), ("#1b9e77", "dot"), ("#c35f9b", "dashdot"), ("#8a8f98", "longdash"))
 
 
 def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
     """Above, the rewards of every run added up; below, each run minus the first with the band of its interval."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
     positions = rewards.positions
-    for (colour, dash), name, total in zip(cycle(LINES), names, rewards.totals, strict=False):
+    for (colour, dash), name, total in zip(cycle(DASHED_LINES), names, rewards.totals, strict=False):
         figure.add_scatter(
             x=positions, y=total, mode="lines", name=plain(name), line={"color": colour, "dash": dash, "width": 2.5},
             hovertemplate="%{x} tasks: %{y:+.3f}", row=1, col=1,
         )  # fmt: skip
     for place, difference in enumerate(rewards.differences):
-        colour, dash = LINES[(place + 1) % len(LINES)]
+        colour, dash = DASHED_LINES[(place + 1) % len(DASHED_LINES)]
         if not np.isnan(rewards.low[place]).any():
             figure.add_scatter(
                 x=[*positions, *positions[::-1]], y=[*rewards.high[place], *rewards.low[place][::-1]], mode="lines",
-                fill="toself", fillcolor=_pale(colour), line={"width": 0}, hoverinfo="skip", showlegend=False,
+                fill="toself", fillcolor=pale(colour), line={"width": 0}, hoverinfo="skip", showlegend=False,
                 row=2, col=1,
             )  # fmt: skip
         figure.add_scatter(
@@ -49,7 +46,7 @@ def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
     figure.update_yaxes(title_text="reward so far", zeroline=False, row=1, col=1)
     figure.update_yaxes(title_text=f"Δ to {plain(names[0], 16)}", zeroline=False, row=2, col=1)
     title = _reward_title(rewards, names)
-    alt = f"Lines of the reward added up over the tasks, and below them the difference with its 95 % band. {title}"
+    alt = f"Lines of the reward added up over the tasks, and below them the difference with its 95 % band. {title}."
     return Picture(figure, _reward_table(rewards, names), title, alt)
 
 
@@ -58,7 +55,7 @@ def trajectories_picture(
 ) -> Picture:
     """q of one memory in every run that knows it, step by step; a line where the runs part, when they share a past."""
     figure = go.Figure()
-    for (colour, dash), (name, points) in zip(cycle(LINES), histories, strict=False):
+    for (colour, dash), (name, points) in zip(cycle(DASHED_LINES), histories, strict=False):
         figure.add_scatter(
             x=[point.step for point in points],
             y=[point.after for point in points],
@@ -97,11 +94,6 @@ def trajectories_picture(
 def _uses(points: Sequence[UtilityPoint]) -> str:
     rewarded = sum(point.reward is not None for point in points)
     return "1 reward" if rewarded == 1 else f"{rewarded} rewards"
-
-
-def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.22)"
 
 
 def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:

@@ -11,12 +11,11 @@ import pandas as pd
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.spectrum import Spectrum
 from memrl_core.figures.drawing import Drawing, DrawnPicture
-from memrl_core.figures.palette import CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.palette import CHOSEN_SHADE, CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
 
 GRID = 201
 LABELLED = 30
 CLOSE = 0.035
-SHADE = "rgba(76,143,214,0.14)"
 
 
 def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> DrawnPicture:
@@ -74,7 +73,7 @@ def _shade(grid: np.ndarray, scores: np.ndarray, k2: int) -> list[dict[str, Any]
     drawn = {"type": "scatter", "x": grid, "mode": "lines", "hoverinfo": "skip"}
     return [
         {**drawn, "y": cut, "line": {"color": CUT, "width": 1, "dash": "dot"}},
-        {**drawn, "y": top, "line": {"width": 0}, "fill": "tonexty", "fillcolor": SHADE},
+        {**drawn, "y": top, "line": {"width": 0}, "fill": "tonexty", "fillcolor": CHOSEN_SHADE},
     ]
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.landscape import Landscape
-from memrl_core.figures.palette import NEUTRAL, bare_layout, q_colorscale, q_range
+from memrl_core.figures.palette import CLEAR, NEUTRAL, bare_layout, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 
@@ -118,7 +118,7 @@ def _layout(landscape: Landscape, names: list[str]) -> dict[str, Any]:
     at_once = {"mode": "immediate", "transition": {"duration": 0}}
     scrub = {**at_once, "frame": {**frame, "duration": 0}}
     play = [None, {**at_once, "frame": frame, "fromcurrent": True}]
-    quiet = {"bgcolor": "rgba(0,0,0,0)", "bordercolor": NEUTRAL}
+    quiet = {"bgcolor": CLEAR, "bordercolor": NEUTRAL}
     # Fixed ranges: the frame would otherwise follow the points that are there.
     x, y = (_range(landscape.positions[:, axis]) for axis in (0, 1))
     return bare_layout(

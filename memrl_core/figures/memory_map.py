@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.drawing import Drawing
-from memrl_core.figures.palette import QUERY, RING, q_colorscale, q_range, q_symbol
+from memrl_core.figures.palette import AMOUNTS, CLEAR, EDGE, QUERY, RING, q_colorscale, q_range, q_symbol
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Memory, Utility
@@ -129,11 +129,11 @@ def colour_scale(scene: MapScene, colour: ColourBy) -> dict[str, Any]:
     if colour == "Δq":
         return {"colorscale": q_colorscale(), "cmin": (low - high) / 2, "cmax": (high - low) / 2}
     if colour == "similarity":
-        return {"colorscale": "Viridis", "cmin": 0, "cmax": 1}
+        return {"colorscale": AMOUNTS, "cmin": 0, "cmax": 1}
     if colour == "visits":
-        return {"colorscale": "Viridis", "cmin": 0}
+        return {"colorscale": AMOUNTS, "cmin": 0}
     if colour == "age":
-        return {"colorscale": "Viridis"}
+        return {"colorscale": AMOUNTS}
     ticks = {"tickvals": list(OUTCOMES.values()), "ticktext": list(OUTCOMES)}
     return {"colorscale": q_colorscale(), "cmin": 0, "cmax": 1, "colorbar": ticks}
 
@@ -160,7 +160,7 @@ class _Pen:
         values, marker = self._colours(colour)
         marker |= {
             "size": 6 if self.lifted else 11,
-            "line": {"width": 1, "color": "rgba(128,128,128,0.8)"},
+            "line": {"width": 1, "color": EDGE},
             "opacity": 1.0 if self.lifted else [0.55 if i in scene.provisional else 1.0 for i in self.ids],
         }
         if not self.lifted:
@@ -290,8 +290,8 @@ _BAR_TITLES = {"q": "q", "Δq": "Δq", "similarity": "cosine", "visits": "uses",
 def _layout(scene: MapScene, lifted: bool) -> dict[str, Any]:
     layout: dict[str, Any] = {
         "margin": {"l": 0, "r": 0, "t": 8, "b": 0},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "uirevision": scene.layout_id,
         "hovermode": "closest",
         "dragmode": "orbit" if lifted else "pan",
@@ -308,7 +308,7 @@ def _layout(scene: MapScene, lifted: bool) -> dict[str, Any]:
         "zaxis": {"title": {"text": "q"}, "range": [low, high]},
         "aspectmode": "manual",
         "aspectratio": {"x": 1, "y": 1, "z": 0.6},
-        "bgcolor": "rgba(0,0,0,0)",
+        "bgcolor": CLEAR,
         "uirevision": scene.layout_id,
     }
     return {**layout, "scene": space}

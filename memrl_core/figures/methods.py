@@ -21,6 +21,7 @@ from memrl_core.figures.palette import (
     CUT,
     FORGOTTEN,
     KEPT,
+    LUCK_BAND,
     NEUTRAL,
     SELECTED,
     SIMILARITY,
@@ -35,7 +36,6 @@ Floats = npt.NDArray[np.float64]
 
 ACROSS = 4
 """Panels in one row."""
-LUCK_BAND = "rgba(140,140,150,0.25)"
 BELOW = {"orientation": "h", "yanchor": "top", "x": 0}
 TITLE_SIZE = 12
 ROW_HEIGHT = 26

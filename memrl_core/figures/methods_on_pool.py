@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.on_this_pool import OnThisPool
 from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
+from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.records import Candidate, Memory
@@ -39,7 +39,7 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
             mode="markers+text" if given else "markers",
             name="put before the model, with its place" if given else "considered, not given",
             text=[place for *_, place, _ in points],
-            textfont={"color": "white", "size": 11},
+            textfont={"color": INSIDE, "size": 11},
             marker={
                 "size": 22 if given else 9,
                 "color": SELECTED if given else LEFT_OUT,

@@ -17,6 +17,25 @@ CUT = "#8a8f98"
 SUM = "#8a8f98"
 QUERY = "#f2c230"
 RING = "#7b8794"
+EDGE = "rgba(128,128,128,0.8)"
+CLEAR = "rgba(0,0,0,0)"
+AMOUNTS = "Viridis"
+INSIDE, OUTLINE = "white", "black"
+OTHER_TERM = "#8073ac"
+CHOSEN_SHADE = "rgba(76,143,214,0.14)"
+LUCK_BAND = "rgba(140,140,150,0.25)"
+THIN = "rgba(140,140,150,0.35)"
+
+# Okabe and Ito's, without black and yellow, for lines that have their names at their ends.
+NAMED_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# Those that stand out on white and on black; the dash tells the lines apart without colour.
+DASHED_LINES = (
+    ("#4c8fd6", "solid"),
+    ("#e08214", "dash"),
+    ("#1b9e77", "dot"),
+    ("#c35f9b", "dashdot"),
+    ("#8a8f98", "longdash"),
+)
 
 # Two runs side by side: the lines of the first and of the second, and the bands of their intervals.
 ARMS = (SELECTED, UTILITY)
@@ -52,6 +71,12 @@ def q_symbol(q: float, middle: float, visits: int) -> str:
     return "triangle-up" if q > middle else "triangle-down"
 
 
+def pale(colour: str) -> str:
+    """The band of a line that has one of the colours in hexadecimal digits."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.22)"
+
+
 def upright(x: float, **line: Any) -> dict[str, Any]:
     """A line through the whole height of a chart, for its layout's shapes."""
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "xref": "x", "yref": "y domain", "line": line}
@@ -77,8 +102,8 @@ def row_axis(labels: Sequence[str]) -> dict[str, Any]:
 def bare_layout(**more: Any) -> dict[str, Any]:
     """What all flat charts share: no background of their own, room for labels, the theme's font."""
     return {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
         "hoverlabel": {"align": "left"},
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.figures.palette import CUT, STATE_PATTERNS, bare_layout
+from memrl_core.figures.palette import CLEAR, CUT, STATE_PATTERNS, bare_layout
 from memrl_core.figures.text import plain
 
 Floats = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ def interval_bars(values: Floats, low: Floats, high: Floats, colour: str) -> dic
 
 def hatching(colour: str) -> dict[str, Any]:
     """The hatching of a state of tasks (see `palette.STATE_PATTERNS`), for an area."""
-    look = {"fillmode": "replace", "bgcolor": "rgba(0,0,0,0)", "size": 7, "solidity": 0.2}
+    look = {"fillmode": "replace", "bgcolor": CLEAR, "size": 7, "solidity": 0.2}
     return {"shape": STATE_PATTERNS[colour], "fgcolor": colour, **look}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.calibration import Calibration
-from memrl_core.figures.palette import CUT, UTILITY, bare_layout, q_range
+from memrl_core.figures.palette import CUT, INSIDE, UTILITY, bare_layout, q_range
 from memrl_core.figures.picture import Picture
 
 SMALLEST, LARGEST = 8, 22
@@ -68,7 +68,7 @@ def success_dots(bins: pd.DataFrame, against: str) -> dict[str, Any]:
         "marker": {
             "color": UTILITY,
             "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
-            "line": {"color": "white", "width": 1},
+            "line": {"color": INSIDE, "width": 1},
         },
         "error_y": {
             "type": "data",

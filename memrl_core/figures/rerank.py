@@ -13,8 +13,11 @@ from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import (
     CUT,
     ENTERED,
+    INSIDE,
     LEFT,
     NEUTRAL,
+    OTHER_TERM,
+    OUTLINE,
     SIMILARITY,
     SUM,
     UTILITY,
@@ -28,7 +31,7 @@ from memrl_core.records import Candidate, Decision, Memory, Term
 
 ROW_HEIGHT = 28
 TERM_COLOURS = {"similarity": SIMILARITY, "q": UTILITY}
-OTHER_TERMS = (ENTERED, "#8073ac", NEUTRAL, LEFT)
+OTHER_TERMS = (ENTERED, OTHER_TERM, NEUTRAL, LEFT)
 TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
 
 
@@ -110,7 +113,7 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
             "y": labels,
             "mode": "markers",
             "name": "score",
-            "marker": {"color": "white", "size": 10, "line": {"color": "black", "width": 2}},
+            "marker": {"color": INSIDE, "size": 10, "line": {"color": OUTLINE, "width": 2}},
             "hoverinfo": "skip",
         },
         {

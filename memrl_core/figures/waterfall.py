@@ -10,6 +10,7 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.palette import ENTERED, LEFT, SUM, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.rerank import TERM_NAMES
+from memrl_core.figures.text import plain
 from memrl_core.records import Candidate
 
 
@@ -23,7 +24,7 @@ def difference_picture(one: Candidate, other: Candidate, run: str) -> Picture:
     figure = go.Figure(
         go.Waterfall(
             orientation="h",
-            y=[*names, f"{a} − {b}"],
+            y=[*(plain(name) for name in names), f"{a} − {b}"],
             x=[*parts, 0],
             measure=["relative"] * len(parts) + ["total"],
             text=[signed(part) for part in (*parts, total)],

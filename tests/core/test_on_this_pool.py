@@ -10,7 +10,6 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.on_this_pool import on_this_pool
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.figures.methods_on_pool import methods_on_pool_picture
 from memrl_core.policies import POLICIES
 from tests.builders import an_agent
 
@@ -77,16 +76,3 @@ def test_a_step_without_its_pool_gets_a_sentence(agent: Agent) -> None:
     trace = replace(agent.bank.trace("r", 9), recall=None)
     with pytest.raises(InputError, match="Choose another step"):
         on_this_pool(agent.bank, trace, ["rag"])
-
-
-def test_the_picture_has_a_row_a_method_and_says_how_many_choices_there_are(agent: Agent) -> None:
-    trace = agent.bank.trace("r", 18)
-    found = on_this_pool(agent.bank, trace, ["none", "rag", "memrl"]) or []
-    memories = {memory.id: memory for memory in agent.bank.memories("r")}
-    picture = methods_on_pool_picture(found, memories, "r")
-    assert list(picture.table["method"]) == ["No memory", "RAG", "MemRL"]
-    assert picture.table["given to the model"][0] == "none"
-    choices = {frozenset(one.decision.selected) for one in found if one.decision}
-    assert picture.title.startswith(f"3 methods, {len(choices)} different choices")
-    given = picture.figure.data[0]
-    assert len(given.x) == sum(len(one.decision.selected) for one in found if one.decision)

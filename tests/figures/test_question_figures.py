@@ -12,9 +12,11 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.analysis.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.gate import GateSuggestion, suggest_delta
+from memrl_core.analysis.on_this_pool import on_this_pool
 from memrl_core.analysis.starved import Starvation, starvation
 from memrl_core.analysis.uses import uses
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.figures.methods_on_pool import methods_on_pool_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.reliability import reliability_picture
@@ -139,6 +141,19 @@ def test_without_uses_the_curve_says_so() -> None:
     picture = use_picture(a_starvation([0, 0]))
     assert picture.title == "No memory has been given to the model yet"
     assert len(picture.figure.data[1].x) == 0
+
+
+def test_the_picture_has_a_row_a_method_and_says_how_many_choices_there_are(lived: Agent) -> None:
+    trace = lived.bank.trace("r", 18)
+    found = on_this_pool(lived.bank, trace, ["none", "rag", "memrl"]) or []
+    memories = {memory.id: memory for memory in lived.bank.memories("r")}
+    picture = methods_on_pool_picture(found, memories, "r")
+    assert list(picture.table["method"]) == ["No memory", "RAG", "MemRL"]
+    assert picture.table["given to the model"][0] == "none"
+    choices = {frozenset(one.decision.selected) for one in found if one.decision}
+    assert picture.title.startswith(f"3 methods, {len(choices)} different choices")
+    given = picture.figure.data[0]
+    assert len(given.x) == sum(len(one.decision.selected) for one in found if one.decision)
 
 
 def all_pictures(agent: Agent) -> list[Picture]:

@@ -8,12 +8,10 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.figures.palette import NEUTRAL
+from memrl_core.figures.palette import NAMED_LINES, NEUTRAL, THIN
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Okabe and Ito's, without black and yellow; each line also has its name at its end."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-THIN = {"color": "rgba(140,140,150,0.35)", "width": 1}
+FAINT = {"color": THIN, "width": 1}
 SPAN, NEAR = 0.055, 0.1
 """Of the height and of the width of a panel that the name of a line needs."""
 
@@ -25,13 +23,15 @@ def faint(lines: Sequence[tuple[Sequence[float], Sequence[float]]]) -> go.Scatte
     for across, up in lines:
         x += [*across, None]
         y += [*up, None]
-    marker = {"size": 3, "color": THIN["color"]}
-    return go.Scatter(x=x, y=y, mode="lines+markers", name="other memories", line=THIN, marker=marker, hoverinfo="skip")
+    marker = {"size": 3, "color": THIN}
+    return go.Scatter(
+        x=x, y=y, mode="lines+markers", name="other memories", line=FAINT, marker=marker, hoverinfo="skip"
+    )
 
 
 def look(number: int) -> dict[str, Any]:
     """Line and marks of the line `number`, from 0."""
-    colour = COLOURS[number % len(COLOURS)]
+    colour = NAMED_LINES[number % len(NAMED_LINES)]
     return {
         "line": {"color": colour, "width": 2},
         "marker": {"color": colour, "size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]},

@@ -10,12 +10,12 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
-from memrl_core.figures.learned.lines import COLOURS, faint, look, names_at_ends
-from memrl_core.figures.palette import CUT, bare_layout, q_range
+from memrl_core.figures.learned.lines import faint, look, names_at_ends
+from memrl_core.figures.palette import CUT, NAMED_LINES, bare_layout, q_range
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 
-NAMED = len(COLOURS)
+NAMED = len(NAMED_LINES)
 ROOM = 0.16
 """Of the width right of the last use, for the names of lines."""
 
@@ -79,7 +79,7 @@ def line_names(rated: pd.DataFrame, named: Sequence[str], run: str, low: float, 
         rows = rated[rated["memory"] == memory_id]
         if len(rows):
             label = plain(memory_label(memory_id, run))
-            ends.append((float(rows["use"].iloc[-1]), float(rows["q"].iloc[-1]), label, COLOURS[number]))
+            ends.append((float(rows["use"].iloc[-1]), float(rows["q"].iloc[-1]), label, NAMED_LINES[number]))
     return names_at_ends(ends, low, high)
 
 

@@ -1,0 +1,49 @@
+"""What holds of every picture that a test of figures makes: words, a table, and no colour from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from plotly.colors import get_colorscale
+
+from memrl_core.figures import palette
+from memrl_core.figures.picture import Picture
+
+COLOUR = re.compile(r"#[0-9a-fA-F]{6}|(?:rgb|hsl)a?\(.*\)|white|black|red|green|blue|gr[ae]y|orange|yellow|purple")
+OF_THE_PALETTE = {
+    *(palette.pale(colour) for colour, _ in palette.DASHED_LINES),
+    *(colour for _, colour in get_colorscale(palette.AMOUNTS)),
+}
+
+
+@pytest.fixture(autouse=True)
+def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Looks at the pictures of a test when it is over."""
+    made: list[Picture] = []
+    begin = Picture.__init__
+
+    def noted(self: Picture, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        made.append(self)
+
+    monkeypatch.setattr(Picture, "__init__", noted)
+    yield
+    for picture in made:
+        assert picture.title and picture.title in picture.alt and picture.alt.endswith("."), picture.alt
+        drawn = json.loads(picture.to_json())
+        assert drawn["layout"]["paper_bgcolor"] == drawn["layout"]["plot_bgcolor"] == palette.CLEAR
+        drawn["layout"].pop("template", None)
+        assert set(colours(drawn)) <= {*colours(vars(palette)), *OF_THE_PALETTE}, picture.title
+
+
+def colours(tree: Any) -> Iterator[str]:
+    """All texts in it that are a colour."""
+    if isinstance(tree, str):
+        yield from [tree] if COLOUR.fullmatch(tree) else []
+    elif isinstance(tree, dict | list | tuple):
+        for one in tree.values() if isinstance(tree, dict) else tree:
+            yield from colours(one)
