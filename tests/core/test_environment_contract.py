@@ -12,6 +12,7 @@ import pytest
 from memrl_core.environments import ENVIRONMENTS, contract, environment_class, make_environment
 from memrl_core.environments.base import Environment
 from memrl_core.environments.contract import CHECKS, layout_breaks, play
+from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.environments.texts import LONGEST
 from memrl_core.records import Task
@@ -71,6 +72,17 @@ def test_the_programs_own_environments_keep_the_contract(name: str, check: Check
     for given in options:
         for task in TASKS[name]():
             check(lambda given=given: make_environment(name, **{**given, **shorter}), task)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_set_that_an_environment_names_has_tasks_of_it(name: str) -> None:
+    found = environment_class(name)
+    assert found.name == name
+    if found.sets and (lacking := found.missing()):
+        pytest.fail(lacking)
+    for tasks in map(tasks_of_set, found.sets):
+        assert tasks and {task.environment for task in tasks} == {name}
+        assert len({task.id for task in tasks}) == len(tasks)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -45,6 +45,11 @@ def _named(made: tuple[str, Mapping[str, Any]]) -> str:
     return " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_says_the_name_by_which_it_is_made(name: str) -> None:
+    assert make_policy(name, {}).spec.name == name
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("made", MADE, ids=_named)
 def test_a_policy_keeps_the_contract(made: tuple[str, Mapping[str, Any]], check: Callable[..., Any]) -> None:
