@@ -20,7 +20,7 @@ import numpy as np
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
 from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
 from memrl_core.benchmarks.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
 from memrl_core.benchmarks.worker import PROGRAM, Worker
@@ -66,12 +66,16 @@ class Round:
 
 def measure(sizes: Sizes) -> list[Row]:
     """So many rounds as `sizes` says; fewer than `ROUNDS` are too few to mean much."""
-    with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder:
-        return rows_of(crash_rounds(sizes.rounds, SEED, Path(folder)))
+    with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder, peak() as highest:
+        rounds = crash_rounds(sizes.rounds, SEED, Path(folder))
+    return rows_of(rounds, highest.mb)
 
 
-def rows_of(rounds: Sequence[Round]) -> list[Row]:
-    """What rounds have shown; every fault is printed with the seed and the round that repeat it."""
+def rows_of(rounds: Sequence[Round], peak_mb: float | None = None) -> list[Row]:
+    """What rounds have shown; every fault is printed with the seed and the round that repeat it.
+
+    `peak_mb` is of the process that looks at the banks.
+    """
     for one in rounds:
         for fault in one.faults:
             print(f"seed {one.seed}, round {one.number} ({one.kind}): {fault}")
@@ -80,7 +84,7 @@ def rows_of(rounds: Sequence[Round]) -> list[Row]:
     told = ", ".join(f"{count} {kind}" for kind, count in counted.items())
 
     def row(what: str, value: float, aim: Aim | None = None) -> Row:
-        return Row(NAME, what, 0, None, value=value, aim=aim, size=told)
+        return Row(NAME, what, 0, None, value=value, aim=aim, peak_mb=peak_mb, size=told)
 
     return [
         row("rounds", len(rounds), Aim("value", ROUNDS, at_least=True)),
@@ -96,6 +100,7 @@ def rows_of(rounds: Sequence[Round]) -> list[Row]:
             "opening the same bank whole",
             tuple(one.opened_whole for one in rounds),
             aim=Aim("ratio", 3.0),
+            peak_mb=peak_mb,
             size=told,
         ),
     ]

@@ -83,7 +83,7 @@ def measure(sizes: Sizes) -> list[Row]:
         share = page.evaluate(DRAWN.replace("MAP", repr(MAP))) / sizes.memories
         rows = [
             row(what=f"frames a second while {name}", value=median(gesture(page) for _ in range(GESTURES)),
-                unit="/s", aim=Aim("value", 20, at_least=True))
+                unit="/s", aim=Aim("value", 20, at_least=True), peak_mb=app.peak_mb())
             for name, gesture in (("dragging", _dragged), ("turning the wheel", _wheeled))
         ]  # fmt: skip
         page.evaluate(WATCH_MAP.replace("MAP", repr(MAP)))
@@ -96,8 +96,9 @@ def measure(sizes: Sizes) -> list[Row]:
         back = _presses(page, itertools.islice(itertools.cycle(("Home", "End")), 1 + presses))[1:]
         return [
             *rows,
-            row(what="share of the memories that is drawn", value=share, unit=""),
-            row(what="Step, from the key to the map redrawn", seconds=_redrawn(stepped), aim=aim, size=_told(stepped)),
+            row(what="share of the memories that is drawn", value=share, unit="", peak_mb=app.peak_mb()),
+            row(what="Step, from the key to the map redrawn", seconds=_redrawn(stepped), aim=aim,
+                peak_mb=app.peak_mb(), size=_told(stepped)),
             row(what="another step in the replay, from the key to the map redrawn", seconds=_redrawn(back), aim=aim,
                 peak_mb=app.peak_mb(), size=_told(back)),
         ]  # fmt: skip

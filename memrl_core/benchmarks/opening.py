@@ -1,4 +1,7 @@
-"""What it takes to open a large bank, until the first recall can be made, against reading the vectors' bytes from disk.
+"""What it takes to open a large bank, and to open it and recall once, against reading the vectors' bytes from disk.
+
+A bank is open when its handle can be asked anything; what is first read after that, the first question pays, so the
+first recall has a row of its own.
 
 Every opening is one of a new process (whose imports are not counted), with nothing of the bank's files left in the
 system's page cache; so is every reading of the vectors, which lie in one flat file. A second row opens with all files
@@ -20,7 +23,7 @@ import numpy as np
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, seconds
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, rated_bank
 from memrl_core.policies.memrl import MemRL
 
@@ -43,8 +46,8 @@ def measure(sizes: Sizes) -> list[Row]:
         for _ in range(sizes.repeat):
             _forget(folder, flat)
             bytes_read.append(seconds(partial(_read, flat)))
-            cold.append(_opened(folder))
-            warm.append(_opened(folder))
+            cold.append(opened(folder))
+            warm.append(opened(folder))
     size = f"{sizes.steps:,} steps"
 
     def row(what: str, values: list[Mapping[str, float]], key: str, against: str, reference: tuple[float, ...],
@@ -78,8 +81,11 @@ def _forget(folder: Path, flat: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _opened(folder: Path) -> Mapping[str, float]:
-    """One opening in a process of its own: its seconds, those until the first recall, and the process's peak in MB."""
+def opened(folder: Path) -> Mapping[str, float]:
+    """One opening in a process of its own: its seconds, those until the first recall, and the process's MB.
+
+    These are its peak, and what it holds then (`held_mb`; 0 where the system does not tell).
+    """
     command = [sys.executable, "-m", "memrl_core.benchmarks.opening", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     found: Mapping[str, float] = json.loads(done.stdout)
@@ -94,7 +100,9 @@ def _open_once(folder: str) -> None:
         bank = opened[0]
         query = bank.embedding(bank.memory_ids()[0])
         recalled = seconds(lambda: policy.recall(query, bank.view(RUN)))
-    print(json.dumps({"open": taken, "recall": taken + recalled, "peak_mb": highest.mb}))
+    give_back()
+    held = resident_mb() or 0.0
+    print(json.dumps({"open": taken, "recall": taken + recalled, "peak_mb": highest.mb, "held_mb": held}))
 
 
 if __name__ == "__main__":

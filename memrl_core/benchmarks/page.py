@@ -84,22 +84,26 @@ def _first_paint(browser: Browser, repeat: int) -> list[Row]:
 def _first_visit(browser: Browser, repeat: int) -> list[Row]:
     """The first visit of all after a start: what the server has yet to load is paid here."""
     visits: dict[str, list[float]] = {"Home": [], "a link to a decision": [], REFERENCE: []}
-    up, up_blank = [], []
+    up, up_blank, peaks = [], [], []
     for _ in range(repeat):
         for name, path, first in (("Home", "", HEADING), ("a link to a decision", DECISION, ANSWER)):
             with in_browser.app() as app:
                 up.append(app.seconds_to_up)
                 visits[name].append(painted(browser, f"{app.url}/{path}", first))
+                peaks.append(app.peak_mb())
         with in_browser.blank() as blank:
             up_blank.append(blank.seconds_to_up)
             visits[REFERENCE].append(painted(browser, f"{blank.url}/", HEADING))
     reference = tuple(visits.pop(REFERENCE))
+    told = [peak for peak in peaks if peak is not None]
+    peak_mb = max(told, default=None)
     rows = [
         Row(NAME, f"first visit after the start, {name}", 40, 1024, tuple(seconds), REFERENCE, reference,
-            aim=Aim("ratio", 2.5))
+            aim=Aim("ratio", 2.5), peak_mb=peak_mb)
         for name, seconds in visits.items()
     ]  # fmt: skip
-    return [*rows, Row(NAME, "from the command to up", 0, None, tuple(up), REFERENCE, tuple(up_blank))]
+    started = "from the command to up"
+    return [*rows, Row(NAME, started, 0, None, tuple(up), REFERENCE, tuple(up_blank), peak_mb=peak_mb)]
 
 
 def _in_turns(what: str, page: Callable[[], float], reference: Callable[[], float], repeat: int, app: Server) -> Row:
@@ -128,7 +132,7 @@ def _slider(browser: Browser, sizes: Sizes) -> list[Row]:
         return [
             row(what="what-if slider, from the key to the last redraw", seconds=redrawn, aim=Aim("median_s", 0.2),
                 peak_mb=app.peak_mb()),
-            row(what="of it, from the key until Streamlit runs the page", seconds=begun),
+            row(what="of it, from the key until Streamlit runs the page", seconds=begun, peak_mb=app.peak_mb()),
         ]  # fmt: skip
 
 

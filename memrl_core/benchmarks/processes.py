@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
+from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
 from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
 from memrl_core.benchmarks.work import Job, Told, digest
 from memrl_core.benchmarks.worker import PROGRAM, Worker
@@ -55,18 +55,20 @@ def measure(sizes: Sizes) -> list[Row]:
     """Two, three and four processes, of at most `TURNS` turns each."""
     rows = []
     for count in (2, 3, 4):
-        with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder:
-            rows += rows_of(together(KINDS[:count], min(sizes.steps, TURNS), Path(folder)))
+        with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder, peak() as highest:
+            one = together(KINDS[:count], min(sizes.steps, TURNS), Path(folder))
+        rows += rows_of(one, highest.mb)
     return rows
 
 
-def rows_of(one: Together) -> list[Row]:
-    """What processes have shown; failures are printed."""
+def rows_of(one: Together, peak_mb: float | None = None) -> list[Row]:
+    """What processes have shown; failures are printed. `peak_mb` is of the one that looks on."""
     for failure in one.failures:
         print(f"{', '.join(one.kinds)}: {failure}")
 
     def row(what: str, value: float, aim: Aim | None = None) -> Row:
-        return Row(NAME, what, 0, None, value=value, aim=aim, size=f"{len(one.kinds)} processes and this one")
+        size = f"{len(one.kinds)} processes and this one"
+        return Row(NAME, what, 0, None, value=value, aim=aim, peak_mb=peak_mb, size=size)
 
     none = Aim("value", 0)
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, cycle
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from memrl_core.bank import MemoryBank
 from memrl_core.benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
 from memrl_core.benchmarks.official_style import OfficialStore, retrieved
+from memrl_core.benchmarks.opening import opened
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.policies.memrl import MemRL
 from memrl_core.settings import MemRLSettings
@@ -24,6 +26,9 @@ from memrl_core.view import MemoryView
 
 NAME = "retrieval"
 QUERIES = 200
+HELD_FROM = 20_000
+"""With fewer memories, two processes differ by more than their vectors."""
+LITTLE = 4
 INDEXED_FROM = 100_000
 MILLION = 1_000_000
 BARE = "product and argpartition"
@@ -43,6 +48,10 @@ def measure(sizes: Sizes) -> list[Row]:
         found = [*_exact(view, queries, repeat)]
         if sizes.memories >= INDEXED_FROM:
             found += _indexed(bank, view, queries, repeat)
+        del view
+        bank.close()
+        if sizes.memories >= HELD_FROM and sizes.dimension > LITTLE:
+            found += held(bank.uri, sizes.memories, sizes.dimension)
     return [*found, _official(min(sizes.memories, OFFICIAL_MEMORIES), min(sizes.repeat, OFFICIAL_REPEAT))]
 
 
@@ -58,10 +67,10 @@ def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
     if is_large and before is not None and highest.mb is not None:
         further = (highest.mb - before) * MB / view.embeddings.nbytes
         what, unit = "memory taken meanwhile", "copies of the vectors"
-        yield Row(NAME, what, n, dimension, value=further, unit=unit, aim=Aim("value", 0.1))
-    with threadpool_limits(limits=1, user_api="blas"):
+        yield Row(NAME, what, n, dimension, value=further, unit=unit, aim=Aim("value", 0.1), peak_mb=highest.mb)
+    with threadpool_limits(limits=1, user_api="blas"), peak() as highest:
         timed = in_turns(_two_phases(view, queries), bare, repeat)
-    yield Row(NAME, "phases A+B exact, on one thread", n, dimension, timed[0], BARE, timed[1])
+    yield Row(NAME, "phases A+B exact, on one thread", n, dimension, timed[0], BARE, timed[1], peak_mb=highest.mb)
 
 
 def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
@@ -69,7 +78,7 @@ def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) 
     bank.search = "indexed"
     with peak() as highest:
         built = seconds(bank.index)
-    yield Row(NAME, "building the index", n, dimension, value=built, unit="s", peak_mb=highest.mb)
+    yield Row(NAME, "building the index", n, dimension, (built,), peak_mb=highest.mb)
     by_index = bank.view(RUN)
     with peak() as highest:
         taken, exact = in_turns(_two_phases(by_index, queries), _two_phases(view, queries), repeat)
@@ -77,9 +86,25 @@ def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) 
     what, against = "phases A+B indexed", "phases A+B exact"
     yield Row(NAME, what, n, dimension, taken, against, exact, aim=aim, peak_mb=highest.mb)
     policy = MemRL(SETTINGS.model_copy(update={"k1": TOP}))
-    pools = [[{seen.memory_id for seen in policy.recall(q, v).pool} for v in (view, by_index)] for q in queries]
-    share = float(np.mean([len(true & came) / len(true) for true, came in pools]))
-    yield Row(NAME, f"recall@{TOP} of the index", n, dimension, value=share, unit="share", aim=Aim("value", 0.95, True))
+    with peak() as highest:
+        pools = [[{seen.memory_id for seen in policy.recall(q, v).pool} for v in (view, by_index)] for q in queries]
+    share, aim = float(np.mean([len(true & came) / len(true) for true, came in pools])), Aim("value", 0.95, True)
+    what = f"recall@{TOP} of the index"
+    yield Row(NAME, what, n, dimension, value=share, unit="share", aim=aim, peak_mb=highest.mb)
+
+
+def held(uri: str, memories: int, dimension: int) -> Iterator[Row]:
+    """What a new process holds that has opened a bank and recalled once, beyond one whose bank has short vectors."""
+    whole = opened(Path(uri))
+    with synthetic_bank(memories, dimension=LITTLE) as bank:
+        bank.close()
+        little = opened(Path(bank.uri))
+    if not whole["held_mb"]:
+        return
+    copies = (whole["held_mb"] - little["held_mb"]) * MB / (4 * memories * (dimension - LITTLE))
+    what = f"memory of a new process with the bank open, beyond one whose vectors have {LITTLE} numbers"
+    unit, aim = "copies of the vectors", Aim("value", 1.1) if memories >= MILLION else None
+    yield Row(NAME, what, memories, dimension, value=copies, unit=unit, aim=aim, peak_mb=whole["peak_mb"])
 
 
 def _official(memories: int, repeat: int) -> Row:

@@ -90,12 +90,14 @@ def rows_of(found: Soaked) -> list[Row]:
     size = f"{found.seconds / 60:g} minutes, {found.steps:,} steps, {found.clicks:,} clicks"
     warm = WARM_UP * found.seconds
 
-    def row(what: str, value: float, unit: str = "", aim: Aim | None = None) -> Row:
-        return Row(NAME, what, found.steps, None, value=value, unit=unit, aim=aim, size=size)
+    def row(what: str, value: float, unit: str = "", aim: Aim | None = None, of: str = HERE) -> Row:
+        highest = max((sample.resident_mb for sample in found.samples if sample.of == of), default=None)
+        return Row(NAME, what, found.steps, None, value=value, unit=unit, aim=aim, peak_mb=highest, size=size)
 
     def growth(of: str, what: str, value: Callable[[Sample], float], unit: str, limit: float | None) -> Row:
         points = [(s.at, value(s)) for s in found.samples if s.of == of and s.at >= warm]
-        return row(f"{what} of {of}, growth", grown(points), unit, None if limit is None else Aim("value", limit))
+        aim = None if limit is None else Aim("value", limit)
+        return row(f"{what} of {of}, growth", grown(points), unit, aim, of)
 
     seen = [one for one in found.witnesses if one.at >= warm]
     beyond = grown([(one.at, one.resident_mb - one.fresh_mb) for one in seen])
@@ -111,7 +113,7 @@ def rows_of(found: Soaked) -> list[Row]:
     ]
     if any(sample.of == APP for sample in found.samples):
         rows += [
-            row("clicks on Step, in two browsers", found.clicks, "", Aim("value", 1, at_least=True)),
+            row("clicks on Step, in two browsers", found.clicks, "", Aim("value", 1, at_least=True), APP),
             growth(APP, "memory", lambda s: s.resident_mb, "MB", APP_MEMORY_MB),
             growth(APP, "open files", lambda s: s.files, "", APP_FILES),
             growth(APP, "threads", lambda s: s.threads, "", APP_THREADS),

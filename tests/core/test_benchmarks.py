@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +19,16 @@ from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating
-from memrl_core.benchmarks import headless, ratings, suite, synthetic, whole_run
+from memrl_core.benchmarks import headless, ratings, retrieval, step, suite, synthetic, whole_run
+from memrl_core.benchmarks.machine import this_machine, this_moment
 from memrl_core.benchmarks.measuring import Row, Sizes
+from memrl_core.benchmarks.results import results_of
 from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
+from memrl_core.policies.memrl import MemRL
 from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
@@ -103,6 +108,47 @@ def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
     assert any(row.aim for row in found)
     assert all(row.peak_mb is None or row.peak_mb > 1 for row in found)
     assert len({(row.what, row.memories, row.dimension, row.size) for row in found}) == len(found)
+
+
+def test_a_step_is_measured_beside_an_append_at_first_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "GROUP", 3)
+    monkeypatch.setattr(step, "WARM_UP", 1)
+    found = {row.what: row for row in run_benchmarks(["step"], TINY)}
+    first, later = found["a step without model and world"], found["the same, later"]
+    assert len(first.seconds) == len(first.reference_seconds) == len(later.seconds) == 3
+    assert found["a step later, against one at first"].reference_seconds == first.seconds
+    assert (found["growth on disk ÷ bytes of the facts"].value or 0) > 0
+    assert all(row.aim for what, row in found.items() if what != "the same, later")
+    assert all(row.peak_mb for row in found.values())
+
+
+def test_the_file_of_a_retrieval_has_what_others_read_in_it() -> None:
+    kept = json.loads(results_of(measured("retrieval"), this_machine(), this_moment()).model_dump_json())
+    assert set(kept) == {"machine", "date", "rows"}
+    (exact,) = [row for row in kept["rows"] if row["what"] == "phases A+B exact"]
+    assert (exact["memories"], exact["dimension"]) == (TINY.memories, TINY.dimension)
+    assert all(exact[key] > 0 for key in ("ratio_median", "median_s", "p95_s", "peak_mb"))
+    assert all(row["peak_mb"] for row in kept["rows"])
+
+
+def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
+    with synthetic_bank(2000) as bank:
+        view = bank.view(RUN)
+        assert np.shares_memory(view.embeddings, bank._known.mirror._matrix)
+        policy, query = MemRL(SETTINGS), view.embeddings[7].copy()
+        policy.recall(query, view)
+        tracemalloc.start()
+        policy.recall(query, view)
+        further = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert further < view.embeddings.nbytes / 10
+
+
+def test_what_a_process_holds_of_a_bank_is_counted_in_copies_of_its_vectors() -> None:
+    with synthetic_bank(MEMORIES, dimension=16) as bank:
+        bank.close()
+        (row,) = retrieval.held(bank.uri, MEMORIES, 16)
+    assert row.unit == "copies of the vectors" and row.aim is None and np.isfinite(row.value or np.nan)
 
 
 def test_the_whole_run_questions_are_asked_of_every_step() -> None:
