@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names only what is there: files, tests, names in them, and targets of make."""
+"""CONTRIBUTING.md, README.md and SECURITY.md name only what is there: files, tests, names, targets of make, links."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -15,6 +17,14 @@ QUOTED = sorted(set(re.findall(r"`([^`\n]+)`", PROSE)))
 PATHS = [text for text in QUOTED if text.startswith(FOLDERS) or re.fullmatch(r"[\w-]+\.(py|md|toml)", text)]
 TESTS = sorted(set(re.findall(r"\btest_\w+\b(?!\.py)", PROSE)))
 TARGETS = sorted(set(re.findall(r"\bmake ([a-z]+)\b", "\n".join((*QUOTED, *re.findall(r"^make .*$", PAGE, re.M))))))
+OTHERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "SECURITY.md")}
+NAMED = re.compile(rf"(?<![\w/.-])((?:{'|'.join(FOLDERS)})[\w./-]*\w/?)|\]\(([^)#:]+)[)#]")
+OTHER_PATHS = sorted({(name, "".join(found)) for name, text in OTHERS.items() for found in NAMED.findall(text)})
+OTHER_TARGETS = [
+    (name, target)
+    for name, text in OTHERS.items()
+    for target in sorted(set(re.findall(r"(?:^|`)make ([a-z]+)\b", text, re.MULTILINE)))
+]
 NAMES = {
     "_PHASES": "memrl_core/agent.py",
     "_OWN": "memrl_core/policies/__init__.py",
@@ -34,6 +44,30 @@ NAMES = {
 def test_the_page_names_something_of_each_kind() -> None:
     assert len(PATHS) > 40 and len(TESTS) >= 3 and {"test", "lint", "fuzz", "audit", "bench"} <= set(TARGETS)
     assert len(PAGE.splitlines()) <= 200
+
+
+def test_the_other_pages_name_paths_and_targets() -> None:
+    assert {name for name, _ in OTHER_PATHS} >= {"README.md"} and len(OTHER_PATHS) > 10 and len(OTHER_TARGETS) > 5
+
+
+@pytest.mark.parametrize(("page", "path"), OTHER_PATHS)
+def test_a_path_on_another_page_is_there(page: str, path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("page", "target"), OTHER_TARGETS)
+def test_a_target_on_another_page_can_be_made(page: str, target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`memrl bench ([a-z][a-z-]*)", OTHERS["README.md"]))))
+def test_a_benchmark_in_the_readme_can_be_run(name: str) -> None:
+    assert name in BENCHMARKS
+
+
+def test_the_benchmarks_that_run_only_by_name_are_those_of_the_readme() -> None:
+    (told,) = re.findall(r"a\s+browser \(([^)]*)\) run when they are named", OTHERS["README.md"])
+    assert set(re.findall(r"`([a-z-]+)`", told)) == set(BENCHMARKS) - set(DEFAULT)
 
 
 @pytest.mark.parametrize("path", PATHS)
