@@ -50,15 +50,19 @@ export default function ({ setTriggerValue }) {
       if (field) { event.preventDefault(); field.focus(); }
     }
   };
+  // Streamlit ends only the last of this function's runs, and a change of theme runs it again.
+  window.memrlDeaf?.();
   // Before Streamlit, which listens on the document.
   window.addEventListener("keydown", held, true);
   document.addEventListener("keydown", listen);
   document.body.dataset.keys = "heard";
-  return () => {
+  const deaf = () => {
     window.removeEventListener("keydown", held, true);
     document.removeEventListener("keydown", listen);
-    delete document.body.dataset.keys;
+    if (window.memrlDeaf === deaf) delete document.body.dataset.keys;
   };
+  window.memrlDeaf = deaf;
+  return deaf;
 }
 """,
 )

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from memrl_core.benchmarks.map import MAP, RUN, large_bank
-from tests.browser.conftest import RunningApp, watched_page
+from tests.browser.conftest import RunningApp, listeners, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
 SERIOUS = ("serious", "critical")
@@ -175,6 +175,15 @@ def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:
     expect(step_page.get_by_role("dialog")).to_contain_text("Step: run the next phase")
     step_page.keyboard.press("Escape")
     expect(step_page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_keys_are_heard_once_whatever_the_theme(step_page: Page) -> None:
+    heard = listeners(step_page, "keydown")
+    for scheme in ("dark", "light"):
+        step_page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        settled(step_page)
+        step_page.wait_for_timeout(500)
+    assert listeners(step_page, "keydown") == heard
 
 
 def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
