@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -40,6 +40,7 @@ from memrl_core.settings import PolicySettings
 DEMO = "demo"
 SIMULATED = "simulated"
 EMBEDDED_EMBEDDER = "hashing"
+DROPPED_KEPT = 500
 
 
 class Preferences(BaseModel):
@@ -51,6 +52,7 @@ class Preferences(BaseModel):
     timeout: float = Field(60.0, ge=1, le=3600)
     rater: str = Field("", max_length=80)
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
+    dropped: list[str] = Field(default_factory=list, description="Attempts at steps that were cut short and dropped.")
 
 
 def banks_folder() -> Path:
@@ -82,6 +84,16 @@ def save_preferences(preferences: Preferences) -> None:
             f"The preferences could not be saved ({error.strerror}). They stay in force until the app ends; make "
             f"{target.parent} writable to keep them."
         ) from None
+
+
+def drop_attempts(attempts: Collection[str]) -> None:
+    """Keep that a person wants to hear no more of these attempts at a step; their events stay, and count for nothing.
+
+    Raises `InputError` when the preferences cannot be written.
+    """
+    preferences = load_preferences()
+    dropped = [*(one for one in preferences.dropped if one not in attempts), *sorted(attempts)]
+    save_preferences(preferences.model_copy(update={"dropped": dropped[-DROPPED_KEPT:]}))
 
 
 def remember_bank(uri: str) -> str:

@@ -326,13 +326,13 @@ class BankReading:
                 {step for step, attempt in attempts if attempt not in self._known.steps and step not in ended}
             )
 
-    def was_cut_short(self, run: str) -> bool:
-        """Whether an attempt at the step that comes next has left events, none of which counts, and never ended."""
+    def cut_short(self, run: str) -> frozenset[str]:
+        """The attempts, by id, at the step that comes next that never ended and left events, none of which counts."""
         with self._lock:
             if run not in self._known.states:
-                return False
-            events = self._known.states[run].at(self.next_step(run))
-            return any(event.step_id and event.step_id not in self._known.steps for event in events)
+                return frozenset()
+            attempts = {event.step_id for event in self._known.states[run].at(self.next_step(run))}
+            return frozenset(one for one in attempts if one and one not in self._known.steps)
 
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.analysis.outline import TITLES
-from memrl_core.errors import MemRLError, ModelInterrupted
+from memrl_core.errors import InputError, MemRLError, ModelInterrupted
 from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -151,9 +151,9 @@ def _what_failed(view: View) -> None:
 
 def _what_was_cut_short(view: View) -> None:
     step = view.place.bank.next_step(view.run.id)
-    dropped = st.session_state.setdefault(DROPPED, set())
     begun = view.live is not None and view.live.episode is not None
-    if begun or (view.run.id, step) in dropped or not view.place.bank.was_cut_short(view.run.id):
+    left = view.place.bank.cut_short(view.run.id)
+    if begun or left <= {*st.session_state.get(DROPPED, ()), *workspace.load_preferences().dropped}:
         return
     st.warning(
         f"Step {step} was begun and cut short: the program ended before the step did. What it had written counts for "
@@ -162,7 +162,15 @@ def _what_was_cut_short(view: View) -> None:
     )
     with st.container(horizontal=True):
         st.button("Do it again", key="again_cut_short", on_click=_move, args=(view, LiveRun.step))
-        st.button("Drop it", key="drop_cut_short", on_click=dropped.add, args=((view.run.id, step),))
+        st.button("Drop it", key="drop_cut_short", on_click=_drop, args=(left,))
+
+
+def _drop(attempts: frozenset[str]) -> None:
+    st.session_state[DROPPED] = attempts
+    try:
+        workspace.drop_attempts(attempts)
+    except InputError as error:
+        st.session_state["failure"] = str(error)
 
 
 def _replay_note(view: View) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.places import copy_bank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.environments.task_files import check_file
@@ -22,6 +23,7 @@ from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.policies import POLICIES
 from memrl_core.records import Consulted, Decision, Judgement, Message, Phase, StepTrace
+from memrl_core.scales import Criterion, RatingScales
 from tests.browser.payloads import HOST, HTML, LATEX, MARKDOWN, ODD, PAYLOADS, PLOTLY, RUN, STREAMLIT, TEMPLATES
 from tests.builders import a_run, an_agent
 from tests.core.many_methods import a_bank_of
@@ -35,6 +37,9 @@ PEOPLE = {"ann": f"<img src=x onerror={RUN}> **pwnstrong**", "bob": f":red[pwnre
 RUNS = {"one": f"<b>pwnbold</b> [pwnlink](//{HOST}/run) one", "two": f"__pwnstrong__ <img src=x onerror={RUN}>"}
 IN_A_FILE = {"one": "__pwnstrong__", "two": "_pwnemphasis_"}
 """What an imported file may call its runs; a bank in a folder can hold any name."""
+CRITERIA = (f"<img src=x onerror={RUN}>", "**pwnstrong** [pwnlink](//a)")
+FOLDER = f"<img src=x onerror={RUN}> **pwnstrong**"
+"""What the folder of a bank may be called by whoever put it there."""
 OF_METHODS = {policy: f"<b>pwnbold</b> **pwnstrong** {policy}" for policy in POLICIES}
 """In the bank "methods", a run of each method."""
 
@@ -89,6 +94,7 @@ def make(home: Path) -> None:
     with MemoryBank.open(str(home / "foreign")) as foreign:
         write_bank(foreign, home / "foreign.zip")
     bring_in(read_bank(home / "foreign.zip"), str(home / "banks" / "foreign"))
+    copy_bank(home / "banks" / "foreign", home / "banks" / FOLDER)
     _a_set_of_tasks(home)
     _a_lesson(home)
 
@@ -108,6 +114,8 @@ def _a_plain_bank(path: Path) -> MemoryBank:
     bank.notes.pin("one", 6, "a note", "ann", (), ask="pair")
     bank.editing.edit("one", bank.memory_ids()[0], "another intent", "other words", agent.embedder, "ann", "clearer")
     bank.editing.forget("one", [bank.memory_ids()[1]], "bob", "wrong")
+    criteria = tuple(Criterion(name=name) for name in CRITERIA)
+    bank.ratings.change_scales("one", RatingScales(criteria=criteria), "ann", "a reason for a rubric")
     trace = bank.trace("one", 7)
     bank.credits.assign("one", 7, trace.id, dict.fromkeys(trace.reward.credited[:1], 0.5), "ann", "tried without it")
     bank.people.assign("ann", Role.MANAGE, "ann", "she made it")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
 from urllib.parse import urlencode
 
 import pytest
@@ -15,6 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.progress import PAGES
+from memrl_core.report.step import step_report
+from memrl_core.scales import Scale
 from pages.questions.catalogue import QUESTIONS
 from pages.shared import compare_choice, lab_place, methods_place
 from pages.shared.methods_learned import DRAWN
@@ -54,7 +58,7 @@ UNFOLD = """() => {
 }"""
 SHOWN = """() => {
   const fields = [...document.querySelectorAll("input, textarea")].map((field) => field.value);
-  return [document.querySelector("[data-testid=stMain]").textContent, ...fields].join(" ");
+  return [(document.querySelector("[data-testid=stMain]") ?? document.body).textContent, ...fields].join(" ");
 }"""
 MARKED = (*HTML, *MARKDOWN, *STREAMLIT, *PLOTLY, *RUNS.values(), *OF_METHODS.values())
 DEPTH = 4
@@ -167,6 +171,36 @@ def everything_there(page: Page) -> None:
                 settled(page)
 
 
+def all_scales(page: Page) -> None:
+    """Every scale by which a step can be rated, then all else that is there."""
+    scales = page.locator(".st-key-rating_scale").get_by_role("radio")
+    assert scales.count() == len(get_args(Scale))
+    for number in range(scales.count()):
+        scales.nth(number).click()
+        settled(page)
+        assert page.evaluate(LOOK, [HOST, WORDS, False]) == []
+    everything_there(page)
+
+
+def changes_of_a_memory(page: Page) -> None:
+    """Every change that the dialog offers."""
+    everything_there(page)
+    page.locator(".st-key-change_memory button").click()
+    changes = page.get_by_role("dialog").get_by_role("radio")
+    expect(changes).to_have_count(4)
+    for number in range(4):
+        changes.nth(number).click()
+        settled(page)
+        assert page.evaluate(LOOK, [HOST, WORDS, False]) == []
+
+
+def deleting(page: Page) -> None:
+    """What is asked before a bank of a hostile name is deleted."""
+    everything_there(page)
+    page.get_by_role("button", name="Delete", exact=True).first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("This cannot be undone")
+
+
 def tells(text: str, do: Do | None = None) -> Do:
     """The page is about `text`, and not about what it falls back to where a link names what is not there."""
 
@@ -187,10 +221,12 @@ LAB = {
 
 VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     "home": ("", HOSTILE, start_form),
+    "home, all that opens": ("", HOSTILE, everything_there),
     "home of what came from elsewhere": ("", FOREIGN, None),
     "a step": ("step", {**HOSTILE, "step": "6", "memory": "2"}, hover),
+    "all that opens beside a step": ("step", {**HOSTILE, "step": "6", "memory": "2"}, everything_there),
     "a step of what came from elsewhere": ("step", {**FOREIGN, "step": "6", "memory": "1"}, hover),
-    "the live end": ("step", HOSTILE, None),
+    "the live end": ("step", HOSTILE, everything_there),
     **{
         f"the question {one.key}": (
             "decision",
@@ -200,7 +236,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
         for one in QUESTIONS
     },
     "a question about another program": ("decision", {**FOREIGN, "step": "6", "ask": "origin", "a": "1"}, None),
-    "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, everything_there),
+    "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, all_scales),
     "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, everything_there),
     "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "pool"}, as_tables),
     **{
@@ -219,7 +255,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
         for chart in lab_place.CHARTS
     },
     "lessons": ("lessons", {}, None),
-    "the memories": ("bank", {**HOSTILE, "memory": "4"}, None),
+    "the memories": ("bank", {**HOSTILE, "memory": "4"}, changes_of_a_memory),
     "the memories of what came from elsewhere": ("bank", {**FOREIGN, "memory": "5"}, None),
 }
 
@@ -248,6 +284,19 @@ def test_no_text_becomes_more_than_text(watched: Watched, view: str) -> None:
     watched.must_be_harmless(markdown=path == "lessons")
 
 
+def test_no_report_becomes_more_than_text(watched: Watched, tmp_path: Path) -> None:
+    with MemoryBank.open(str(watched.app.home / "banks" / "hostile")) as bank:
+        file = tmp_path / "report.html"
+        file.write_text(step_report(bank, RUNS["one"], 6), encoding="utf-8")
+    before = len(watched.asked)
+    watched.page.goto(file.as_uri())
+    expect(watched.page.locator(".main-svg").first).to_be_visible()
+    watched.must_show_them()
+    assert watched.page.evaluate(LOOK, [HOST, WORDS, False]) == []
+    asked, watched.asked[before:] = watched.asked[before:], []
+    assert [one for one in asked if one != file.as_uri() and not one.startswith(("data:", "blob:"))] == []
+
+
 def test_no_lesson_becomes_more_than_markdown(watched: Watched) -> None:
     for page in PAGES:
         watched.go("lessons", lesson="00-hostile", page=page)
@@ -264,6 +313,8 @@ def test_no_other_view_of_a_page_becomes_more_than_text(watched: Watched, path: 
         settled(watched.page)
         watched.unfold()
         watched.must_show_them()
+        if view == "Banks of this machine":
+            deleting(watched.page)
         watched.must_be_harmless()
 
 

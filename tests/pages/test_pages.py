@@ -383,6 +383,8 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
     assert "Step 1 was begun and cut short" in said(app)
     button(app, "drop_cut_short").click().run()
     assert "cut short" not in said(app)
+    assert "cut short" not in said(visit("step", bank=name, run="r"))
+    workspace.save_preferences(workspace.Preferences())
     again = visit("step", bank=name, run="r")
     button(again, "again_cut_short").click().run()
     assert "cut short" not in said(again)
