@@ -44,5 +44,5 @@ else:
     with table:
         memory_table(view)
     with detail:
-        memory_detail(view)
+        memory_detail(view, choose="Tick a memory in the table")
     follow_others(place)
