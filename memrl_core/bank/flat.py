@@ -46,6 +46,7 @@ FORMAT = 3
 HEADER = 64
 """Bytes before the rows: what the file is, and the checksum of all that follows."""
 LOCK = ".flat.lock"
+"""Held by who copies tables or the whole bank, and by who compacts: a compaction deletes what others are reading."""
 ENDING = ".flat"
 DRAFT = ".flat-draft"
 EMBEDDING = "embedding"

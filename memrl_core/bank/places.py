@@ -18,6 +18,9 @@ from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, In
 
 LONGEST_NAME = 60
 MARK = "meta.lance"
+VERSIONS = "_versions"
+UNNAMED = ".tmp*"
+"""What LanceDB is still writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,11 @@ def copy_folder(source: Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
-            shutil.copytree(source, draft, ignore=shutil.ignore_patterns(flat.LOCK, f"*{flat.DRAFT}-*"))
+            # A version names files that were there before it: it must not be younger than the copies of these.
+            for versions in source.glob(f"*.lance/{VERSIONS}"):
+                shutil.copytree(versions, draft / versions.relative_to(source), ignore=shutil.ignore_patterns(UNNAMED))
+            rest = shutil.ignore_patterns(VERSIONS, flat.LOCK, f"*{flat.DRAFT}-*", UNNAMED)
+            shutil.copytree(source, draft, ignore=rest, dirs_exist_ok=True)
             draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

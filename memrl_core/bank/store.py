@@ -28,6 +28,7 @@ from memrl_core.bank.addresses import connect, plain, remote_failure
 from memrl_core.bank.addresses import is_local as is_local
 from memrl_core.bank.codec import SCHEMA_VERSION, arrow, schemas
 from memrl_core.bank.flat import COPIED, FlatCopies, FlatCopy
+from memrl_core.bank.flat import LOCK as FLAT_LOCK
 from memrl_core.bank.journal import JOURNALED, Journal, Waiting
 from memrl_core.errors import BankDamaged, BankError, BankFull, BankMissing, BankReadOnly, BankTooNew, NotABank
 from memrl_core.logs import logger, said
@@ -318,13 +319,15 @@ class Store:
     def compact(self, keep: timedelta | None = None) -> None:
         """Join the fragments of tables that have many, and drop versions older than `keep`, or `KEEP_VERSIONS`.
 
+        Nothing is done where another process compacts too, or copies.
+
         Failures are logged: nothing is lost.
         """
         # Elsewhere every fragment is a request of each who reads.
         many = MANY_FRAGMENTS if self.has_journal else 2
         # Two compactions at a time would undo each other's work.
-        with self._compacting:
-            for name in TABLES:
+        with self._compacting, self._nobody_copies() as alone:
+            for name in TABLES if alone else ():
                 try:
                     # What another handle has compacted meanwhile cannot be compacted again as it was.
                     self._tables[name].checkout_latest()
@@ -335,6 +338,23 @@ class Store:
                 except Exception as error:
                     told = said(error) if is_local(self.uri) else type(error).__name__
                     log.warning("compaction of %s was put off: %s", name, told)
+
+    @contextmanager
+    def _nobody_copies(self) -> Iterator[bool]:
+        """Whether nobody else copies the tables or compacts them now; nobody begins to within it."""
+        if not is_local(self.uri):
+            yield True
+            return
+        lock = FileLock(Path(self.uri) / FLAT_LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except OSError:  # A `Timeout` is one.
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
 
     def close(self) -> None:
         """Wait for the compaction under way."""

@@ -24,6 +24,7 @@ _chart = st.components.v2.component(
     css="""
 .map-frame { position: relative; }
 .memory-map { width: 100%; }
+.memory-map:not([data-drawn])::before { content: "Drawing …"; position: absolute; top: 24px; font-size: 14px; }
 .map-cloud { position: absolute; pointer-events: none; }
 .map-hint {
   position: absolute; pointer-events: none; padding: 2px 6px; font-size: 12px; white-space: nowrap;

@@ -459,6 +459,25 @@ def test_a_bank_is_copied_without_copies_that_are_not_whole_and_waits_for_one_th
         copy_bank(uri, tmp_path / "another")
 
 
+def test_nothing_is_compacted_while_a_bank_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(a_copied_bank(tmp_path, steps=4))[0]
+    monkeypatch.setattr("memrl_core.bank.store.MANY_FRAGMENTS", 2)
+    table = lancedb.connect(store.uri).open_table("q_values")
+    for _ in range(8):
+        table.add(table.to_arrow())
+
+    def fragments() -> int:
+        table.checkout_latest()
+        return int(table.stats()["fragment_stats"]["num_fragments"])
+
+    before = fragments()
+    with FileLock(Path(store.uri) / flat.LOCK):
+        store.compact()
+        assert fragments() == before
+    store.compact()
+    assert fragments() == 1
+
+
 def test_a_bank_that_is_discarded_leaves_no_copy(tmp_path: Path) -> None:
     uri = a_copied_bank(tmp_path, steps=4)
     MemoryBank.open(uri).discard()

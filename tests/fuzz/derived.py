@@ -37,17 +37,26 @@ class _Reader:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
+    def begin(self) -> None:
+        """Have a process that can read: on a busy machine that takes longer than a case may."""
+        self._process = self._begun()
+
+    def _begun(self) -> subprocess.Popen[str]:
+        if self._process is not None:
+            return self._process
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.reader"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
     def read(self, how: str, uri: Path) -> None:
         """Let it read a bank, and raise what it stumbled over."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.reader"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=Path(__file__).parents[2],
-            )
-        process, self._process = self._process, None
+        process, self._process = self._begun(), None
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps([how, str(uri)]) + "\n")
@@ -63,7 +72,7 @@ class _Reader:
             raise Stumbled(*fault)
 
 
-_READER = _Reader()
+READER = _Reader()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ def check_journal(case: JournalCase, folder: Path) -> None:
     data = whole[:PREFIX] + b"".join(_sealed(name, payload) for name, payload in payloads)
     (uri / JOURNAL).unlink()
     (uri / (MOVING if case.is_moving else JOURNAL)).write_bytes(cut(data, case.cuts))
-    _READER.read("a journal", uri)
+    READER.read("a journal", uri)
 
 
 def _sealed(table: str, payload: bytes) -> bytes:
@@ -138,4 +147,4 @@ def check_flat(case: FlatCase, folder: Path) -> None:
         rows = data[flat.HEADER :]
         data[: flat.HEADER] = f"memrl flat copy {flat.FORMAT} {zlib.crc32(rows):08x}".encode().ljust(flat.HEADER)
     path.write_bytes(data)
-    _READER.read("forged flat copies" if case.is_forged else "flat copies", uri)
+    READER.read("forged flat copies" if case.is_forged else "flat copies", uri)

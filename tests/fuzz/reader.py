@@ -27,6 +27,7 @@ def main() -> None:
     """Answer every line, which says how to read a bank and where it is: null, or the place of a fault and its words."""
     # Each copy that cannot be used is a line, and most cannot.
     logging.disable()
+    print("ready", flush=True)
     for line in sys.stdin:
         how, uri = json.loads(line)
         fault = None

@@ -29,12 +29,16 @@ LINES_TOLD = 60
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something that reads what others wrote: its cases, and the check of one in an empty folder."""
+    """Something that reads what others wrote: its cases, and the check of one in an empty folder.
+
+    `begin` is what a check needs that may take longer than a case.
+    """
 
     name: str
     cases: st.SearchStrategy[Any]
     check: Callable[[Any, Path], None]
     in_a_test: int = 10
+    begin: Callable[[], None] = lambda: None
 
 
 TARGETS = (
@@ -48,8 +52,8 @@ TARGETS = (
     Target("lessons", texts.TOML_CASES, texts.check_lesson, 40),
     Target("settings", texts.SETTINGS_CASES, texts.check_settings, 60),
     *(Target(f"table-{name}", tables.rows_of(name), tables.check_table) for name in ("ledger", "memories", "steps")),
-    Target("journal", derived.JOURNAL_CASES, derived.check_journal),
-    Target("flat", derived.FLAT_CASES, derived.check_flat, 15),
+    Target("journal", derived.JOURNAL_CASES, derived.check_journal, begin=derived.READER.begin),
+    Target("flat", derived.FLAT_CASES, derived.check_flat, 15, derived.READER.begin),
 )
 
 
@@ -77,12 +81,14 @@ def slice_of(target: Target) -> None:
         _try(target, case)
 
     make_all()
+    target.begin()
     some()
 
 
 def for_seconds(target: Target, seconds: float, first_seed: int) -> Tried:
     """Try cases until the time is over; a fault is noted once, and the search goes on for others."""
     make_all()
+    target.begin()
     tried, began = Tried(), time.monotonic()
 
     def is_over() -> bool:
