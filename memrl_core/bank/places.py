@@ -78,9 +78,8 @@ def _still(bank: Path) -> Iterator[None]:
     locks = [FileLock(bank / name) for name in (LOCK_FILE, flat.LOCK)]
     # Where nobody has ever written to it, a lock would only leave its file behind.
     try:
-        for lock in locks:
-            if Path(lock.lock_file).exists():
-                lock.acquire(timeout=LOCK_PATIENCE)
+        for lock in locks if (bank / LOCK_FILE).exists() else ():
+            lock.acquire(timeout=LOCK_PATIENCE)
     except Timeout:
         raise BankError(
             f"Another process has been writing to {bank} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
