@@ -68,8 +68,8 @@ def serve(
             address = LOCALHOST
     command = ["streamlit", "run", str(app_file())]
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
-    if not has_login:
-        command += [word for host in own_hosts(address) for word in ("--server.allowedHosts", host)]
+    hosts = ("*",) if has_login else own_hosts(address)
+    command += [word for host in hosts for word in ("--server.allowedHosts", host)]
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
 

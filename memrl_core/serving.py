@@ -6,8 +6,13 @@ import ipaddress
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 LOCALHOST = "127.0.0.1"
+FOREIGN = (
+    "This request came by the name {host}, and the app serves this machine only. Nothing is shown. Open it as "
+    "localhost, or set up a login: see “Several people” in the README."
+)
 NEEDS_LOGIN = (
     "This app was told to listen on {address}, where strangers could read and change the banks, and no login is set "
     "up. Nothing is shown there. Leave the address away to use it on this machine, forward the port (ssh -L), or set "
@@ -32,6 +37,15 @@ def own_hosts(address: str) -> tuple[str, ...]:
     machine only answers to no other name.
     """
     return tuple(dict.fromkeys(("localhost", LOCALHOST, "::1", address)))
+
+
+def is_own_host(host: str) -> bool:
+    """Whether a request's `Host`, or the host and port of its `Origin`, names this machine: "localhost:8501"."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(name.rstrip("."))
 
 
 def login_is_set_up(folders: Iterable[Path]) -> bool:

@@ -7,7 +7,7 @@ import gc
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from memrl_core.serving import NEEDS_LOGIN, is_loopback
+from memrl_core.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
@@ -25,7 +25,19 @@ def is_open() -> bool:
     """Whether this visitor may see the banks: on this machine, or logged in where a login is set up."""
     if secrets_are_broken():
         return False
-    return st.user.is_logged_in if has_login() else is_loopback(st.get_option("server.address") or "")
+    if has_login():
+        return bool(st.user.is_logged_in)
+    return is_loopback(st.get_option("server.address") or "") and not _foreign()
+
+
+def _foreign() -> str:
+    """The host by which this page was asked for, or that of the site that asks, where it is not this machine's.
+
+    Streamlit refuses those as well, as long as nobody starts it with other options.
+    """
+    headers = st.context.headers
+    asked = (headers.get("Host", ""), headers.get("Origin", "").rpartition("://")[2])
+    return next((host for host in asked if host and not is_own_host(host)), "")
 
 
 def wall() -> None:
@@ -36,6 +48,8 @@ def wall() -> None:
         st.title("MemRL Inspector", anchor=False)
         st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")
         st.button("Log in", type="primary", icon=":material/login:", key="login", on_click=st.login)
+    elif is_loopback(st.get_option("server.address") or ""):
+        st.error(literal(FOREIGN.format(host=_foreign()[:80])))
     else:
         st.error(NEEDS_LOGIN.format(address=literal(str(st.get_option("server.address") or "every address"))))
 

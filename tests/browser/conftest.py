@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 60_000
+APP = "memrl_core.cli app --headless --port {}"
 PROBED = re.compile(r"/(step|decision|rewards|tasks|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$")
 
 
@@ -65,16 +66,16 @@ def context(browser: Browser) -> BrowserContext:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RunningApp]]:
-    """Start the app by the command that people use; every server ends with the tests."""
+    """Start the app by the command that people use, or by another; every server ends with the tests."""
     servers: list[subprocess.Popen[bytes]] = []
 
-    def start(**environment: str) -> RunningApp:
+    def start(command: str = APP, folder: Path | None = None, **environment: str) -> RunningApp:
         home, port = tmp_path_factory.mktemp("home"), free_port()
         log = (home / "server.log").open("wb")
-        command = [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(port), "--headless"]
         servers.append(
             subprocess.Popen(
-                command,
+                [sys.executable, "-m", *command.format(port).split()],
+                cwd=folder,
                 env={**os.environ, "MEMRL_HOME": str(home), "OLLAMA_HOST": "127.0.0.1:9", **environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from memrl_core.cli import app_file
 from tests.browser.conftest import RunningApp
 
 ACCEPTED, REFUSED = 101, 403
+BY_STREAMLIT = f"streamlit run {app_file()} --server.headless true --server.port {{}}"
 
 
 def answer(app: RunningApp, host: str, origin: str) -> int:
@@ -53,3 +57,11 @@ def test_no_page_of_another_site_reads_or_sends_a_file(app: RunningApp) -> None:
         assert "access-control-allow-origin" not in client.get("/_stcore/health").headers
         sent = client.put("/_stcore/upload_file/session/file", files={"file": b"x"})
     assert sent.status_code == REFUSED
+
+
+@pytest.mark.slow
+def test_streamlit_in_any_folder_refuses_them_as_well(serve: Callable[..., RunningApp], tmp_path: Path) -> None:
+    app = serve(BY_STREAMLIT, tmp_path)
+    assert answer(app, "127.0.0.1:{port}", "http://127.0.0.1:{port}") == ACCEPTED
+    assert answer(app, "127.0.0.1:{port}", "https://other.example") == REFUSED
+    assert answer(app, "other.example:{port}", "http://other.example:{port}") == REFUSED

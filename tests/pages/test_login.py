@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import streamlit as st
+from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis import sitting
@@ -47,6 +48,31 @@ def test_strangers_are_shown_nothing_but_a_sentence_where_there_is_no_login(
     assert said(app) == error.value
     assert f"told to listen on {address or 'every address'}, where strangers could" in plain(app)
     assert not app.button and not app.dataframe
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "other.example:8501", "Origin": "http://other.example:8501"},
+        {"Host": "localhost:8501", "Origin": "https://other.example"},
+        {"Host": "127.0.0.1:8501", "Origin": "null"},
+        {"Host": "localhost.other.example"},
+    ],
+)
+def test_pages_of_other_sites_are_shown_nothing_whatever_streamlit_was_told(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    monkeypatch.setattr(ContextProxy, "headers", headers)
+    app = visit("rewards", bank="demo")
+    assert said(app) == app.error[0].value and not app.button and not app.dataframe
+
+
+def test_this_machine_is_shown_the_app_by_any_of_its_names(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("localhost:8501", "127.0.0.1", "[::1]:8501"):
+        monkeypatch.setattr(ContextProxy, "headers", {"Host": name, "Origin": f"http://{name}"})
+        assert not visit("rewards", bank="demo").error
 
 
 def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visit, login: Callable[..., None]) -> None:
