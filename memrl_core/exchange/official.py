@@ -22,7 +22,7 @@ from memrl_core.exchange.official_files import Checkpoint, checkpoint_in, text_o
 from memrl_core.exchange.official_llb import is_trace, steps_of
 from memrl_core.exchange.official_memories import Taken, moment, taken_from
 from memrl_core.exchange.official_runs import bcb_steps, hle_call_steps, hle_result_steps, phases_in
-from memrl_core.exchange.official_steps import Choice, ToldStep, trace_of
+from memrl_core.exchange.official_steps import Choice, SimilarityScale, ToldStep, similarity_scale, trace_of
 from memrl_core.exchange.official_store import Stores, stores_of
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
 from memrl_core.settings import MemRLSettings
@@ -65,6 +65,8 @@ def is_official(path: Path) -> bool:
     """Whether the official code wrote what stands there: a checkpoint, a run with some, or one of its run files."""
     try:
         found = _found(path)
+    except InputError:
+        return True  # Several checkpoints: `read_official` names them.
     except (OSError, RuntimeError):
         return False
     return found.checkpoint is not None or found.files > 0
@@ -98,10 +100,11 @@ def read_official(path: Path) -> Contents:
     if not taken.memories and not steps.told:
         raise InputError(f"{path.name} holds nothing that can be used. Nothing was imported; take another copy.")
     run = _run_id(name, taken, steps.told)
-    info = _run(run, stores, taken, steps.told)
+    scale = similarity_scale(told.choice for told in steps.told)
+    info = _run(run, stores, taken, steps.told, _settings(None, scale))
     memories = {i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()}
     traces = tuple(
-        trace_of(told, number, run, UNKNOWN, _settings(told.choice), taken)
+        trace_of(told, number, run, UNKNOWN, _settings(told.choice, scale), taken)
         for number, told in enumerate(steps.told, start=1)
     )
     return Contents(
@@ -110,7 +113,7 @@ def read_official(path: Path) -> Contents:
         memories=memories,
         events=_events(info, taken),
         traces=traces,
-        account=_account(found, taken, steps, apart, traces),
+        account=_account(found, taken, steps, apart, traces, info.settings),
     )
 
 
@@ -190,7 +193,7 @@ def _run_id(name: str, taken: Taken, told: list[ToldStep]) -> str:
     return f"official-{plain}-{facts.hexdigest()[:6]}" if plain else f"official-{facts.hexdigest()[:6]}"
 
 
-def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep]) -> RunInfo:
+def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep], settings: Mapping[str, Any]) -> RunInfo:
     models = {item.metadata.get("model") for item in stores.cube.values()} | {step.model for step in told}
     models = {model for model in models if isinstance(model, str) and model != UNKNOWN}
     return RunInfo(
@@ -198,7 +201,7 @@ def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep]) -> RunInf
         environment=told[0].task.environment if told else "imported",
         tasks="",
         policy="memrl",
-        settings=_settings(None),
+        settings=settings,
         seed=0,
         model=text_of(models.pop()) if len(models) == 1 else UNKNOWN,
         simulated=False,
@@ -209,9 +212,11 @@ def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep]) -> RunInf
     )
 
 
-def _settings(choice: Choice | None) -> Mapping[str, Any]:
-    """This program's own settings, with k1 counting intents as the official code does, and what a step tells."""
+def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[str, Any]:
+    """This program's own settings, with k1 counting intents as the official code does, and what the steps tell."""
     told: dict[str, Any] = {"k1_counts": "intent"}
+    if scale is not None:
+        told |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
     if choice is not None and choice.weight_similarity + choice.weight_q > 0:
         weight = choice.weight_q / (choice.weight_similarity + choice.weight_q)
         told |= {"k1": choice.k1, "k2": choice.k2, "delta": choice.delta, "weight": weight}
@@ -248,7 +253,12 @@ def _events(info: RunInfo, taken: Taken) -> tuple[LedgerEvent, ...]:
 
 
 def _account(
-    found: _Found, taken: Taken, steps: _Steps, apart: list[Skipped], traces: tuple[StepTrace, ...]
+    found: _Found,
+    taken: Taken,
+    steps: _Steps,
+    apart: list[Skipped],
+    traces: tuple[StepTrace, ...],
+    settings: Mapping[str, Any],
 ) -> Account:
     read = list(taken.read)
     if found.checkpoint is not None and found.checkpoint.others:
@@ -258,7 +268,14 @@ def _account(
             "them to read it."
         )
     lacks = ["which embedder made the vectors (without it no new intent can be recalled)"] if taken.memories else []
-    lacks.append("the settings of the run; this program's own stand in their place, with k1 counting intents")
+    what = "the settings of the run"
+    if settings["normaliser"] == "fixed":
+        what = "the other settings of the run"
+        read.append(
+            f"The trace's similarities were standardised by mean {settings['fixed_mean']} and sd "
+            f"{settings['fixed_sd']}; the run's normaliser is fixed, with these."
+        )
+    lacks.append(f"{what}; this program's own stand in their place, with k1 counting intents")
     lacks += taken.lacks
     lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
     return Account(

@@ -1,9 +1,9 @@
 """The files of the official MemRL code: which they are, and how they are opened without trusting them.
 
 Layout (MemTensor/MemRL, February 2026): a checkpoint is a folder with `cube/textual_memory.json` and `local_cache/`,
-and stands in `<run>/snapshot/<n>`, `<run>/epoch<n>/snapshot/<n>` or `<run>/snapshot/final`. Only JSON, JSON lines and
-CSV are opened: never `qdrant/`, which holds pickles, and never a configuration, which may hold keys. A file behind a
-link that leads out of the folder is refused.
+and stands in `<run>/snapshot/<n>`, `<run>/epoch<n>/snapshot/<n>` or `<run>/snapshot/final`; a `ckpt_id` of one's own
+tells no age. Only JSON, JSON lines and CSV are opened: never `qdrant/`, which holds pickles, and never a configuration,
+which may hold keys. A file behind a link that leads out of the folder is refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from memrl_core.exchange.archive_format import NOTHING, reason_of
 from memrl_core.exchange.contents import Skipped
 from memrl_core.exchange.whole_files import opened
 
+NAMED = 5
 LARGEST_FILE = 2 * 2**30
 LONGEST_LINE = 64 * 2**20
 AGAIN = f"{NOTHING} Take another copy of the checkpoint."
@@ -33,7 +34,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint: its folder, and the parts that are there. `others` names the older ones beside it."""
+    """One checkpoint: its folder, and the parts that are there. `others` names those beside it that were not taken."""
 
     name: str
     folder: Path
@@ -43,19 +44,31 @@ class Checkpoint:
 
 
 def checkpoint_in(folder: Path) -> Checkpoint | None:
-    """The checkpoint that `folder` is, or the newest that it holds; None when there is none."""
+    """The checkpoint that `folder` is, or the newest that it holds, or the only one; None when there is none.
+
+    Raises `InputError`, naming them, when there are several whose names tell no age.
+    """
     if folder.name == "local_cache" and _has_caches(folder):
         return _checkpoint(folder.parent, folder.parent)
     if (folder / "cube" / "textual_memory.json").is_file():
         return _checkpoint(folder, folder)
     places = (folder, folder / "snapshot", *(epoch / "snapshot" for epoch in numbered(folder, "epoch")))
-    held = [child for place in places if place.is_dir() for child in place.iterdir() if _age(child) is not None]
-    held = sorted((child for child in held if _is_checkpoint(child)), key=lambda child: _age(child) or (0, 0))
-    if held:
-        return _checkpoint(folder, held[-1], held[:-1])
+    children = [child for place in places if place.is_dir() for child in sorted(place.iterdir())]
+    held = [child for child in children if _is_checkpoint(child)]
+    named, aged = [c for c in held if _age(c) is None], [c for c in held if _age(c) is not None]
+    aged.sort(key=lambda child: _age(child) or (0, 0))
+    if aged:
+        return _checkpoint(folder, aged[-1], [*named, *aged[:-1]])
     if _has_caches(folder / "local_cache"):
         return _checkpoint(folder, folder)
-    return None
+    if len(named) > 1:
+        listed = ", ".join(child.relative_to(folder).as_posix()[:80] for child in named[:NAMED])
+        more = f" and {len(named) - NAMED:,} more" if len(named) > NAMED else ""
+        raise InputError(
+            f"{folder.name} holds {len(named):,} checkpoints, and their names do not say which is the newest: "
+            f"{listed}{more}. {NOTHING} Name one of them."
+        )
+    return _checkpoint(folder, named[0]) if named else None
 
 
 def numbered(folder: Path, prefix: str) -> list[Path]:

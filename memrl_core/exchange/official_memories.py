@@ -53,6 +53,7 @@ def taken_from(stores: Stores) -> Taken:
     valued = {i: 0.0 if value is None else value for i, value in q.items()}
     taken.faults += faults_between(stores, valued)
     filed = {i: intent for intent, ids in (stores.index or {}).items() for i in ids}
+    places = {i: number for number, i in enumerate(filed)}
     fits = _Unit(taken.dimension)
     taken.intents = {text: unit for text, vector in stores.intents.items() if (unit := fits.unit(vector)) is not None}
     rows = []
@@ -73,7 +74,7 @@ def taken_from(stores: Stores) -> Taken:
         shared += intent is not None and not same_text
         cut += same_text and item.text != intent
         rows.append((_memory(item, intent, same_text), vector))
-    rows.sort(key=lambda row: row[0].created)
+    rows.sort(key=lambda row: (row[0].created, _stored(items[row[0].id]), places.get(row[0].id, len(places))))
     taken.memories = {memory.id: (memory, vector) for memory, vector in rows}
     taken.utilities = {i: Utility(valued[i], visits_of(items[i])) for i in taken.memories}
     taken.faults += fits.faults()
@@ -170,18 +171,23 @@ def task_of(*names: Any) -> str:
     return ""
 
 
+def _stored(item: Item) -> str:
+    # `memory_time` has whole seconds; `updated_at` is set in microseconds when a memory is made, and an update of q
+    # leaves it as it is.
+    return moment(item.metadata.get("updated_at"), "microseconds") or ""
+
+
 def _created(told: Mapping[str, Any]) -> str:
-    # An update of q rewrites the whole record, so `updated_at` is the last resort.
     return next((m for name in ("memory_time", "created_at", "updated_at") if (m := moment(told.get(name)))), "")
 
 
-def moment(value: Any) -> str | None:
+def moment(value: Any, precision: str = "milliseconds") -> str | None:
     """A time as ISO 8601 in UTC; one without a zone is taken as UTC. None when it is no time."""
     if not isinstance(value, str):
         return None
     try:
         time = datetime.fromisoformat(value)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec=precision)
     except (ValueError, OverflowError):
         return None
 
@@ -218,6 +224,12 @@ def _read(taken: Taken, stores: Stores, shared: int, cut: int, stretched: int) -
     ]
     from_cache = sum(i in stores.current_q for i in taken.memories)
     read.append(f"The q of {from_cache:,} memories is that of q_cache.json; of all others, the one stored with them.")
+    stale = stores.stale({i: utility.q for i, utility in taken.utilities.items()})
+    if stale:
+        read.append(
+            f"{len(stale):,} memories have an old q in mem_cache.json, which was not used; the official code never "
+            "renews it."
+        )
     if shared:
         read.append(f"{shared:,} memories share the vector of an older intent that they were filed under.")
     if cut:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ from memrl_core.records import (
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _OPTIONS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
 ROUNDING = 1e-6
+EXACT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,38 @@ class ToldStep:
     messages: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityScale:
+    """The mean and sd by which a run standardised its similarities: constants of its configuration."""
+
+    mean: float
+    sd: float
+
+
+def similarity_scale(choices: Iterable[Choice | None]) -> SimilarityScale | None:
+    """The scale that every (similarity, similarity_z) of a trace shows; None when they show none or more than one.
+
+    The official code takes z = (similarity - mean) / sd, without a cut, so two pairs decide. The constants are decimal
+    numbers, whose digits the floats of a trace only blur: the shortest that give all pairs back are taken.
+    """
+    pairs = sorted((s.similarity, s.similarity_z) for choice in choices if choice is not None for s in choice.selected)
+    if len(pairs) < 2 or pairs[-1][0] - pairs[0][0] < ROUNDING or pairs[-1][1] == pairs[0][1]:
+        return None
+    (low, low_z), (high, high_z) = pairs[0], pairs[-1]
+    sd = (high - low) / (high_z - low_z)
+    mean = low - low_z * sd
+
+    def misses(mean: float, sd: float) -> float:
+        return max(abs((similarity - mean) / sd - z) for similarity, z in pairs) if sd > 0 else math.inf
+
+    if not misses(mean, sd) <= ROUNDING or misses(0, 1) <= EXACT:
+        return (
+            None  # Of a run without standardisation the trace has z = similarity; there q is not standardised either.
+        )
+    rounded = ((round(mean, digits), round(sd, digits)) for digits in range(1, 15))
+    return SimilarityScale(*next((pair for pair in rounded if misses(*pair) <= EXACT), (mean, sd)))
 
 
 def trace_of(

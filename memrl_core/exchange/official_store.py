@@ -59,6 +59,10 @@ class Stores:
     intents: dict[str, Vector] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
+    def stale(self, q: Mapping[str, float]) -> list[str]:
+        """The memories whose q in `mem_cache.json` is not the one in `q`: there is no fault in that."""
+        return [i for i, item in self.cached.items() if _differ(told_q(item), q.get(i))]
+
 
 def stores_of(found: Checkpoint, root: Path) -> Stores:
     """All stores of a checkpoint in `root`. Raises `InputError` for a file that is broken or leads out of `root`."""
@@ -216,8 +220,6 @@ def faults_between(stores: Stores, q: Mapping[str, float]) -> list[str]:
     faults += _told(lost, "have a q in q_cache.json and were not found")
     apart = [i for i, item in stores.cube.items() if i in stores.current_q and _differ(told_q(item), q.get(i))]
     faults += _told(apart, "have another q in textual_memory.json than in q_cache.json, which was taken")
-    stale = [i for i, item in stores.cached.items() if _differ(told_q(item), q.get(i))]
-    faults += _told(stale, "have an old q in mem_cache.json, which was not used")
     only_cached = [i for i in q if i not in stores.cube and i not in stores.current_q]
     faults += _told(only_cached, "have their q from mem_cache.json alone, which may be old")
     faults += _told(

@@ -60,9 +60,30 @@ def test_a_sound_checkpoint_comes_in_whole_with_every_q_and_visit(tmp_path: Path
     assert bank.memory("m1").created == "2026-01-02T03:04:05.000+00:00"
     assert bank.memory("m1").intent == "count the rows"
     assert bank.memory("m1").experience.endswith("How it went: m1")
-    # Its cache always holds an old q in the official code; nothing else may be wrong with this one.
-    assert len(contents.account.faults) == 1
-    fault_with(contents, "2 memories have an old q in mem_cache.json, which was not used: m1, m2.")
+    assert contents.account.faults == ()
+
+
+def test_an_old_q_in_the_cache_is_noted_and_no_fault(tmp_path: Path) -> None:
+    account = read_official(CheckpointWriter(three()).write(tmp_path / "c")).account
+    assert account.faults == ()
+    assert any(note.startswith("2 memories have an old q in mem_cache.json") for note in account.read)
+
+
+def test_memories_of_one_second_come_in_the_order_in_which_they_were_stored(tmp_path: Path) -> None:
+    """Their ids, by which textual_memory.json is sorted, are random; some runners write no microseconds either."""
+
+    def written(memory_id: str, updated: str) -> Written:
+        return Written(memory_id, f"task {memory_id}", metadata={"updated_at": updated})
+
+    memories = [
+        written("z", "2026-01-02T03:04:05.000100"),
+        written("b", "2026-01-02T03:04:05.000300"),
+        written("a", "2026-01-02T03:04:05.000300"),
+        written("y", "2026-01-02T03:04:05.000200"),
+    ]
+    writer = CheckpointWriter(memories)
+    writer.cube.sort(key=lambda entry: entry["id"])
+    assert list(read_official(writer.write(tmp_path / "c")).memories) == ["z", "y", "b", "a"]
 
 
 def test_the_bank_reads_the_same_after_it_was_closed(tmp_path: Path) -> None:
@@ -122,6 +143,25 @@ def test_a_final_checkpoint_counts_as_the_newest(tmp_path: Path) -> None:
     CheckpointWriter([Written("m1", "one", q=0.1)]).write(tmp_path / "epoch7" / "snapshot" / "7")
     CheckpointWriter([Written("m1", "one", q=0.9)]).write(tmp_path / "snapshot" / "final")
     assert q_of(read_official(tmp_path)) == {"m1": 0.9}
+
+
+@pytest.mark.parametrize("inside", ["", "snapshot"])
+def test_the_only_checkpoint_below_is_read_whatever_its_name(tmp_path: Path, inside: str) -> None:
+    CheckpointWriter([Written("m1", "one", q=0.4)]).write(tmp_path / "dump" / "snapshot" / "ck1")
+    assert is_official(tmp_path / "dump" / inside)
+    assert q_of(read_official(tmp_path / "dump" / inside)) == {"m1": 0.4}
+
+
+def test_several_checkpoints_whose_names_tell_no_age_are_named_in_the_refusal(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        CheckpointWriter([Written("m1", "one")]).write(tmp_path / "snapshot" / name)
+    assert is_official(tmp_path)
+    with pytest.raises(InputError, match="snapshot/after, snapshot/before"):
+        read_official(tmp_path)
+    CheckpointWriter([Written("m1", "one", q=0.9)]).write(tmp_path / "snapshot" / "3")
+    contents = read_official(tmp_path)
+    assert q_of(contents) == {"m1": 0.9}
+    assert any("snapshot/after, snapshot/before" in note for note in contents.account.read)
 
 
 def test_two_checkpoints_of_one_run_go_into_one_bank_as_two_runs(tmp_path: Path) -> None:
@@ -452,6 +492,43 @@ def test_a_trace_tells_the_scores_of_what_was_selected_and_what_it_does_not_know
     assert [t.reward.outcome for t in contents.traces if t.reward] == ["success", "failure", "success"]
     assert third.decision is None
     assert any("not in the checkpoint" in lack for lack in third.lacks)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(0.185682759, 0.094079062), (0.31, 0.1), (0.5187, 0.1203)])
+def test_a_trace_gives_back_the_mean_and_sd_of_its_similarities(tmp_path: Path, mean: float, sd: float) -> None:
+    def scored(memory_id: str, similarity: float) -> dict[str, Any]:
+        z = (similarity - mean) / sd
+        return {**a_selected(memory_id, z, 0.5), "similarity": similarity}
+
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    chosen = [
+        {"failed": [scored(i, similarity)]} for i, similarity in (("m1", 1.0), ("m2", 0.6123456789), ("m1", 0.55))
+    ]
+    write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", one) for one in chosen])
+    contents = read_official(folder)
+    bank, run = brought_in(contents, tmp_path / "bank")
+    for told in (bank.run(run).settings, contents.traces[0].settings):
+        assert (told["normaliser"], told["fixed_mean"], told["fixed_sd"]) == ("fixed", mean, sd)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(0.9, 1.0)],
+        [(0.9, 1.0), (0.9, 1.0)],
+        [(0.9, 1.0), (0.8, 0.5), (0.7, -2.0)],
+        [(0.9, 0.9), (0.8, 0.8)],
+        [(0.9, 1e300), (0.8, -1e300)],
+    ],
+)
+def test_a_trace_that_does_not_determine_mean_and_sd_leaves_the_normaliser(
+    tmp_path: Path, pairs: list[tuple[float, float]]
+) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    chosen = [{**a_selected("m1", z, 0.5), "similarity": similarity} for similarity, z in pairs]
+    write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", {"failed": [one]}) for one in chosen])
+    contents = read_official(folder)
+    assert {trace.settings["normaliser"] for trace in contents.traces} == {"pool"}
 
 
 def test_a_trace_tells_the_conversation_and_no_key_of_it(tmp_path: Path) -> None:
