@@ -215,6 +215,16 @@ class Episode:
         """The memories whose q a reward moves."""
         return () if self.trace.decision is None else self.policy.credited(self.trace.decision)
 
+    def preview(self, value: float | None = None, rater: str = "") -> tuple[ValueChange, ...]:
+        """The moves of q that UPDATE is about to make, or those it would make if `rater` gave `value` now.
+
+        Nothing is stored and nobody is asked. Empty while there is neither a reward nor a `value`.
+        """
+        if value is None and self.trace.reward is not None:
+            return self._moves(self._earned)
+        given = {} if value is None else {rater: value}
+        return self._moves(earned(self.environment_reward, self._people() | given, self.trace.settings))
+
     def prompt(self) -> GenerateRecord:
         """What GENERATE sends first, as a record without turns. Raises `StepError` before phase B has selected."""
         agent, decision = self._agent, self.trace.decision
@@ -321,9 +331,8 @@ class Episode:
         return replace(record, turns=(*record.turns, turn))
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
-        given = self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)
-        people = {event.rater: event.value or 0.0 for event in given}
-        self._earned = earned(self.environment_reward, people, self.trace.settings)
+        given = self._given()
+        self._earned = earned(self.environment_reward, self._people(), self.trace.settings)
         reward = fmean(part.value for part in self._earned) if self._earned else None
         return RewardRecord(
             reward=reward,
@@ -337,6 +346,12 @@ class Episode:
             judgement=self.judgement,
         )
 
+    def _given(self) -> list[LedgerEvent]:
+        return self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)
+
+    def _people(self) -> dict[str, float]:
+        return {event.rater: event.value or 0.0 for event in self._given()}
+
     def _outcome(self, reward: float | None) -> Outcome:
         by_people = any(part.source == "person" for part in self._earned)
         return outcome_judged(self.policy, reward, None if by_people else self._info.get("success"))
@@ -347,16 +362,20 @@ class Episode:
         prompted = [self._agent.bank.memory(memory_id) for memory_id in self.trace.decision.selected]
         self.policy.review(self.trace, prompted, ask)
         self._keep(ask)
+        learned = learn_at(self._agent.bank, self.trace, self.trace.reward.reward, self.trace.reward.outcome)
+        return UpdateRecord((*self._moves(self._earned), *learned))
+
+    def _moves(self, rewards: Sequence[Earned]) -> tuple[ValueChange, ...]:
+        """How the rewards move q, one after the other."""
         values = dict(self._agent.bank.utilities_of(self.trace.run, self.credited))
         # A memory may have been forgotten since it was selected.
         known = [memory_id for memory_id in self.credited if memory_id in values]
         changes: list[ValueChange] = []
-        for part in self._earned:
+        for part in rewards:
             moved = self.policy.update(known, part.value, values)
             values |= {change.memory_id: Utility(change.after, change.visits) for change in moved}
             changes += moved
-        learned = learn_at(self._agent.bank, self.trace, self.trace.reward.reward, self.trace.reward.outcome)
-        return UpdateRecord((*changes, *learned))
+        return tuple(changes)
 
     def _write(self, on_text: OnText | None, cancelled: Cancelled | None) -> WriteRecord:
         agent, trace = self._agent, self.trace

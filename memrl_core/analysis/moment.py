@@ -121,14 +121,17 @@ def memories_of(bank: MemoryBank, moment: Moment) -> Mapping[str, Memory]:
 
 
 def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
-    """What a finished step's reward is now and whose, in a sentence, when it is another than the one it ended with."""
-    if trace.reward is None:
+    """What a finished step's reward is now and whose, in a sentence, when it is another than the one it ended with.
+
+    None for a step that is not stored yet: what the ledger holds of it does not count before it is.
+    """
+    if trace.reward is None or not bank.has_step(trace.run, trace.step):
         return None
     now = bank.effective_reward(trace.run, trace.step)
     if now == trace.reward.reward:
         return None
     if now is None:
-        return "Since this step ended its reward was taken back: it counts no more."
+        return "The reward was revoked after this step. It no longer counts."
     parts = rewards_of(bank.active_rewards(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
     givers = [", ".join(part.raters) if part.raters else "the environment" for part in parts]
     return f"Since this step ended its reward counts as {signed(now)}, given by {' and '.join(givers)}."

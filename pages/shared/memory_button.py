@@ -11,11 +11,10 @@ from pages.shared.text import literal
 from pages.shared.view import View
 
 
-def memory_button(view: View, memory_id: str, key: str) -> None:
-    """The memory's name and q; a click opens it."""
-    known = view.moment.utilities.get(memory_id)
+def memory_button(view: View, memory_id: str, key: str, q: float | None) -> None:
+    """The memory's name and the q that it had where it is shown; a click opens it."""
     keeps_q = view.spec is None or view.spec.keeps_q
-    worth = f" · q {signed(known.q)}" if known and keeps_q else ""
+    worth = f" · q {signed(q)}" if q is not None and keeps_q else ""
     st.button(
         f"memory {literal(memory_label(memory_id, view.run.id))}{worth}",
         icon=":material/ink_highlighter:",

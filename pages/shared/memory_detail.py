@@ -37,6 +37,9 @@ def memory_detail(view: View, choose: str = "Click a point of the map, or a memo
         else:
             with st.container(horizontal=True):
                 st.metric("q", signed(known.q), width="content")
+                then = _at_decision(view, memory_id)
+                if then is not None and then != known.q:
+                    st.metric("q at the decision", signed(then), width="content")
                 st.metric("Uses rewarded", known.visits, width="content")
                 st.metric("Outcome", memory.outcome, width="content")
         verbatim(memory.experience)
@@ -62,3 +65,10 @@ def memory_detail(view: View, choose: str = "Click a point of the map, or a memo
         history = bank.history(view.run.id, memory_id, as_of=view.place.step)
         if history:
             show(history_picture(history, view.run.settings, memory_id, view.run.id), "history")
+
+
+def _at_decision(view: View, memory_id: str) -> float | None:
+    """The memory's q when the step on the screen chose among its pool; None where the memory was not looked at."""
+    trace = view.moment.trace
+    seen = trace.decision.candidates if trace is not None and trace.decision is not None else ()
+    return next((candidate.q for candidate in seen if candidate.memory_id == memory_id), None)

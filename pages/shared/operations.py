@@ -38,7 +38,8 @@ def _operation(view: View, operation: MemoryOperation) -> None:
     if operation.op == "DELETE":
         st.warning(literal(f"Deleted: {replaced}. {operation.why}"), icon=":material/delete:")
         return
-    memory_button(view, operation.memory_id, f"written_{operation.memory_id}")
+    known = view.moment.utilities.get(operation.memory_id)
+    memory_button(view, operation.memory_id, f"written_{operation.memory_id}", known.q if known else None)
     if operation.replaces:
         st.caption(literal(f"Stands in the place of {replaced}, with its q. {operation.why}"))
         _difference(view, operation)

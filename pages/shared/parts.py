@@ -295,11 +295,13 @@ def _prompt(view: View) -> GenerateRecord:
 
 def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:
     st.caption(f"{message.role} message")
-    at = 0
+    trace, at = view.moment.trace, 0
+    # Why it is in the prompt is told by the q at the decision, not by what the step then made of it.
+    q = {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
     for span in (span for span in record.spans if span.message == number):
         _plain_part(message.content[at : span.start])
         with st.container(border=True, key=f"span_{number}_{span.start}"):
-            memory_button(view, span.memory_id, f"prompt_{number}_{span.start}")
+            memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))
             verbatim(message.content[span.start : span.end])
         at = span.end
     _plain_part(message.content[at:])
@@ -339,7 +341,7 @@ def _reward(view: View) -> None:
         judged(judgement)
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
-    credit(view, value)
+    credit(view)
     reward_form(view)
 
 
@@ -407,8 +409,8 @@ def _moved_memories(view: View, moved: Sequence[ValueChange]) -> None:
         alt="The memories whose q moved, with the line of q since each was written",
     )
     with st.container(horizontal=True):
-        for change in moved:
-            memory_button(view, change.memory_id, f"moved_{change.memory_id}")
+        for memory_id, q in {change.memory_id: change.after for change in moved}.items():
+            memory_button(view, memory_id, f"moved_{memory_id}", q)
 
 
 def _history(view: View, memory_id: str) -> list[UtilityPoint]:

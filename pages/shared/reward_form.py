@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from memrl_core.agent import Episode
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REWARDS
@@ -20,29 +23,19 @@ VALUE = "reward_value"
 TOUCHED = "reward_touched"
 
 
-def credit(view: View, value: float | None) -> None:
+def credit(view: View) -> None:
     """Who gets the credit, and what the reward at hand does to each q."""
     credited = _credited(view)
     if not credited:
         st.caption(_nobody_credited(view))
         return
-    chosen = _chosen(view)
-    value = value if chosen is None else chosen
     trace = view.moment.trace
     assert trace is not None
-    heading = "Credited memories" if value is None else f"Credited memories, if the reward is {signed(value)}"
+    rewards, rows = _moves(view, credited)
+    given = " and then ".join(signed(reward) for reward in rewards)
+    heading = f"Credited memories, if the reward is {given}" if given else "Credited memories"
     step_size = f" (α = {trace.settings['alpha']:g})" if "alpha" in trace.settings else ""
     st.markdown(f"**{heading}**{step_size}")
-    now = view.place.bank.utilities(view.run.id)
-    rows = []
-    if value is None:
-        rows = [(memory_id, now[memory_id].q, now[memory_id].q) for memory_id in credited]
-    elif trace.reward is not None and chosen is None:
-        before = {c.memory_id: c for c in trace.update.of_q} if trace.update else {}
-        rows = [(i, before[i].before, before[i].after) for i in credited if i in before]
-    else:
-        preview = view.place.bank.preview_reward(view.run.id, trace.step, trace.id, credited, value, person())
-        rows = [(memory_id, *preview[memory_id]) for memory_id in credited]
     st.dataframe(
         [
             {
@@ -60,13 +53,48 @@ def credit(view: View, value: float | None) -> None:
     )
 
 
+def _moves(view: View, credited: Sequence[str]) -> tuple[Sequence[float], Sequence[tuple[str, float, float]]]:
+    """The rewards that move q, and each credited memory with its q before and after them.
+
+    Of a stored step they are what its update did, or what a value that somebody chose since would do; of the step under
+    way what the update is about to do.
+    """
+    trace, chosen, bank = view.moment.trace, _chosen(view), view.place.bank
+    assert trace is not None
+    episode = _under_way(view)
+    if trace.update is not None and chosen is None:
+        changes = [change for change in trace.update.of_q if change.memory_id in credited]
+    elif episode is not None:
+        changes = list(episode.preview(chosen, person()))
+    elif chosen is not None:
+        preview = bank.preview_reward(view.run.id, trace.step, trace.id, credited, chosen, person())
+        return (chosen,), [(memory_id, *preview[memory_id]) for memory_id in credited]
+    else:
+        changes = []
+    if not changes:
+        now = bank.utilities_of(view.run.id, credited)
+        return (), [(memory_id, known.q, known.q) for memory_id, known in now.items()]
+    before = {change.memory_id: change.before for change in reversed(changes)}
+    after = {change.memory_id: change.after for change in changes}
+    return list(dict.fromkeys(c.reward for c in changes)), [(i, before[i], after[i]) for i in credited if i in after]
+
+
+def _under_way(view: View) -> Episode | None:
+    """The episode of a step that is not stored yet."""
+    trace, live = view.moment.trace, view.live
+    assert trace is not None
+    if live is None or live.episode is None or live.episode.trace.id != trace.id:
+        return None
+    return live.episode if not view.place.bank.has_step(view.run.id, trace.step) else None
+
+
 def _credited(view: View) -> tuple[str, ...]:
     """The memories whose q a reward moves."""
     trace = view.moment.trace
     assert trace is not None
     if trace.reward is not None:
         return trace.reward.credited
-    episode = view.live.episode if view.live is not None else None
+    episode = _under_way(view)
     return episode.credited if episode is not None else view.moment.selected
 
 

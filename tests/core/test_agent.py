@@ -13,7 +13,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.records import Message, Phase, Reply, StepTrace
+from memrl_core.records import Message, Phase, Reply, StepTrace, UpdateRecord
 from tests.builders import an_agent
 
 
@@ -172,6 +172,23 @@ def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) ->
     after = agent.bank.utilities("r")
     for change in trace.update.changes:
         assert after[change.memory_id].q == change.after
+
+
+@pytest.mark.parametrize("rule", ["override", "both", "mean"])
+def test_the_preview_is_what_the_update_then_does(tmp_path: Path, rule: str) -> None:
+    agent = an_agent(tmp_path / "bank", human_rewards=rule)
+    list(agent.run(sample_tasks("household-train")[:4]))
+    episode = agent.begin(sample_tasks("household-train")[0])
+    assert episode.preview() == ()
+    while episode.phase is not Phase.REWARD:
+        episode.advance()
+    untouched, supposed = episode.preview(), episode.preview(0.5, "ann")
+    assert untouched and supposed != untouched
+    episode.rate(0.5, "ann")
+    assert episode.preview() == supposed
+    episode.advance()
+    assert episode.preview() == supposed
+    assert episode.finish().update == UpdateRecord(supposed)
 
 
 def test_a_conversation_waits_for_a_person(tmp_path: Path) -> None:

@@ -77,6 +77,15 @@ def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
     assert {memory_id: then for memory_id, (_, then) in preview.items()} == {i: now[i].q for i in preview}
 
 
+def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    list(agent.run(sample_tasks("household-train")[:4]))
+    episode = agent.begin(sample_tasks("household-train")[0])
+    while episode.phase is not None:
+        episode.advance()
+        assert later_reward(agent.bank, episode.trace) is None
+
+
 def test_memories_are_found_by_words_outcome_and_q(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     list(agent.run(sample_tasks("household-train")[:12]))

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core import workspace
+from memrl_core.analysis.explain import signed
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
@@ -107,6 +108,45 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
     assert not app.exception
     assert "Exactly what will be sent" in said(app)
     assert "[memory household-" in said(app)
+
+
+def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo")
+    while "Q update" not in button(app, "step").label:
+        button(app, "step").click().run()
+    # Of the new step: no reward of it can have been revoked, and its table shows where each q goes.
+    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
+    assert len(credited) > 0 and (credited["Δ"] != "+0.000").any()
+    assert not any("revoked" in info.value for info in app.info)
+    button(app, "step").click().run()
+    (moved,) = [table.value for table in app.dataframe if "q after" in table.value]
+    assert list(credited["→ q"]) == list(moved["q after"])
+
+
+def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="11", memory="household-0003")
+    app.session_state["open_parts"] = {Phase.GENERATE: True, Phase.UPDATE: True}
+    app.run()
+    bank = MemoryBank.open(str(demo))
+    trace = bank.trace("household", 11)
+    assert trace.decision is not None and trace.update is not None
+    q = {c.memory_id: c.q for c in trace.decision.candidates if c.selected}
+    after = {c.memory_id: c.after for c in trace.update.of_q}
+    assert q != after
+    shown = {b.key: b.label for b in app.button if b.key}
+    for memory_id in q:
+        (framed,) = [
+            label for key, label in shown.items() if key.startswith("open_prompt") and _named(memory_id, label)
+        ]
+        assert framed.endswith(f"q {signed(q[memory_id])}")
+        assert shown[f"open_moved_{memory_id}"].endswith(f"q {signed(after[memory_id])}")
+    assert {m.label: m.value for m in app.metric} | {"q at the decision": signed(q["household-0003"])} == {
+        m.label: m.value for m in app.metric
+    }
+
+
+def _named(memory_id: str, label: str) -> bool:
+    return f"#{int(memory_id[-4:])} " in label.replace("\\", "")
 
 
 def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
