@@ -56,7 +56,10 @@ class Standardised:
 
 
 def zscore(values: Floats) -> Standardised:
-    """Standardise a pool: (n,) -> (n,), population sd; all zeros when the sd is below 1e-9 (eq. 7)."""
+    """A pool (n,) standardised (eq. 7): its z (n,) with the mean and population sd used.
+
+    Below an sd of 1e-9 all z are 0 and `flat` says so. The scores are in `.z`; nothing is clipped.
+    """
     if len(values) == 0:
         return Standardised(values.copy(), 0.0, 0.0, True, np.zeros(0, dtype=bool))
     n = len(values)
@@ -68,13 +71,13 @@ def zscore(values: Floats) -> Standardised:
 
 
 def clipped(standardised: Standardised, limit: float = CLIP) -> Standardised:
-    """The same with every z cut at ±limit, as the official code does (`value_driven.py`)."""
+    """The same with every z cut at ±limit, as the official code does with q (`_normalize_q`)."""
     z = np.clip(standardised.z, -limit, limit)
     return Standardised(z, standardised.mean, standardised.sd, standardised.flat, np.abs(standardised.z) > limit)
 
 
 def standardised_by(values: Floats, mean: float, sd: float) -> Standardised:
-    """z-scores against a configured mean and sd instead of the pool's: (n,) -> (n,)."""
+    """Values (n,) standardised by a configured mean and sd, as the official code does (`_normalize_similarity`)."""
     return Standardised((values - mean) / sd, mean, sd, False, np.zeros(len(values), dtype=bool))
 
 
@@ -167,9 +170,10 @@ def _reasons(left_out: Floats, delta: float, strict: bool, same_task: int = 0) -
 
 
 def positions_in(view: MemoryView, recalled: RecallRecord) -> Positions:
-    """Where the pool and then those left out stand in the arrays of a view (n,): in this order `select` takes q.
+    """The positions (n,) in a view's arrays of the pool's memories, followed by those of the memories left out.
 
-    Raises `KeyError` for a memory that is not in the view.
+    `n` is more than the size of the pool: `select` takes q and visits in this order, and scores the first
+    `len(recalled.pool)`. Raises `KeyError` for a memory that is not in the view.
     """
     seen = _Seen.by(recalled)
     return seen.positions if seen.names is view.ids else view.positions_of(seen.ids)
@@ -259,10 +263,10 @@ def _measured(query: npt.NDArray[np.float32], view: MemoryView, positions: Posit
 def standardised_pool(
     similarity: Floats, q: Floats, normaliser: Literal["pool", "fixed"], fixed_mean: float, fixed_sd: float
 ) -> tuple[Standardised, Standardised]:
-    """Both sides of a pool, (n,) each, by the paper's normaliser or the official code's."""
+    """Both sides of a pool, (n,) each, by the paper's normaliser or the official code's, which cuts z of q alone."""
     if normaliser == "pool":
         return zscore(similarity), zscore(q)
-    return clipped(standardised_by(similarity, fixed_mean, fixed_sd)), clipped(zscore(q))
+    return standardised_by(similarity, fixed_mean, fixed_sd), clipped(zscore(q))
 
 
 def score_order(score: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -388,15 +392,14 @@ def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts:
 
 def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: str) -> tuple[NormaliserLine, ...]:
     fixed = normaliser == "fixed"
-    clip = CLIP if fixed else None
     return (
         NormaliserLine(
             "similarity",
             by_similarity.mean,
             by_similarity.sd,
             "configured" if fixed else "pool",
-            clip,
+            None,
             by_similarity.flat,
         ),
-        NormaliserLine("q", by_q.mean, by_q.sd, "pool", clip, by_q.flat),
+        NormaliserLine("q", by_q.mean, by_q.sd, "pool", CLIP if fixed else None, by_q.flat),
     )

@@ -96,7 +96,7 @@ class MemRLSettings(PolicySettings):
         "pool",
         title="Normaliser",
         description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
-        "q by the pool, both cut at ±3 (official code).",
+        "q by the pool and cut at ±3 (official code).",
     )
     fixed_mean: float = Field(0.5, ge=-1, le=1, title="Similarity mean (fixed)", description="Used by `fixed` only.")
     fixed_sd: float = Field(0.15, gt=0, le=2, title="Similarity sd (fixed)", description="Used by `fixed` only.")

@@ -66,7 +66,7 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     if len(ranked) == 2 and decision.normaliser == "pool":
         found.append("A pool of two: any two unequal values become z = ±1, so a difference of 0.001 looks like 2.")
     if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
-        found.append(f"z was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
+        found.append(f"z_q was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
     greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
     if extra and set(decision.selected) != set(decision.greedy):
         found.append(f"Exploration changed the choice: without {extra}, greedy would take {greedy}.")

@@ -2,7 +2,7 @@
 
 With the pool's normaliser a changed value moves the mean and the sd of the whole pool, so every score changes; the
 mean cancels in the difference of two z, and what is left is a quadratic equation for each rival. Its roots, with those
-of the clip where there is one, cut the axis into stretches on which the choice is constant; each stretch is then
+of the clip of q where there is one, cut the axis into stretches on which the choice is constant; each stretch is then
 decided by scoring the pool.
 """
 
@@ -151,8 +151,8 @@ class _Pool:
         constant = s.weight * (z_q[self.member] - z_q)
         share = 1 - s.weight
         if fixed:
-            # Where scores are equal (both cut, or no weight on similarity) the more similar comes first.
-            edges = [*self.similarity, s.fixed_mean - CLIP * s.fixed_sd, s.fixed_mean + CLIP * s.fixed_sd]
+            # Where scores are equal (no weight on similarity) the more similar comes first.
+            edges = [*self.similarity]
             if share > 0:
                 z_others = self._z_similarity(self.similarity[None, :])[0]
                 edges += list(s.fixed_mean + s.fixed_sd * (z_others - constant / share))
@@ -175,7 +175,7 @@ class _Pool:
         s = self.settings
         if s.normaliser == "pool":
             return _z(rows, None)
-        standard: Floats = np.clip((rows - s.fixed_mean) / s.fixed_sd, -CLIP, CLIP)
+        standard: Floats = (rows - s.fixed_mean) / s.fixed_sd
         return standard
 
     def _stretches(

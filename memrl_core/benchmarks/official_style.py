@@ -45,7 +45,7 @@ def retrieved(query: Sequence[float], store: OfficialStore, settings: MemRLSetti
 
     def score(member: tuple[float, str, float]) -> float:
         similarity, _, q = member
-        by_similarity = _clipped((similarity - settings.fixed_mean) / settings.fixed_sd)
+        by_similarity = (similarity - settings.fixed_mean) / settings.fixed_sd
         return (1 - settings.weight) * by_similarity + settings.weight * _clipped((q - mean) / sd)
 
     return [memory_id for _, memory_id, _ in sorted(pool, key=score, reverse=True)[: settings.k2]]

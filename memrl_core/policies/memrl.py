@@ -112,8 +112,8 @@ def _of_code(settings: MemRLSettings) -> Iterator[str]:
     """What of these settings is the official code's and not the paper's."""
     if settings.normaliser == "fixed":
         yield (
-            "Official code: similarity is standardised by a set mean and sd, both z are cut at ±3, the gate is ≥ δ. "
-            "The paper standardises both within the pool, cuts nothing, and has > δ."
+            "Official code: similarity is standardised by a set mean and sd, z of q within the pool and cut at ±3, the "
+            "gate is ≥ δ. The paper standardises both within the pool, cuts nothing, and has > δ."
         )
     if settings.k1_counts == "intent":
         yield "Official code: k1 counts intents, and all memories of each are recalled. The paper's k1 counts memories."

@@ -40,7 +40,7 @@ def test_the_formula_holds_this_candidates_numbers() -> None:
 def test_the_normaliser_line_tells_mean_sd_and_where_they_come_from() -> None:
     _, decision = a_decision([(0.9, 0.0), (0.7, 1.0)], normaliser="fixed", fixed_mean=0.3, fixed_sd=0.1)
     assert normaliser_line(decision) == (
-        "z_sim: mean 0.300, sd 0.100 (fixed, from the settings, cut at ±3) · "
+        "z_sim: mean 0.300, sd 0.100 (fixed, from the settings) · "
         "z_q: mean 0.500, sd 0.500 (this pool, n = 2, cut at ±3)"
     )
 
@@ -52,7 +52,7 @@ def test_the_normaliser_line_tells_mean_sd_and_where_they_come_from() -> None:
         ([(0.9, 0.5), (0.8, 0.5), (0.7, 0.5)], {}, "pure similarity"),
         ([(0.8, 0.1), (0.8, 0.5), (0.8, 0.9)], {}, "pure utility"),
         ([(0.9, 0.1), (0.8, 0.5)], {}, "looks like 2"),
-        ([(0.9, 0.1), (0.5, 0.5), (0.4, 0.2)], {"normaliser": "fixed", "fixed_sd": 0.01}, "cut at ±3"),
+        ([(0.9 - n / 100, float(n == 11)) for n in range(12)], {"normaliser": "fixed", "k1": 12}, "cut at ±3"),
         ([(0.9, 0.1), (0.5, 0.5), (0.4, 0.2)], {"epsilon": 1.0, "k2": 1}, "random pick"),
         ([(0.8, 0.4), (0.8, 0.4), (0.1, -1.0)], {"k2": 1}, "tie at the cut"),
     ],

@@ -84,8 +84,10 @@ def test_equal_values_are_said_to_be_flat() -> None:
 
 
 def test_cut_terms_are_named_for_the_normaliser_that_cuts() -> None:
-    found = by_name(normalisers_compared(a_decision([0.9, 0.5, 0.4], [0.1, 0.2, 0.3]), SETTINGS))
-    assert {name: found[name].clipped for name in NORMALISERS} == {"pool": (), "fixed": ("m1",), "raw": (), "ranks": ()}
+    similarity, q = [0.9 - n / 100 for n in range(12)], [float(n == 11) for n in range(12)]
+    found = by_name(normalisers_compared(a_decision(similarity, q), SETTINGS))
+    cut = {"pool": (), "fixed": ("m12",), "raw": (), "ranks": ()}
+    assert {name: found[name].clipped for name in NORMALISERS} == cut, "the z of q alone, 3.3, never similarity's"
 
 
 def test_a_pool_of_one_and_an_empty_pool_have_nothing_to_decide() -> None:

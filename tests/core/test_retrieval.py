@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,8 +175,57 @@ def test_the_fixed_normaliser_agrees_with_the_official_code(pool: list[tuple[flo
     got = decide(similarity, q, weight=weight, normaliser="fixed", fixed_mean=0.31, fixed_sd=0.1)
     assert [scores(got)[f"m{i}"] for i in range(len(pool))] == pytest.approx(expected, abs=1e-7)
     for candidate in got.candidates:
-        for term in candidate.terms:
-            assert abs(term.normalised) <= 3
+        similarity_term, q_term = candidate.terms
+        assert abs(q_term.normalised) <= 3 and not similarity_term.clipped
+
+
+HLE: dict[str, float] = {"mean": 0.1856827586889267, "sd": 0.09407906234264374, "wq": 0.5, "topk": 3}
+BCB: dict[str, float] = {"mean": 0.31, "sd": 0.1, "wq": 0.5, "topk": 5}
+
+
+def assert_selects_as_recorded(
+    conf: dict[str, float], candidates: list[tuple[str, float, float, float]], selected: list[str], within: float
+) -> None:
+    """Our `fixed` selection of the (id, similarity, q, score) that a run of the official code recorded, best first."""
+    members = sorted(candidates, key=lambda member: -member[1])
+    pool = tuple(Recalled(name, value, n, None) for n, (name, value, _, _) in enumerate(members, start=1))
+    ours = select(
+        RecallRecord(10, "intent", 0.5, False, len(pool), pool, ()),
+        np.array([q for _, _, q, _ in members]),
+        np.zeros(len(pool), dtype=np.int64),
+        k2=int(conf["topk"]), weight=conf["wq"], normaliser="fixed", fixed_mean=conf["mean"], fixed_sd=conf["sd"],
+        epsilon=0.0, seed=0,
+    )  # fmt: skip
+    assert list(ours.selected) == selected
+    assert scores(ours) == pytest.approx({name: score for name, _, _, score in candidates}, abs=within)
+
+
+def test_two_recorded_retrievals_of_the_official_code_are_selected_alike() -> None:
+    """Every similarity lies more than three sd above the configured mean: cut there, q alone would decide."""
+    hle = [
+        ("a", 1.0, 0.3, 4.892065987013308), ("b", 1.0, -0.51, 3.710658651690683),
+        ("c", 0.6057281752539908, 0.3, 2.796637870871809), ("d", 0.6587243807047494, 0.0, 2.6407374091582567),
+        ("e", 0.6587243807047494, -0.057, 2.557601337413331), ("f", 0.6057281752539908, -0.5541, 1.5509094695149521),
+    ]  # fmt: skip
+    assert_selects_as_recorded(HLE, hle, ["a", "b", "c"], 1e-9)
+    bcb = [
+        ("a", 1.0, 0.3, 4.14856136572358), ("b", 1.0, -0.08787, 2.988891794694006),
+        ("c", 0.6057281752539908, 0.3, 2.177202241993534), ("d", 0.7541666972803823, 0.0, 2.022442596707768),
+        ("e", 0.7541666972803823, -0.057, 1.8520216681784005), ("f", 0.6057281752539908, -0.057, 1.109829058046443),
+    ]  # fmt: skip
+    assert_selects_as_recorded(BCB, bcb, ["a", "b", "c", "d", "e"], 1e-9)
+
+
+def test_every_retrieval_recorded_from_the_official_code_is_selected_alike() -> None:
+    places = [folder / "shared/data/official_selections.json" for folder in Path(__file__).resolve().parents]
+    recorded = next((place for place in places if place.is_file()), None)
+    if recorded is None:
+        pytest.skip("The recorded retrievals (shared/data/official_selections.json) are not beside the project.")
+    for conf in json.loads(recorded.read_text()).values():
+        # With a least q in force the code takes mean and sd of q before it drops memories, which are not recorded.
+        within = 1e-6 if conf["conf"]["qmin"] == -10 else 0.3
+        for probe in conf["probes"]:
+            assert_selects_as_recorded(conf["conf"], probe["candidates"], probe["selected"], within)
 
 
 @given(pools, st.floats(0, 1))

@@ -43,12 +43,9 @@ def phase_b(similarity: list[float], q: list[float], weight: float) -> list[floa
 
 
 def phase_b_fixed(similarity: list[float], q: list[float], weight: float, mean: float, sd: float) -> list[float]:
-    """The official code's normaliser: similarity by a configured mean and sd, q by the pool, both cut at 3."""
-
-    def cut(value: float) -> float:
-        return max(-3.0, min(3.0, value))
-
-    return [(1 - weight) * cut((s - mean) / sd) + weight * cut(u) for s, u in zip(similarity, _z(q), strict=True)]
+    """The official code's normaliser: similarity by a configured mean and sd, q by the pool and cut at ±3."""
+    by_q = [max(-3.0, min(3.0, z)) for z in _z(q)]
+    return [(1 - weight) * (s - mean) / sd + weight * z for s, z in zip(similarity, by_q, strict=True)]
 
 
 def shortlist(values: list[float], is_open: list[bool], wanted: int) -> list[int]:

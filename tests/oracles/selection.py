@@ -20,8 +20,7 @@ def z_sides(
         return [], []
     if normaliser == "pool":
         return z_pool(similarity), z_pool(q)
-    cut = [max(-3.0, min(3.0, (s - mean) / sd)) for s in similarity]
-    return cut, [max(-3.0, min(3.0, z)) for z in z_pool(q)]
+    return [(s - mean) / sd for s in similarity], [max(-3.0, min(3.0, z)) for z in z_pool(q)]
 
 
 def taken(z_similarity: list[float], z_q: list[float], similarity: list[float], weight: float, k2: int) -> list[int]:
