@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+import uuid
 from pathlib import Path
 from urllib.parse import unquote
 
 import streamlit as st
+from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from memrl_core import workspace
@@ -15,15 +16,18 @@ from memrl_core.bank.roles import LONGEST_NAME, SOMEONE, Role, person_name
 from memrl_core.errors import MemRLError
 from pages.shared.text import literal
 
-NAME, COOKIE = "person", "memrl_person"
+NAME, COOKIE, BROWSER = "person", "memrl_person", "memrl_browser"
 MAY = {Role.LOOK: "may look", Role.RATE: "may rate", Role.MANAGE: "may manage"}
-LATELY = 3600.0
 
 _in_browser = st.components.v2.component(
     "memrl_person",
     js=f"""
 export default function ({{ data }}) {{
-  document.cookie = "{COOKIE}=" + encodeURIComponent(data.name) + "; path=/; max-age=31536000; SameSite=Strict";
+  const keep = (name, value) => {{
+    document.cookie = name + "=" + encodeURIComponent(value) + "; path=/; max-age=31536000; SameSite=Strict";
+  }};
+  if (!document.cookie.includes("{BROWSER}=")) keep("{BROWSER}", data.browser);
+  if (data.name) keep("{COOKIE}", data.name);
 }}
 """,
 )
@@ -47,12 +51,18 @@ def person() -> str:
 
 
 def is_told_apart() -> bool:
-    """Whether what this person does can be told from what others do: they have a name, or nobody else is here."""
+    """Whether what this person does can be told from what others do: they have a name, or everybody else has one.
+
+    Others are sessions that are connected now, in another browser: not a page that was closed or loaded anew.
+    """
+    nameless, own, browser = _nameless(), _session(), _browser()
     if person() != SOMEONE:
+        nameless.pop(own, None)
         return True
-    now, own = time.monotonic(), _session()
-    _seen()[own] = now
-    return not any(now - at < LATELY for session, at in _seen().items() if session != own)
+    nameless[own] = browser
+    for session in [session for session in list(nameless) if session != own and not _is_connected(session)]:
+        nameless.pop(session, None)
+    return all(other == browser for other in list(nameless.values()))
 
 
 def name_field(key: str, label: str = "Your name") -> None:
@@ -69,9 +79,8 @@ def name_field(key: str, label: str = "Your name") -> None:
         label, key=key, max_chars=LONGEST_NAME, width=130, placeholder=SOMEONE, on_change=_remember, args=(key,),
         help="Rewards are kept under this name. It is not proof of who you are: without a login anybody can type it.",
     )  # fmt: skip
-    if known:
-        with st.container(width=1):
-            _in_browser(key=f"{key}_kept", data={"name": known}, height=1)
+    with st.container(width=1):
+        _in_browser(key=f"{key}_kept", data={"name": known, "browser": _browser()}, height=1)
 
 
 def allowed(bank: MemoryBank, role: Role) -> bool:
@@ -102,14 +111,23 @@ def _taken() -> dict[str, str]:
 
 
 @st.cache_resource
-def _seen() -> dict[str, float]:
-    """When each session without a name was here last, in seconds of a clock that only runs forward."""
+def _nameless() -> dict[str, str]:
+    """The browser of each session that has asked to rate without a name."""
     return {}
 
 
 def _session() -> str:
     context = get_script_run_ctx()
     return context.session_id if context else ""
+
+
+def _browser() -> str:
+    """The browser of this session, by the cookie that it sent, or by the one that it is given now."""
+    return st.context.cookies.get(BROWSER) or str(st.session_state.setdefault(BROWSER, uuid.uuid4().hex))
+
+
+def _is_connected(session: str) -> bool:
+    return runtime.exists() and runtime.get_instance().is_active_session(session)
 
 
 def _remember(key: str) -> None:

@@ -78,7 +78,7 @@ def rating_panel(panel: Panel, scale: Scale) -> None:
     if not panel.named:
         st.info("Somebody else is here too. Type your name above, so that your rewards can be told from theirs.")
     elif not panel.may:
-        st.info("You may look at this bank, not rate. Someone who manages it can change that under Rules.")
+        st.info("You may look at this bank, not rate. Someone who manages it can change that under People.")
     _BUTTONS[scale](panel)
     with st.container(key="reason_box"):
         key = f"reason_{panel.trace.id}"

@@ -119,3 +119,20 @@ def test_a_reward_given_while_the_connection_is_lost_is_not_lost_silently(queue:
     if output(queue) == before:
         press(queue, "1")
     assert len(ratings_of(app.home, "Offline")) == 1
+
+
+def test_a_nameless_person_is_held_up_by_other_browsers_only(queue: Page, app: RunningApp, browser: Browser) -> None:
+    good = queue.locator("[class*='st-key-rate_1_'] button").first
+    expect(good).to_be_enabled()
+    tab = queue.context.new_page()
+    for again in (tab, queue):  # A second tab of the same browser, and the first one loaded anew.
+        again.goto(f"{app.url}/rewards?bank=demo")
+        expect(again.locator("[class*='st-key-rate_1_'] button").first).to_be_enabled()
+    tab.close()
+    other = browser.new_context().new_page()
+    other.goto(f"{app.url}/rewards?bank=demo")
+    expect(other.locator("[class*='st-key-rate_1_'] button").first).to_be_disabled()
+    other.context.close()
+    queue.wait_for_timeout(1000)
+    queue.reload()
+    expect(good).to_be_enabled()

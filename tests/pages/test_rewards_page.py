@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis import sitting
@@ -17,6 +18,7 @@ from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.records import EventKind, Phase
 from memrl_core.scales import RatingScales
+from pages.shared import person as who
 from pages.shared.text import literal
 from tests.pages.rating import (
     RUN,
@@ -498,6 +500,18 @@ def test_a_name_that_cannot_be_is_refused_in_a_sentence(demo: Path, visit: Visit
     assert app.text_input(key="rewards_name").value == "ann"
 
 
+@pytest.mark.parametrize(
+    ("browser", "connected", "rates"), [("another", True, False), ("another", False, True), ("mine", True, True)]
+)
+def test_only_another_browser_that_is_connected_now_makes_a_nameless_person_type_a_name(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch, browser: str, connected: bool, rates: bool
+) -> None:
+    monkeypatch.setattr(ContextProxy, "cookies", {who.BROWSER: "mine"})
+    monkeypatch.setattr(who, "_is_connected", lambda session: connected)
+    monkeypatch.setattr(who, "_nameless", {"another session": browser}.copy)
+    assert key_starting(visit("rewards", bank="demo"), "rate_1_").disabled is not rates
+
+
 def with_roles(demo: Path, **roles: Role) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.people.assign("boss", Role.MANAGE, "boss")
@@ -522,7 +536,7 @@ def test_each_role_can_press_what_it_may_do(
     app = visit("rewards", bank="demo", step="5")
     assert key_starting(app, "rate_1_").disabled is not rates
     assert app.text_input(key=f"reason_{step_id(demo, 5)}").disabled is not rates
-    assert ("You may look at this bank, not rate" in plain(app)) is not rates
+    assert ("Someone who manages it can change that under People" in plain(app)) is not rates
     assert ("ann may" in plain(app)) is not manages
     on_scale(app, "pairwise")
     assert key_starting(app, "pair_tie_").disabled is not rates
