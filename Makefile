@@ -4,13 +4,17 @@ ARGS ?=
 MINUTES ?= 10
 BIN := .venv/bin
 
-.PHONY: app test lint bench fuzz audit clean
+.PHONY: app test test-all lint bench fuzz audit clean
 
 app: .stamps/app
 	$(BIN)/memrl app --port $(PORT)
 
+# What takes longer than two seconds alone is marked slow and left out; the last line says how many tests that are.
 test: .stamps/test
 	$(BIN)/python -m pytest $(ARGS)
+
+test-all: .stamps/test
+	$(BIN)/python -m pytest -m "" --hypothesis-profile nightly $(ARGS)
 
 lint: .stamps/lint
 	$(BIN)/ruff check .

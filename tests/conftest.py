@@ -37,9 +37,10 @@ BEGIN_WITH = (
 # Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.
 os.environ.setdefault("NUMBA_OPT", "0")
 
-# A busy machine is no counterexample.
-settings.register_profile("without deadline", deadline=None)
-settings.load_profile("without deadline")
+# A busy machine is no counterexample. `make test` tries the same few examples each time, `make test-all` many new ones.
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("nightly", max_examples=500, deadline=None, print_blob=True)
+settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.admission import admission, newcomers
@@ -22,7 +22,6 @@ def situation(tmp_path_factory: pytest.TempPathFactory) -> Situation:
     return situation_of(agent.bank, last)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     delta=st.floats(-1, 1),
     k1=st.integers(3, 20),

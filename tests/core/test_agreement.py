@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis import agreement as module
@@ -65,7 +65,6 @@ def nearly(value: float | None) -> object:
     return None if value is None else pytest.approx(value, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(TWO)
 def test_kappa_is_that_of_the_textbook(given: list[tuple[float, float]]) -> None:
     expected = nearly(kappa_by_definition(given))
@@ -73,7 +72,6 @@ def test_kappa_is_that_of_the_textbook(given: list[tuple[float, float]]) -> None
     assert pairwise_table(both(given), 0.0)[0].kappa == expected
 
 
-@settings(deadline=None, max_examples=40)
 @given(MANY)
 def test_alpha_is_that_of_the_textbook_for_any_number_of_raters(given: list[dict[str, float]]) -> None:
     assert agreement(steps(given), 0.0).alpha == nearly(alpha_by_definition(given))
@@ -87,7 +85,6 @@ def test_alpha_meets_a_published_example() -> None:
     assert agreement(steps(given), 2.5).alpha == pytest.approx(0.811, abs=5e-4)
 
 
-@settings(deadline=None, max_examples=40)
 @given(MANY)
 def test_the_share_counts_every_pair_of_ratings_of_one_step(given: list[dict[str, float]]) -> None:
     pairs = [side(a) == side(b) for one in given for a, b in combinations(one.values(), 2)]
@@ -97,14 +94,12 @@ def test_the_share_counts_every_pair_of_ratings_of_one_step(given: list[dict[str
     assert found.raters == tuple(sorted({rater for one in given for rater in one}))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(REWARDS, min_size=2, max_size=12).filter(lambda rewards: len({side(r) for r in rewards}) > 1))
 def test_raters_who_always_agree_reach_one(rewards: list[float]) -> None:
     found = agreement(both([(reward, reward) for reward in rewards]), 0.0)
     assert (found.kappa, found.alpha, found.share, found.note) == (nearly(1), nearly(1), 1, "")
 
 
-@settings(deadline=None, max_examples=40)
 @given(MANY, st.randoms(use_true_random=False))
 def test_the_order_of_steps_and_the_names_of_raters_do_not_matter(
     given: list[dict[str, float]], chance: random.Random
@@ -116,7 +111,6 @@ def test_the_order_of_steps_and_the_names_of_raters_do_not_matter(
     assert (there.kappa, there.alpha, there.share) == (nearly(here.kappa), nearly(here.alpha), nearly(here.share))
 
 
-@settings(deadline=None, max_examples=40)
 @given(MANY)
 def test_the_table_of_pairs_holds_each_two_who_share_a_step(given: list[dict[str, float]]) -> None:
     table = {(row.first, row.second): row for row in pairwise_table(steps(given), 0.0)}

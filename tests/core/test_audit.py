@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.audit import (
@@ -284,7 +284,6 @@ def test_every_event_of_every_kind_has_a_row_in_the_order_of_the_ledger(tmp_path
 days = st.none() | st.dates(date(2000, 1, 1), date(2100, 1, 1))
 
 
-@settings(max_examples=40)
 @given(
     st.builds(
         AuditFilter,

@@ -70,7 +70,7 @@ moves = st.lists(
 
 
 @given(moves)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_steps_and_rewards_folds_as_defined(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[tuple[str, int, str, float]]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
@@ -110,7 +110,6 @@ def some_lines(draw: st.DrawFn) -> list[Line]:
     return lines
 
 
-@settings(deadline=None, max_examples=60)
 @given(some_lines())
 def test_every_metric_is_what_counting_by_hand_gives(lines: list[Line]) -> None:
     alignment = align(lines)
@@ -127,7 +126,6 @@ def test_every_metric_is_what_counting_by_hand_gives(lines: list[Line]) -> None:
                 assert delta is not None and delta.value == pytest.approx(value - metric.values[0])
 
 
-@settings(deadline=None, max_examples=40)
 @given(some_lines())
 def test_rewards_add_up_over_the_rows_that_have_one_in_every_run(lines: list[Line]) -> None:
     alignment = align(lines)

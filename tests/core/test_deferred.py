@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.bank import codec
@@ -166,7 +166,6 @@ def test_a_trace_with_unmade_fields_is_stored_whole() -> None:
         }
     ),
 )
-@settings(max_examples=80, deadline=None)
 def test_a_selection_does_not_depend_on_whether_the_pool_was_made(seed: int, n: int, changes: dict[str, Any]) -> None:
     view = a_view(n, seed)
     recalled, decision = decided(view, **changes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.alignment import Alignment, align, line_of
@@ -59,7 +59,6 @@ def by_hand(mine: Any, theirs: Any) -> set[Difference]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
 @given(STEPS, STEPS)
 def test_the_ways_to_differ_are_those_found_by_hand(one: list[Any], other: list[Any]) -> None:
     pairs = pairs_of(a_pairing(one, other), 1, {})

@@ -68,7 +68,7 @@ ACTIONS = ["pin", "unpin", "forget", "restore", "edit", "edit", "merge", "undo",
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=18))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_deeds_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int, int]]
 ) -> None:

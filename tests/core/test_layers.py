@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "memrl_core"
 FILES = sorted(CORE.rglob("*.py"))
+PAGES = sorted((ROOT / "pages").rglob("*.py"))
 TOP_DOWN = (
     {"memrl_core.cli"},
     {"memrl_core.commands"},
@@ -45,14 +45,21 @@ def module_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports_of(file: Path) -> Iterator[str]:
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Each module of the core and the pages with the names it imports; every file is parsed once."""
+    return {module_of(file): frozenset(imports_of(file)) for file in (*FILES, *PAGES)}
+
+
+def imports_of(file: Path) -> set[str]:
+    found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file.name} imports relatively"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            base = "." * node.level + (node.module or "")
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def layer_of(module: str) -> int | None:
@@ -62,50 +69,56 @@ def layer_of(module: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_of)
-def test_a_core_module_imports_nothing_from_above(file: Path) -> None:
-    own = layer_of(module_of(file))
-    if module_of(file) == "memrl_core":
-        return
-    assert own is not None, f"{module_of(file)} stands in no layer"
-    for imported in imports_of(file):
-        theirs = layer_of(imported)
-        assert theirs is None or theirs >= own, f"{module_of(file)} imports {imported} from above"
+def core() -> list[str]:
+    return [module_of(file) for file in FILES if file != CORE / "__init__.py"]
 
 
-def importers(library: str, folder: Path = CORE) -> set[str]:
+def importers(library: str) -> set[str]:
     return {
-        file.relative_to(ROOT).as_posix()
-        for file in folder.rglob("*.py")
-        if any(name == library or name.startswith(f"{library}.") for name in imports_of(file))
+        module
+        for module, names in imports().items()
+        if any(name == library or name.startswith(f"{library}.") for name in names)
     }
 
 
+def test_every_core_module_stands_in_a_layer() -> None:
+    assert len(core()) > 100
+    assert [module for module in core() if layer_of(module) is None] == []
+
+
+def test_a_core_module_imports_nothing_from_above() -> None:
+    upward = [
+        f"{module} imports {imported}"
+        for module in core()
+        for imported in sorted(imports()[module])
+        if (theirs := layer_of(imported)) is not None and theirs < (layer_of(module) or 0)
+    ]
+    assert upward == []
+
+
+def test_no_core_module_imports_relatively() -> None:
+    assert [module for module in core() if any(name.startswith(".") for name in imports()[module])] == []
+
+
 def test_the_core_knows_no_screen() -> None:
-    assert importers("streamlit") == set()
+    assert [module for module in importers("streamlit") if module.startswith("memrl_core")] == []
 
 
 def test_only_the_bank_knows_lancedb() -> None:
-    found = importers("lancedb") | importers("lancedb", ROOT / "pages")
+    found = importers("lancedb")
     assert found
-    assert all(name.startswith("memrl_core/bank/") for name in found)
+    assert [module for module in found if not module.startswith("memrl_core.bank.")] == []
 
 
 def test_only_ollama_modules_know_the_ollama_client() -> None:
-    found = importers("ollama") | importers("ollama", ROOT / "pages")
+    found = importers("ollama")
     assert found
-    assert all("ollama" in Path(name).stem for name in found)
+    assert [module for module in found if "ollama" not in module.rsplit(".", 1)[-1]] == []
 
 
 def test_no_two_core_modules_import_each_other() -> None:
-    modules = [file for file in FILES if file.name != "__init__.py"]
-    known = {module_of(file) for file in modules}
-    graph = {module_of(file): {name for name in imports_of(file) if name in known} for file in modules}
-
-    def reaches(start: str, goal: str, seen: set[str]) -> bool:
-        if start in seen:
-            return False
-        seen.add(start)
-        return goal in graph[start] or any(reaches(following, goal, seen) for following in graph[start])
-
-    assert [name for name in known if reaches(name, name, set())] == []
+    modules = {module_of(file) for file in FILES if file.name != "__init__.py"}
+    try:
+        TopologicalSorter({module: imports()[module] & modules for module in modules}).prepare()
+    except CycleError as error:
+        raise AssertionError(" → ".join(error.args[1])) from None

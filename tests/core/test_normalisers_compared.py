@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.normalisers_compared import NORMALISERS, NormalisersCompared, normalisers_compared
@@ -38,7 +38,6 @@ def places(values: list[float]) -> list[float]:
     ]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(-5, 5)), min_size=1, max_size=8),
     st.sampled_from([0.0, 0.3, 0.5, 1.0]),

@@ -219,7 +219,7 @@ def test_the_time_of_a_memory_is_its_own_or_none(tmp_path: Path) -> None:
     assert "when 1 memories were written" in contents.account.lacks
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.booleans(), st.integers(0, 3)),
@@ -590,7 +590,6 @@ PARTS: tuple[str, ...] = (
 PARTS += ("memory_id", "selected_memories_by_bucket", "weight_sim", "k_retrieve", "content")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5),

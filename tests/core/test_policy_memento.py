@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
@@ -41,7 +41,6 @@ from tests.core.a_lesson import a_lesson, decided
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
 FOUR = sample_tasks("household-train")[:4]
-FEW = settings(max_examples=30)
 KERNELS = st.sampled_from(["gaussian", "cosine"])
 # Uses of the cases c0 … c3: which case, the seed of the state, the outcome.
 USES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([0.0, 1.0])), max_size=20)
@@ -151,7 +150,6 @@ def oracle(uses: Sequence[tuple[int, int, float]], case: int, state: int, kernel
     return top / bottom if bottom > 0 else None
 
 
-@FEW
 @given(USES, st.integers(0, 8), KERNELS, st.sampled_from([0.3, 0.5, 2.0]))
 def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
     uses: list[tuple[int, int, float]], state: int, kernel: Any, h: float
@@ -162,7 +160,6 @@ def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
         assert value == pytest.approx(0.5 if told is None else told, abs=1e-5)
 
 
-@FEW
 @given(USES, KERNELS)
 def test_the_past_uses_of_a_case_add_up_to_its_value(uses: list[tuple[int, int, float]], kernel: Any) -> None:
     cases = used(uses)
@@ -188,7 +185,6 @@ def test_the_case_that_worked_in_a_state_like_this_one_comes_first() -> None:
     assert [decided(policy, asked_with(view, seed, state)).selected for seed in (1, 2)] == [("m-00",), ("m-01",)]
 
 
-@FEW
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=8), KERNELS)
 def test_a_use_moves_the_value_of_a_case_as_its_formula_says(steps: list[tuple[int, bool]], kernel: Any) -> None:
     policy, view = memento(read="kernel", kernel=kernel, k2=2), a_view(["a", "b"])
@@ -251,7 +247,6 @@ def test_a_copy_of_what_was_learned_goes_its_own_way() -> None:
 CHANCES = st.one_of(st.integers(0, 99).map(lambda n: (n + 0.5) / 100), st.just(1.0))
 
 
-@FEW
 @given(st.lists(st.tuples(CHANCES, st.sampled_from([0.0, 1.0])), max_size=40))
 def test_calibration_counts_each_prediction_once_in_its_bin(made: list[tuple[float, float]]) -> None:
     cases = used([(0, 0, 1.0)])  # A use that nothing was predicted of.

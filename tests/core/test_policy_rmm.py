@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.asked import view_before
@@ -31,7 +31,6 @@ from tests.core.a_lesson import a_lesson, decided
 from tests.core.forms import FillsForms
 from tests.core.policy_run import a_view, an_agent_of, cosines
 
-FEW = settings(max_examples=40)
 SCORES = st.lists(st.floats(-3, 3), min_size=1, max_size=5)
 SIX = ["a", "b", "c", "d", "e", "f"]
 
@@ -52,7 +51,6 @@ def oracle(scores: Sequence[float], order: Sequence[int]) -> float:
 # --- ordered samples --------------------------------------------------------------------------------------------------
 
 
-@FEW
 @given(SCORES, st.integers(0, 5))
 def test_the_chances_of_all_ordered_samples_are_the_oracles_and_add_up_to_one(scores: list[float], m: int) -> None:
     every = list(permutations(range(len(scores)), min(m, len(scores))))
@@ -79,7 +77,6 @@ def test_the_noise_that_is_told_is_what_drew_the_sample() -> None:
     assert (np.diff((scores + noise)[list(order)]) < 0).all()
 
 
-@FEW
 @given(SCORES, st.randoms(use_true_random=False))
 def test_the_gradient_in_the_scores_is_that_of_finite_differences(scores: list[float], chance: Any) -> None:
     order = chance.sample(range(len(scores)), chance.randint(1, len(scores)))

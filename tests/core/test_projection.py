@@ -68,7 +68,7 @@ def test_a_guess_lies_among_the_nearest() -> None:
     assert near_neighbours(known[4:5], known, coordinates, count=1)[0] == pytest.approx(coordinates[4])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
 def test_old_places_never_move_when_memories_are_added(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int]

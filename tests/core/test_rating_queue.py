@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.rated_steps import RatedStep, facts_of
@@ -56,7 +56,6 @@ FILTERS = st.builds(
     sample=st.integers(1, 6),
 )
 WANTED = st.integers(1, 3)
-quick = settings(deadline=None, max_examples=40)
 
 
 def shown(facts: list[RatedStep], chosen: QueueFilter, show: str, rater: str = "ann", wanted: int = 1) -> list[str]:
@@ -102,26 +101,22 @@ def widest_gap(fact: RatedStep) -> float | None:
     return max(gaps) / (high - low) if gaps else None
 
 
-@quick
 @given(FACTS, FILTERS, WANTED)
 def test_awaiting_are_those_that_the_rater_and_enough_others_have_not_rated(facts, chosen, wanted) -> None:
     waiting = [fact for fact in asked_for(facts, chosen) if waits(fact, "ann", wanted)]
     assert shown(facts, chosen, "awaiting", "ann", wanted) == by_run(facts, waiting)
 
 
-@quick
 @given(FACTS, FILTERS)
 def test_unrated_are_those_that_nobody_has_rated(facts, chosen) -> None:
     assert shown(facts, chosen, "unrated") == by_run(facts, [f for f in asked_for(facts, chosen) if f.people == {}])
 
 
-@quick
 @given(FACTS, FILTERS)
 def test_all_are_the_newest_first(facts, chosen) -> None:
     assert shown(facts, chosen, "all") == [fact.id for fact in newest_first(asked_for(facts, chosen))]
 
 
-@quick
 @given(FACTS, FILTERS, WANTED)
 def test_influential_are_the_awaiting_by_recalls_then_newest_first(facts, chosen, wanted) -> None:
     waiting = newest_first([fact for fact in asked_for(facts, chosen) if waits(fact, "bob", wanted)])
@@ -129,7 +124,6 @@ def test_influential_are_the_awaiting_by_recalls_then_newest_first(facts, chosen
     assert shown(facts, chosen, "influential", "bob", wanted) == expected
 
 
-@quick
 @given(FACTS, FILTERS)
 def test_disagreeing_are_those_with_two_who_disagree_the_widest_gap_first(facts, chosen) -> None:
     found = [(gap, fact) for fact in newest_first(asked_for(facts, chosen)) if (gap := widest_gap(fact)) is not None]
@@ -155,7 +149,6 @@ def test_disagreement_is_the_gap_as_a_share_of_the_scale(environment, people, ex
     assert disagreement(step, -1.0, 1.0) == pytest.approx(expected)
 
 
-@quick
 @given(FACTS, FILTERS, st.sampled_from(["disagreeing", "influential", "random", "all"]))
 def test_the_order_does_not_depend_on_the_order_of_the_facts(facts, chosen, show) -> None:
     assert shown(facts[::-1], chosen, show, "dan", 4) == shown(facts, chosen, show, "dan", 4)
@@ -182,7 +175,6 @@ def rated(facts: list[RatedStep], step_id: str, rater: str) -> list[RatedStep]:
     return [replace(f, people={**f.people, rater: 1.0}) if f.id == step_id else f for f in facts]
 
 
-@quick
 @given(FACTS, FILTERS, WANTED)
 def test_a_rating_takes_its_own_step_out_of_the_sample_and_moves_no_other(facts, chosen, wanted) -> None:
     waiting = shown(facts, chosen, "random", "ann", wanted)
@@ -194,7 +186,6 @@ def test_a_rating_takes_its_own_step_out_of_the_sample_and_moves_no_other(facts,
         waiting = left
 
 
-@quick
 @given(FACTS, FILTERS, WANTED)
 def test_the_sample_holds_as_many_of_the_asked_steps_as_it_should(facts, chosen, wanted) -> None:
     untouched = [replace(fact, people={}) for fact in facts]
@@ -236,7 +227,6 @@ def test_every_step_is_as_likely_to_be_drawn() -> None:
 # --- the link ---------------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(
     st.builds(
         QueueFilter,
@@ -319,7 +309,6 @@ def test_without_a_gap_that_counts_the_pace_is_not_known(times) -> None:
     assert (found.pace, found.left, found.total) == (None, None, 3 + len(times))
 
 
-@quick
 @given(st.lists(st.integers(-900, 900), max_size=12), st.integers(0, 50))
 def test_the_pace_is_the_median_of_what_counts(gaps, remaining) -> None:
     found = progress(at(*np.cumsum([0, *gaps]).tolist()), remaining, len(gaps) + 1)

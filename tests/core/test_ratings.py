@@ -55,7 +55,7 @@ deeds = st.lists(
 
 
 @given(deeds, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     sequence: list[tuple[str, int, str, str, float]],
@@ -356,7 +356,7 @@ def test_who_acted_lately_is_told_once_each_with_their_newest_event(tmp_path: Pa
 
 
 @given(st.lists(st.sampled_from(["rate", "pin", "rate", "pin", "undo", "undo", "redo"]), max_size=14), st.data())
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[str], data: st.DataObject
 ) -> None:

@@ -199,7 +199,7 @@ def test_a_stored_step_can_be_replayed_in_words(bank: MemoryBank, recorder: Reco
 # --- q ----------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rewards=st.lists(st.floats(-1, 1), min_size=1, max_size=5), q=st.floats(-2, 2))
 def test_q_moves_by_every_reward_as_equation_4_says(
     tmp_path_factory: pytest.TempPathFactory, rewards: list[float], q: float
@@ -365,7 +365,6 @@ def test_calls_out_of_place_are_refused(recorder: Recorder) -> None:
         recorder.bank.run("yours")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=8, max_size=8).filter(any))
 def test_any_embedding_that_points_somewhere_becomes_a_unit_vector(numbers: list[float]) -> None:
     vector = unit(numbers, 8)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.required import Requirement, required_q, required_similarity
@@ -98,7 +98,6 @@ def situations(draw: st.DrawFn) -> tuple[Situation, int]:
     return where, draw(st.integers(0, n - 1))
 
 
-@settings(max_examples=250, deadline=None)
 @given(situations())
 def test_the_required_q_is_where_the_choice_changes(case: tuple[Situation, int]) -> None:
     where, number = case
@@ -106,7 +105,6 @@ def test_the_required_q_is_where_the_choice_changes(case: tuple[Situation, int])
     assert_holds(where, number, required_q(where, f"m{number}"), grid)
 
 
-@settings(max_examples=250, deadline=None)
 @given(situations())
 def test_the_required_similarity_is_where_the_choice_changes(case: tuple[Situation, int]) -> None:
     where, number = case

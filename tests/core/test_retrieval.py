@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
@@ -73,7 +73,6 @@ pools = st.lists(st.tuples(finite, finite), min_size=1, max_size=12).map(
     st.integers(1, 12),
     st.floats(-1, 1).map(lambda x: round(x, 2)),
 )
-@settings(max_examples=80, deadline=None)
 def test_phase_a_agrees_with_the_equation(seed: int, n: int, k1: int, delta: float) -> None:
     rng = np.random.default_rng(seed)
     vectors = unit(rng.normal(size=(n, 6)))
@@ -87,7 +86,6 @@ def test_phase_a_agrees_with_the_equation(seed: int, n: int, k1: int, delta: flo
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
 def test_k1_can_count_intents(seed: int, n: int, k1: int) -> None:
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 9, size=n)

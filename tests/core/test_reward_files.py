@@ -99,7 +99,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryBank, Memor
 
 @given(st.lists(one_reward, min_size=1, max_size=4), st.sampled_from(["csv", "jsonl"]))
 @example([(2, 0.1, text, text, {"scale": text, "note": text}) for text in ODD], "csv")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read_back_whatever_people_say(
     scratch: tuple[MemoryBank, MemoryBank], rewards: list[tuple[Any, ...]], kind: Any
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.rated_steps import RatedStep
@@ -163,7 +163,6 @@ ACTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.integers(0, 6), ACTS)
 def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(count: int, acts: list) -> None:
     sitting = a_sitting(count)

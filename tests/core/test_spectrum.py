@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.spectrum import Spectrum, spectrum
@@ -67,7 +67,6 @@ def pools(draw: st.DrawFn) -> tuple[list[float], list[float], int, str]:
     return sorted(similarity, reverse=True), q, draw(st.integers(0, n + 1)), draw(st.sampled_from(["pool", "fixed"]))
 
 
-@settings(max_examples=120, deadline=None)
 @given(pools())
 def test_intervals_and_flips_equal_brute_force(pool: tuple[list[float], list[float], int, str]) -> None:
     similarity, q, k2, normaliser = pool
@@ -87,7 +86,6 @@ def test_a_large_pool_with_clipped_values_equals_brute_force(normaliser: str, k2
     assert_equals_brute_force(lines, similarity, q.tolist(), normaliser)
 
 
-@settings(max_examples=120, deadline=None)
 @given(pools())
 def test_overtakings_are_all_exact_crossings_in_order(pool: tuple[list[float], list[float], int, str]) -> None:
     similarity, q, k2, normaliser = pool

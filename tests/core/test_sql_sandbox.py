@@ -274,7 +274,7 @@ def test_the_clock_stands_still(sandbox: Sandbox, asked: str, came: object) -> N
     moment=st.datetimes().map(str) | st.floats(0, 5e6) | st.none() | st.text(max_size=5),
     change=st.sampled_from(["+0 days", "+1 month", "start of year", "-36 hours", "weekday 0", "no change at all"]),
 )
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_dates_are_counted_as_sqlite_counts_them(sandbox: Sandbox, function: str, moment: Any, change: str) -> None:
     with closing(sqlite3.connect(":memory:")) as plain:
         expected = plain.execute(f"SELECT {function}(?, ?)", (moment, change)).fetchall()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis import gate, starved
@@ -112,7 +112,6 @@ def _gini_by_definition(counts: list[int]) -> float:
     return float(np.abs(x[:, None] - x[None, :]).mean() / (2 * x.mean()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
 def test_gini_is_half_the_relative_mean_difference(counts: list[int]) -> None:
     found = gini(np.array(counts))
@@ -122,7 +121,6 @@ def test_gini_is_half_the_relative_mean_difference(counts: list[int]) -> None:
         assert found == pytest.approx(_gini_by_definition(counts))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(sum))
 def test_the_curve_bounds_the_area_that_gini_measures(counts: list[int]) -> None:
     view = a_view(np.eye(len(counts)))

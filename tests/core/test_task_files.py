@@ -223,7 +223,7 @@ def test_a_damaged_task_of_the_household_is_reported(tmp_path: Path) -> None:
         assert (found.accepted, len(found.reported)) == ((), 1)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=60).filter(lambda line: not {10, 13} & set(line)), max_size=5), st.integers(0, 5))
 def test_every_filled_line_is_either_accepted_or_reported(tmp_path: Path, noise: list[bytes], at: int) -> None:
     lines = [b'{"intent": "first"}', *noise]
@@ -234,7 +234,7 @@ def test_every_filled_line_is_either_accepted_or_reported(tmp_path: Path, noise:
     assert "good" in {task.intent for task in found.accepted}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 400))
 def test_a_file_that_was_cut_anywhere_loses_only_its_last_line(tmp_path: Path, left: int) -> None:
     raw = (json.dumps(GOOD) + "\n").encode() * 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
@@ -76,7 +76,6 @@ def same(one: Any, other: Any) -> bool:
 # --- accuracy and CSR -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(grids)
 def test_lines_and_table_are_the_metrics(success: np.ndarray) -> None:
     picture = curves_picture([Arm("memrl", success)])
@@ -153,7 +152,6 @@ def test_shifts_are_marked_in_the_panel_of_their_arm(make: Callable[[list[Arm]],
 # --- while it plays ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrays(np.float64, st.integers(1, 12), elements=st.sampled_from([0.0, 1.0, NAN])), st.integers(1, 15))
 def test_the_moving_share_is_that_of_the_rated_steps_in_the_window(outcomes: np.ndarray, window: int) -> None:
     table = moving_accuracy_picture([Stream("memrl", outcomes)], window).table
@@ -187,7 +185,6 @@ def test_the_moving_title_tells_each_arms_last_window() -> None:
 # --- what became of the tasks -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(grids)
 def test_the_bars_of_an_epoch_stack_up_to_its_rated_tasks(success: np.ndarray) -> None:
     picture = changes_picture([Arm("memrl", success)])
@@ -258,7 +255,6 @@ def test_the_grids_colours_are_discrete_and_its_legend_names_them() -> None:
 # --- retention and gain -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(grids)
 def test_the_trail_is_the_metric_where_both_shares_are_defined(success: np.ndarray) -> None:
     picture = retention_gain_picture([Arm("memrl", success)])
