@@ -2,9 +2,10 @@
 
 Judging follows the benchmark. A query is right when its rows are those of the reference statement, numbers within
 1e-6, texts exactly; a change is right when the table holds what it holds after the reference statement. Two things
-differ. The benchmark compares the rows of every query in their order; here the order counts when the reference has an
-ORDER BY at its top, because the order that MySQL gives to other results is promised to nobody. And the benchmark
-compares a changed table by a hash that was published; here it is compared by its rows.
+differ. The benchmark is stricter: it compares the rows of every query in their published order; here the order counts
+when the reference has an ORDER BY at its top, and rows that this leaves level may come in any order (where a LIMIT cuts
+through them, any of them may come), because what MySQL does beyond is promised to nobody. And the benchmark compares a
+changed table by a hash that was published; here it is compared by its rows.
 
 MySQL's statements run on SQLite: see `databases.mysql`.
 """
@@ -33,7 +34,8 @@ class LifelongDb(DatabaseWorld):
         idea="Answer a question about one table, or change it as asked, by typing MySQL; hand in with COMMIT. The "
         "simulated model chooses among ready statements instead.",
         judged="By running it: 1 when the rows, or for a change the table, are those that the published statement "
-        "gives; 0 when they are not, or when nothing was handed in.",
+        "gives; 0 when they are not, or when nothing was handed in. The order counts where the statement has an ORDER "
+        "BY, up to its ties; the benchmark itself is stricter and wants every row in its published place.",
         source="The DB-bench tasks of LifelongAgentBench, as published with the official MemRL code (MIT licence). "
         "The file is not part of this program. Load it below, or in a terminal: memrl tasks check FILE, then "
         "memrl run --env FILE. Its MySQL runs on SQLite.",

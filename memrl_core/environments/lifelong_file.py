@@ -22,7 +22,7 @@ from memrl_core.environments.databases.near_misses import near_misses, normal
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import DatabaseTask
 from memrl_core.environments.lifelong_entry import AnswerInfo, Rows, read_entry
-from memrl_core.environments.lifelong_trial import APPEARANCE, AS_STORED, TIES, Trial, notes_on
+from memrl_core.environments.lifelong_trial import APPEARANCE, AS_STORED, OPEN, TIES, Trial, notes_on
 from memrl_core.environments.tasks import LONGEST_INTENT, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
@@ -171,8 +171,10 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     notes = notes_on(read)
     if published is not None and (told := trial.compare(published)):
         notes.append(told)
-    if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.leaves_ties():
+    if trial.has_ties():
         notes.append(TIES)
+    if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.is_open():
+        notes.append(OPEN)
     misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
     if len(misses) < NEAR_MISSES:
         notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")

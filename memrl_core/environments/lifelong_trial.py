@@ -8,10 +8,10 @@ from functools import partial
 from sqlglot import exp
 
 from memrl_core.environments.databases.checking import order_is_open, unusable
-from memrl_core.environments.databases.judging import HandedIn, attempted, why_not
+from memrl_core.environments.databases.judging import HandedIn, attempted, expected_of, why_not
 from memrl_core.environments.databases.mysql import to_sqlite
 from memrl_core.environments.databases.mysql_values import Columns
-from memrl_core.environments.databases.results import differs
+from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import DatabaseTask
 from memrl_core.environments.lifelong_entry import Rows
@@ -26,7 +26,10 @@ AS_STORED = (
     "Accepted; its answer rests on an order that the statement does not ask for: rows are taken as the table holds "
     "them."
 )
-TIES = "Accepted; its order leaves ties open, and rows are expected as they come here: add a column to ORDER BY."
+TIES = (
+    "Accepted; its order leaves ties open: here tied rows may come in any order, the benchmark wants the published one."
+)
+OPEN = "Accepted; an order within it leaves ties open, and they are broken as they come here: add a column to ORDER BY."
 JOINED = "Accepted; {} … JOIN is rewritten for SQLite and does the same."
 
 
@@ -36,7 +39,7 @@ class Trial:
     def __init__(self, sandbox: Sandbox, task: DatabaseTask, columns: Columns) -> None:
         self._sandbox, self._task = sandbox, task
         self._translate = partial(to_sqlite, columns=columns)
-        self._expected = self._handed_in(task.reference)
+        self._expected = expected_of(sandbox, task, self._translate)
         if told := unusable(task, self._expected):
             raise InputError(f"It cannot be judged: {told}")
         if task.kind == "modification" and self.solved_by(""):
@@ -45,12 +48,18 @@ class Trial:
     def compare(self, published: Rows) -> str:
         """A note about the order of the rows, if there is one. Raises `InputError` when other rows were published."""
         rows = () if self._expected.answer is None else self._expected.answer.rows
-        if told := differs(published, rows, ordered=self._task.ordered):
+        ties = self._expected.ties
+        told = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self._task.ordered)
+        if told:
             raise InputError(f"Its statement does not give the answer that stands beside it: {told[:300]}.")
-        return ANOTHER_ORDER if differs(published, rows, ordered=True) else ""
+        return ANOTHER_ORDER if not ties and differs(published, rows, ordered=True) else ""
 
-    def leaves_ties(self) -> bool:
-        """Whether its ORDER BY leaves open what it is to give."""
+    def has_ties(self) -> bool:
+        """Whether its own ORDER BY leaves rows level that are not the same."""
+        return any(len({*map(tuple, tied.rows)}) > 1 for tied in self._expected.ties)
+
+    def is_open(self) -> bool:
+        """Whether an order within it leaves open what it is to give."""
         return order_is_open(self._task, self._sandbox, self._translate)
 
     def solved_by(self, statements: str) -> bool:

@@ -15,7 +15,8 @@ class Sql(DatabaseWorld):
         idea="Answer a question about a few tables, or change them as asked, by typing SQL; hand in with COMMIT. The "
         "simulated model chooses among ready statements instead.",
         judged="By running it: 1 when the rows, or for a change the tables, are those that the task's own solution "
-        "gives; 0 when they are not, or when nothing was handed in.",
+        "gives; 0 when they are not, or when nothing was handed in. Where order counts, rows that its ORDER BY leaves "
+        "level may come in any order.",
         source="Tables and tasks written for this program, in plain SQLite; no model is needed to judge them.",
     )
     sets = ("sql-train", "sql-heldout")

@@ -37,7 +37,7 @@ LONGEST_NAME = 200
 
 A_LIST = "The file is one JSON list. Write one task a line, without brackets and commas around them."
 AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
-OPEN_ORDER = "Its order leaves ties open; add a column to ORDER BY."
+OPEN_ORDER = "Its answer depends on the order in which the tables hold their rows; add an ORDER BY, or a column to it."
 UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
 LONGEST_STEM = 40
 _OPENED = (b"{", b"[")

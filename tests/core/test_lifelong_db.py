@@ -463,6 +463,29 @@ def test_the_order_counts_when_the_statement_asks_for_one(world: LifelongDb) -> 
     assert (ended["success"], ended["judgement"].why) == (False, "the rows are right, their order is not")
 
 
+@pytest.mark.parametrize(
+    ("sql", "direct", "answer", "solved"),
+    [
+        ("SELECT bee_id FROM bees ORDER BY hive LIMIT 3", [[4], [5], [2]], "ORDER BY hive, trips DESC LIMIT 3", True),
+        ("SELECT bee_id FROM bees ORDER BY hive LIMIT 3", [[4], [5], [2]], "ORDER BY hive DESC LIMIT 3", False),
+        ("SELECT bee_id FROM bees ORDER BY hive LIMIT 2", [[4], [5]], "WHERE bee_id IN (2, 4) ORDER BY hive", True),
+        ("SELECT bee_id FROM bees ORDER BY hive LIMIT 2", [[4], [5]], "WHERE bee_id IN (2, 5) ORDER BY hive", False),
+        (
+            "SELECT bee_id FROM bees WHERE bee_id < 3 ORDER BY CONCAT(IF(trips > 4, 'a', 'A'), 'x')",
+            [[2], [1]],
+            "WHERE bee_id < 3 ORDER BY trips",
+            True,
+        ),
+    ],
+)
+def test_rows_that_an_order_leaves_level_may_be_published_and_handed_in_in_any_order(
+    world: LifelongDb, sql: str, direct: Any, answer: str, solved: bool
+) -> None:
+    task = a_task(sql=sql, direct=direct)
+    assert task.data["ordered"] is True
+    assert info(world, task, f"SELECT bee_id FROM bees {answer}; COMMIT;")["success"] is solved
+
+
 def test_a_statement_that_cannot_be_read_costs_a_turn_and_is_told_in_a_sentence(world: LifelongDb) -> None:
     world.reset(a_task(), seed=1, at_step=1)
     observation, reward, terminated, truncated, _ = world.step("SELECT FROM WHERE;")

@@ -199,6 +199,60 @@ def test_the_order_of_the_rows_counts_where_the_task_says_so(world: Sql) -> None
     assert info["judgement"].why == "the rows are right, their order is not"
 
 
+LEVEL = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0], [4, "Dan", "Ulm", 9.0]]
+BY_TOTAL = "SELECT who FROM orders ORDER BY total"
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "solved"),
+    [
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY total, id DESC", True),
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY total DESC", False),
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY id % 2, id", False),
+        (f"{BY_TOTAL} LIMIT 3", "SELECT who FROM orders ORDER BY total, id DESC LIMIT 3", True),
+        (f"{BY_TOTAL} LIMIT 3", "SELECT who FROM orders WHERE id IN (1, 3, 4) ORDER BY total", False),
+        (f"{BY_TOTAL} LIMIT 2 OFFSET 1", "SELECT who FROM orders WHERE id IN (1, 4) ORDER BY id", True),
+        (f"{BY_TOTAL} LIMIT 2 OFFSET 1", "SELECT who FROM orders WHERE id IN (1, 2) ORDER BY id", False),
+        ("SELECT total AS t, who FROM orders ORDER BY 1", "SELECT total, who FROM orders ORDER BY 1, id DESC", True),
+        ("SELECT total AS t, who FROM orders ORDER BY 1", "SELECT total, who FROM orders ORDER BY id % 2", False),
+        ("SELECT who, -total AS t FROM orders ORDER BY t", "SELECT who, -total FROM orders ORDER BY 2, who DESC", True),
+        ("SELECT who, -total AS t FROM orders ORDER BY t", "SELECT who, -total FROM orders ORDER BY who", False),
+        (f"{BY_TOTAL}, who", "SELECT who FROM orders ORDER BY total, who DESC", False),
+        (
+            "SELECT DISTINCT who, total FROM orders ORDER BY total DESC",
+            "SELECT who, total FROM orders ORDER BY -id",
+            True,
+        ),
+        (
+            "SELECT DISTINCT who, total FROM orders ORDER BY total DESC",
+            "SELECT who, total FROM orders ORDER BY id",
+            False,
+        ),
+        (
+            "SELECT total, MAX(id) FROM orders GROUP BY total, id ORDER BY SUM(total)",
+            "SELECT total, id FROM orders ORDER BY total, id DESC",
+            True,
+        ),
+        (
+            "SELECT who, total FROM orders UNION SELECT who, total FROM orders ORDER BY total",
+            "SELECT who, total FROM orders ORDER BY total, id DESC",
+            True,
+        ),
+        (
+            "SELECT who, total FROM orders UNION SELECT who, total FROM orders ORDER BY total",
+            "SELECT who, total FROM orders ORDER BY id DESC",
+            False,
+        ),
+    ],
+)
+def test_order_counts_up_to_the_ties_that_the_solution_leaves(
+    world: Sql, reference: str, answer: str, solved: bool
+) -> None:
+    table = {"name": "orders", "create": "CREATE TABLE orders (id INT, who TEXT, city TEXT, total REAL)", "rows": LEVEL}
+    task = a_task(reference, [], ordered=True, tables=[table])
+    assert played(world, task, f"{answer}; COMMIT")[1]["success"] is solved
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -461,8 +515,8 @@ TIED = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0]]
 @pytest.mark.parametrize(
     ("reference", "ordered", "is_open"),
     [
-        ("SELECT who FROM orders ORDER BY total DESC", True, True),
-        ("SELECT who FROM orders ORDER BY total DESC, who", True, False),
+        ("SELECT who FROM orders ORDER BY total DESC", True, False),
+        ("SELECT who FROM (SELECT * FROM orders ORDER BY total LIMIT 1)", True, True),
         ("SELECT who FROM orders ORDER BY total DESC", False, False),
         ("SELECT who FROM orders ORDER BY total DESC LIMIT 1", False, False),
         ("SELECT who FROM orders ORDER BY total DESC LIMIT 2", False, True),

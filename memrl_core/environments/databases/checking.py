@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from memrl_core.environments.databases.judging import HandedIn, Translate, attempted, why_not
+from memrl_core.environments.databases.judging import HandedIn, Translate, attempted, expected_of, why_not
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.statements import joined, split
 from memrl_core.environments.databases.task import DatabaseTask
@@ -28,11 +28,11 @@ def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) ->
     """Whether what the reference gives depends on the order in which the rows of the tables are stored.
 
     It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
-    like any answer. So an ORDER BY that leaves ties is told, or a LIMIT that cuts through one. False for a reference
-    that is no standard for others. Raises `EnvironmentFailed`.
+    like any answer. So a LIMIT without an ORDER BY is told, and ties of an ORDER BY that is not the answer's own. False
+    for a reference that is no standard for others. Raises `EnvironmentFailed`.
     """
     try:
-        expected = attempted(sandbox, task, task.reference, translate)
+        expected = expected_of(sandbox, task, translate)
         if unusable(task, expected):
             return False
         return bool(why_not(task, expected, attempted(sandbox, _reversed(task), task.reference, translate)))
@@ -65,7 +65,7 @@ def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> lis
         return why_not(task, expected, attempted(sandbox, task, statements, translate))
 
     try:
-        expected = attempted(sandbox, task, task.reference, translate)
+        expected = expected_of(sandbox, task, translate)
     except InputError as error:
         return [str(error)]
     if told := unusable(task, expected):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memrl_core.environments.databases import showing
-from memrl_core.environments.databases.results import content_differs, differs, other_count
+from memrl_core.environments.databases.results import Tied, content_differs, differs, differs_beyond_ties, other_count
 from memrl_core.environments.databases.sandbox import Ran, Sandbox
 from memrl_core.environments.databases.statements import split
 from memrl_core.environments.databases.task import DatabaseTask
+from memrl_core.environments.databases.ties import tied_rows
 from memrl_core.errors import InputError
 from memrl_core.records import Judgement
 
@@ -25,13 +26,15 @@ class HandedIn:
 
     `answer` is the result of the last statement that returned rows (None when none did), `failed` what was wrong with
     the last statement ("" when it ran), and `content` the rows of every table, where a task asks for a change; `unread`
-    says why they cannot be read.
+    says why they cannot be read. `ties` are the rows of a reference that its ORDER BY leaves level, () where the order
+    does not count or each row has its place.
     """
 
     answer: Ran | None
     failed: str
     content: Mapping[str, Sequence[Sequence[Any]]]
     unread: str = ""
+    ties: tuple[Tied, ...] = ()
 
 
 def run(sandbox: Sandbox, statement: str, translate: Translate) -> Ran:
@@ -64,6 +67,16 @@ def attempted(sandbox: Sandbox, task: DatabaseTask, statements: str, translate: 
     return handed_in(sandbox, task, answer, "")
 
 
+def expected_of(sandbox: Sandbox, task: DatabaseTask, translate: Translate) -> HandedIn:
+    """What the reference of a task hands in, the standard for all others."""
+    expected = attempted(sandbox, task, task.reference, translate)
+    if not task.ordered or task.kind != "query" or expected.failed or expected.answer is None or expected.answer.cut:
+        return expected
+    last = split(task.reference, task.dialect)[-1]
+    ties = tied_rows(last, task.dialect, expected.answer, lambda statement: run(sandbox, statement, translate))
+    return replace(expected, ties=ties)
+
+
 def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
     """Why what came does not solve the task, for people; "" when it does."""
     if task.kind == "modification":
@@ -75,7 +88,9 @@ def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
     if rows.cut:
         return f"more than {showing.counted(len(rows.rows))} came, {len(wanted.rows):,} were expected"
     told = other_count(len(wanted.columns), len(rows.columns), "column")
-    return told or differs(wanted.rows, rows.rows, task.ordered)
+    if told or not expected.ties:
+        return told or differs(wanted.rows, rows.rows, task.ordered)
+    return differs_beyond_ties(wanted.rows, expected.ties, rows.rows)
 
 
 def judgement(task: DatabaseTask, expected: HandedIn, came: HandedIn | None, why: str) -> Judgement:

@@ -11,11 +11,20 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 TOLERANCE = 1e-6
 
 Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """Rows that an ORDER BY leaves level: an answer holds `places` of them next to one another, in any order."""
+
+    rows: Rows
+    places: int
 
 
 def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
@@ -34,6 +43,23 @@ def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
                 return "the rows are right, their order is not"
             return f"row {number}: came {_shown(came)}, expected {_shown(expected)}"
     return ""
+
+
+def differs_beyond_ties(expected_rows: Rows, ties: Sequence[Tied], came_rows: Rows) -> str:
+    """Why the rows that came are not in the order of `ties`; "" when they are. `expected_rows` are one such answer."""
+    if told := _other_shape(expected_rows, came_rows):
+        return told
+    at = 0
+    for tied in ties:
+        places = slice(at, at + tied.places)
+        at += tied.places
+        if _without_partner(tied.rows, came_rows[places])[1] is None:
+            continue
+        if _without_partner(expected_rows, came_rows) == (None, None):
+            return "the rows are right, their order is not"
+        found = differs(expected_rows[places], came_rows[places], ordered=True)
+        return f"rows {places.start + 1} to {at}: {found}" if tied.places > 1 else f"row {at}: {found}"
+    return "" if at == len(came_rows) else f"{len(came_rows):,} rows came, {at:,} were expected"
 
 
 def content_differs(expected: Mapping[str, Rows], came: Mapping[str, Rows]) -> str:
@@ -86,7 +112,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _without_partner(expected: Rows, came: Rows) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
-    """An expected row and one that came, when the rows of both cannot all be paired; both have the same shape.
+    """An expected row and one that came, when the rows of both cannot all be paired; all have as many columns.
 
     "Equal within a tolerance" does not carry over from one pair to the next, so that pairing off greedily, or sorting
     by rounded numbers, can miss a pairing that exists: this looks for a largest one.

@@ -14,7 +14,7 @@ from pydantic import Field
 from memrl_core.environments.base import Environment, EnvironmentOptions
 from memrl_core.environments.databases import showing
 from memrl_core.environments.databases.checking import faults_of, unusable
-from memrl_core.environments.databases.judging import HandedIn, attempted, handed_in, judgement, run, why_not
+from memrl_core.environments.databases.judging import HandedIn, expected_of, handed_in, judgement, run, why_not
 from memrl_core.environments.databases.sandbox import CHILD, Ran, Sandbox
 from memrl_core.environments.databases.script import BACK, FAILED, HANDED_IN, OPEN, experience
 from memrl_core.environments.databases.statements import COMMIT, Dialect, control_of, joined, on_one_line, read, split
@@ -101,7 +101,7 @@ class DatabaseWorld(Environment):
         """
         self._ended = True
         self._task = database_task(task, self.dialect)
-        self._expected = attempted(self._sandbox, self._task, self._task.reference, self.translate)
+        self._expected = expected_of(self._sandbox, self._task, self.translate)
         if told := unusable(self._task, self._expected):
             raise InputError(f"Task {task.id[:80]} cannot be judged: {told} Mend it; nothing was started.")
         self._sandbox.begin(self._task.made)
