@@ -11,10 +11,12 @@ A check raises `AssertionError` with a sentence. It needs no bank and no model: 
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, get_args
 
 import numpy as np
@@ -28,6 +30,9 @@ from memrl_core.records import Judgement, Outcome, Reply, Task, Turn
 Make = Callable[[], Environment]
 Answer = Callable[[str, int], str]
 """What is replied to an observation in a turn, counted from 0."""
+
+MOST_VALUES = 6
+"""Of a task's data that are changed, one at a time, to see whether an experience depends on them."""
 
 ODD_REPLIES = {
     "nothing": "",
@@ -133,6 +138,46 @@ def distils_however_it_ended(make: Make, task: Task) -> None:
                 assert head in text.splitlines(), f"An experience of {outcome} has no line “{head[:80]}”."
 
 
+def remembers_only_what_was_seen(make: Make, task: Task) -> None:
+    """Episodes in which the agent read, did and saw the same become the same text, whatever else the tasks hold."""
+    with closing(make()) as world, closing(make()) as other:
+        for seed in range(2):
+            played = play(world, task, seed, guesses(seed))
+            again = _the_same([turn.reply.text for turn in played.turns])
+            for name, hidden in islice(_with_another_value(task), MOST_VALUES):
+                try:
+                    seen = play(other, hidden, seed, again)
+                except AssertionError:
+                    continue  # The environment does not take this value.
+                if (seen.first, seen.turns) != (played.first, played.turns):
+                    continue
+                for outcome in get_args(Outcome):
+                    with _in(f"`distil`, after {outcome}, with another “{name}” in the task's data"):
+                        same = other.distil(hidden, seen.turns, outcome) == world.distil(task, played.turns, outcome)
+                    assert same, f"Seed {seed}: the experience of {outcome} depends on “{name}”, which nobody saw."
+
+
+def _with_another_value(task: Task) -> Iterator[tuple[str, Task]]:
+    """The task with another value in one place of its data, and the name of that place."""
+    for path, value in sorted(_leaves(task.data), key=lambda leaf: len(leaf[0])):
+        data: Any = copy.deepcopy(dict(task.data))
+        *way, last = path
+        within = data
+        for key in way:
+            within = within[key]
+        within[last] = f"{value}x" if isinstance(value, str) else value + 1
+        yield ".".join(map(str, path)), replace(task, data=data)
+
+
+def _leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str | int | float]]:
+    """Every text and number within JSON, and where it stands."""
+    if isinstance(data, (str, int, float)) and not isinstance(data, bool):
+        yield path, data
+    elif isinstance(data, (Mapping, list, tuple)):
+        for key in data if isinstance(data, Mapping) else range(len(data)):
+            yield from _leaves(data[key], (*path, key))
+
+
 def fits_the_layout(make: Make, task: Task) -> None:
     """What is offered stands at the end of an observation, and no line of it is a heading of the prompt."""
     with closing(make()) as world:
@@ -162,6 +207,7 @@ CHECKS: tuple[Callable[[Make, Task], None], ...] = (
     begins_anew_after_an_unfinished_episode,
     works_again_after_it_was_closed,
     distils_however_it_ended,
+    remembers_only_what_was_seen,
     fits_the_layout,
 )
 """Every check of the contract; each takes a function that makes the environment, and a task."""
@@ -220,6 +266,10 @@ def _in(what: str) -> Iterator[None]:
 
 def _odd(reply: str) -> Answer:
     return lambda observation, turn: reply if turn == 0 else ""
+
+
+def _the_same(said: Sequence[str]) -> Answer:
+    return lambda observation, turn: said[turn] if turn < len(said) else ""
 
 
 def _reset(world: Environment, task: Task, seed: int) -> str:

@@ -7,6 +7,7 @@ object and ends the episode. Nothing knows which memory, if any, was used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.layout import block
+from memrl_core.environments.layout import DONE, block, layout
 from memrl_core.errors import InputError
 from memrl_core.prompting import (
     ANSWER_MARK,
@@ -25,6 +26,7 @@ from memrl_core.prompting import (
     TASK_LINE,
     TRY_INSTEAD,
     WHAT_WENT_WRONG,
+    offered,
 )
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
@@ -40,6 +42,7 @@ VERBS = {"heat": "heat", "clean": "clean", "cool": "cool", "light": "examine"}
 OPEN_PLACES = ("counter", "table", "desk", "shelf")
 CLOSED_PLACES = ("cabinet", "drawer", "basket", "pantry")
 PLACES = OPEN_PLACES + CLOSED_PLACES
+RUINED = " is ruined"
 GOAL_FAMILIES = ("place", "examine", "clean", "heat", "cool", "place two")
 
 INSTRUCTIONS = (
@@ -163,19 +166,25 @@ class Household(Environment):
         return self._described(told), 0.0, False, False, {}
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
-        """A script of the actions that mattered, or what went wrong and what to try instead; from the texts alone."""
-        acted = [_spoken(turn.reply.text) for turn in turns]
-        observed = [turn.observation for turn in turns]
-        kept = _that_mattered(str(task.data["object"]), acted, observed)
+        """The actions that mattered, or what went wrong and what to try instead: of what was read, seen and done only.
+
+        The task's data is hidden from the agent, so it is hidden from what the agent remembers too.
+        """
+        done = [(_spoken(turn.reply.text), turn.observation) for turn in turns if not turn.reply.stopped]
+        if not done:
+            return layout(task.intent, turns, outcome)
+        acted = [action for action, _ in done]
+        wanted = _wanted(task.intent, done)
+        kept = _that_mattered(wanted, done)
         head = f"{TASK_LINE}{task.intent}\n"
         if outcome != "failure":
-            return head + block(STEPS_THAT_WORKED, kept or acted)
-        last = observed[-1].splitlines()[0] if observed and observed[-1] else "It was not done in time."
+            return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept or acted)
+        last = done[-1][1].partition("\n")[0] or "It was not done in time."
         text = head + WHAT_WENT_WRONG + last + "\n"
-        ruined = [acted[-1]] if " is ruined" in last else []
+        ruined = [acted[-1]] if RUINED in last else []
         searched = [action for action in acted if action.startswith("search ") and action not in kept]
         avoid = ruined or searched
-        better = _better_script(task, acted, observed, ruined)
+        better = _better_script(task.intent, wanted, done) if wanted else []
         return text + (block(AVOID, avoid) if avoid else "") + (block(TRY_INSTEAD, better) if better else "")
 
     def _choices(self) -> list[str]:
@@ -219,7 +228,7 @@ class Household(Environment):
         kind, _, appliance = rest.partition(" with ")
         treatment = next(name for name, word in VERBS.items() if word == verb)
         if not self.works(treatment, appliance):
-            return f"The {appliance} fails and the {kind} is ruined.", True
+            return f"The {appliance} fails and the {kind}{RUINED}.", True
         if kind == self._object and treatment == self._treatment:
             self._treated = True
             if treatment == "light":
@@ -249,11 +258,29 @@ def _kind(thing: str) -> str:
     return thing.partition("#")[0]
 
 
-def _that_mattered(wanted: str, acted: Sequence[str], observed: Sequence[str]) -> list[str]:
+def _words(intent: str) -> set[str]:
+    return set(re.findall(r"\w+", intent.lower()))
+
+
+def _offered(done: Sequence[tuple[str, str]]) -> list[str]:
+    """Every choice that was offered after an action, in order."""
+    return [choice for _, observed in done for choice in offered(observed)]
+
+
+def _wanted(intent: str, done: Sequence[tuple[str, str]]) -> str:
+    """The kind of object that the intent names, of those that could be taken; "" when none of them is named."""
+    words = _words(intent)
+    takes = (line for line in [*(action for action, _ in done), *_offered(done)] if line.startswith("take "))
+    kinds = (line.removeprefix("take ").rpartition(" from ")[0] for line in takes)
+    return next((kind for kind in kinds if kind in words or f"{kind}s" in words), "")
+
+
+def _that_mattered(wanted: str, done: Sequence[tuple[str, str]]) -> list[str]:
     """The actions on the object the task is about, and the searches that found it; no refused ones."""
+    acted = [action for action, _ in done]
     kept: list[str] = []
-    for position, action in enumerate(acted):
-        if observed[position].startswith("You cannot"):
+    for position, (action, observed) in enumerate(done):
+        if observed.startswith("You cannot"):
             continue
         verb, _, rest = action.partition(" ")
         found = f"take {wanted} from {rest}" in acted[position + 1 :]
@@ -262,31 +289,40 @@ def _that_mattered(wanted: str, acted: Sequence[str], observed: Sequence[str]) -
     return kept
 
 
-def _better_script(task: Task, acted: Sequence[str], observed: Sequence[str], ruined: Sequence[str]) -> list[str]:
-    """In hindsight: fetch the object from where it was seen, treat it as the task says in a way that was offered and
-    did not ruin it, and put it where the task says. Empty when the object or a way to treat it was never seen.
+def _better_script(intent: str, wanted: str, done: Sequence[tuple[str, str]]) -> list[str]:
+    """In hindsight: fetch the object from where it was seen, treat it as was tried, and put it where the intent says.
+
+    A treatment that did its work is kept; of one that ruined the object the other appliance is named. Where a treatment
+    was offered and none was found, the script ends with the object in hand: nobody has seen how it goes on.
     """
-    wanted, target = str(task.data["object"]), str(task.data["target"])
-    offered = [
-        line.removeprefix(CHOICE_MARK)
-        for text in observed
-        for line in text.splitlines()
-        if line.startswith(CHOICE_MARK)
-    ]
-    take = next((c for c in [*acted, *offered] if c.startswith(f"take {wanted} from ")), None)
-    if take is None:
-        return []
+    acted, choices = [action for action, _ in done], _offered(done)
+    take = next(line for line in [*acted, *choices] if line.startswith(f"take {wanted} from "))
     place = take.rpartition(" from ")[2]
     script = [f"search {place}"] if f"search {place}" in acted else []
     script.append(take)
-    treatment = str(task.data.get("treatment", ""))
-    if treatment:
-        stem = f"{VERBS[treatment]} {wanted} with "
-        ways = [choice for choice in offered if choice.startswith(stem) and choice not in ruined]
-        if not ways:
-            return []
-        script.append(ways[0])
-    if treatment == "light":
+    verbs = tuple(f"{verb} {wanted} with " for verb in VERBS.values())
+    if any(choice.startswith(verbs) for choice in choices):
+        treated = _treatment_found(verbs, done)
+        if not treated:
+            return script
+        script.append(treated)
+    words = _words(intent)
+    target = next((place for place in OPEN_PLACES if place in words), "")
+    if not target:
         return script
     finish = f"put {wanted} on {target}"
-    return [*script, finish, *[take, finish] * (int(task.data.get("count", 1)) - 1)]
+    return [*script, finish, *([take, finish] if words & {"two", "both"} else [])]
+
+
+def _treatment_found(verbs: tuple[str, ...], done: Sequence[tuple[str, str]]) -> str:
+    """The treatment that worked and is asked for no longer, or the other way of one that failed; "" without either."""
+    for action, observed in reversed(done):
+        stem, _, _ = action.rpartition(" with ")
+        if f"{stem} with " not in verbs or observed.startswith("You cannot"):
+            continue
+        if RUINED in observed:
+            return next((c for c in _offered(done) if c.startswith(f"{stem} with ") and c != action), "")
+        choices = offered(observed)
+        if choices and not any(choice.startswith(verbs) for choice in choices):
+            return action
+    return ""

@@ -12,8 +12,12 @@ NOT_DONE_IN_TIME = "it was not done in time."
 
 
 def layout(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
-    """What was done, under a heading that says how it ended; after a failure with the last that was observed."""
-    done = [line for turn in turns for line in action_lines(turn.reply.text)]
+    """What was done, under a heading that says how it ended; after a failure with the last that was observed.
+
+    A reply that was stopped was never acted on: it stands only where somebody judged it.
+    """
+    acted = [turn.reply.text for turn in turns if outcome != "unrated" or not turn.reply.stopped]
+    done = [line for text in acted for line in action_lines(text)]
     head = f"{TASK_LINE}{intent}\n"
     if outcome != "failure":
         return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, done)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +17,10 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.household import TREATMENTS, Household
 from memrl_core.environments.tasks import check_intent, load_tasks, sample_data_path, sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.prompting import CHOICE_MARK
-from memrl_core.records import Reply, Task, Turn
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.prompting import CHOICE_MARK, offered
+from memrl_core.records import Outcome, Reply, Task, Turn
+from memrl_core.writing import write_experience
 
 HOT_EGG = Task(
     "t",
@@ -110,6 +115,75 @@ def test_a_failure_becomes_a_caution_that_names_another_way() -> None:
     assert "> heat egg with microwave" in avoid
     assert "> heat egg with stove" in instead
     assert "microwave" not in instead
+
+
+def other_labels(task: Task) -> list[Task]:
+    """The task with other hidden labels: its intent and where its things are stay."""
+    treatments = [{"treatment": one} for one in TREATMENTS if one != task.data.get("treatment")]
+    more = [{"object": "soup"}, {"target": "desk"}, {"count": 3}]
+    return [replace(task, family="", data={**task.data, **changed}) for changed in [*treatments, *more]]
+
+
+def test_no_hidden_label_that_the_episode_did_not_reveal_reaches_a_memory_or_a_models_reflection() -> None:
+    asked: list[str] = []
+
+    class Reflects(SimulatedModel):
+        simulated = False
+
+        def chat(self, messages: Any, *_: Any, **__: Any) -> Reply:
+            asked.append(repr(messages))
+            return Reply("Look before you leap.")
+
+    def remembered(task: Task, turns: list[Turn], outcome: Outcome) -> str:
+        trace = SimpleNamespace(
+            task=task,
+            generate=SimpleNamespace(turns=turns, options={}),
+            reward=SimpleNamespace(outcome=outcome, verdict="Failed."),
+        )
+        return write_experience(Reflects(), Household(), cast(Any, trace)) + asked[-1]
+
+    compared = set()
+    for task in sample_tasks("household-train")[:40]:
+        world = Household()
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            observation, turns = world.reset(task, seed=seed, at_step=1), []
+            while not (turns and (turns[-1].terminated or turns[-1].truncated)):
+                choices = offered(observation)
+                # Now and then the first thing that is named in the intent, so that it comes into the hand.
+                said = next((c for c in choices if c.split(" ")[1] in task.intent), str(rng.choice(choices)))
+                observation, reward, terminated, truncated, _ = world.step(said)
+                turns.append(Turn(Reply(said), observation, reward, terminated, truncated))
+            for other in other_labels(task):
+                if played(Household(), other, [turn.reply.text for turn in turns], seed) == turns:
+                    compared.add((task.id, str(other.data)))
+                    assert remembered(other, turns, "failure") == remembered(task, turns, "failure")
+                    assert remembered(other, turns, "success") == remembered(task, turns, "success")
+    assert len(compared) > 100
+
+
+def test_where_no_treatment_was_tried_none_is_named() -> None:
+    untreated = played(Household(), HOT_EGG, [*PLAN[:2], "put egg on table"] + ["search pantry"] * 9)
+    text = Household().distil(HOT_EGG, untreated, "failure")
+    assert text.endswith("Try instead:\n> search cabinet\n> take egg from cabinet\n")
+
+
+def test_a_treatment_that_worked_is_told_once_it_is_offered_no_longer() -> None:
+    wrong_then_right = [*PLAN[:2], "clean egg with sink", "heat egg with stove", "put egg on shelf", "search pantry"]
+    runs = (played(Household(), HOT_EGG, wrong_then_right + ["fly"] * 9, seed) for seed in range(20))
+    turns = next(turns for turns in runs if turns[-1].truncated)
+    text = Household().distil(HOT_EGG, turns, "failure")
+    assert text.endswith(
+        "Try instead:\n> search cabinet\n> take egg from cabinet\n> heat egg with stove\n> put egg on table\n"
+    )
+
+
+def test_a_stopped_answer_that_nobody_rated_has_no_steps_that_worked() -> None:
+    stopped = Turn(Reply("take candle from drawer", stopped=True), "", 0.0, terminated=False, truncated=False)
+    begun = played(Household(), HOT_EGG, PLAN[:2])
+    assert Household().distil(HOT_EGG, [stopped], "unrated") == "Task: put a hot egg on the table\nSteps taken:\n"
+    text = Household().distil(HOT_EGG, [*begun, stopped], "unrated")
+    assert text.endswith("Steps taken:\n> search cabinet\n> take egg from cabinet\n")
 
 
 def test_no_observation_tells_a_reliability() -> None:

@@ -112,7 +112,7 @@ def test_with_one_memory_the_simulated_model_solves_a_task_as_often_as_the_chanc
         for task in tasks:
             lines = next(iter(lines_of([memory], task)), ())
             found.setdefault((memory.outcome, chance(Household(), task, lines, 1)), (task, memory))
-    assert {truth for _, truth in found} == {0.0, 0.5, 0.95, 1.0}
+    assert {truth for _, truth in found} >= {0.0, 0.5, 0.95, 1.0}
     assert ("failure", 0.95) in found
     for (_, truth), (task, memory) in found.items():
         games = [played(task, [memory], seed, 1) for seed in range(PLAYS if truth else 40)]
