@@ -24,7 +24,7 @@ from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepEr
 from memrl_core.histories import Earned
 from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import earned
-from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged
 from memrl_core.records import (
@@ -76,7 +76,8 @@ class Agent:
         self.model = model
         self.embedder = embedder
         self.environment = environment
-        self.options = options or ModelOptions()
+        limit = {"num_predict": environment.spec.answer_tokens}
+        self.options = options or ModelOptions.model_validate({**limit, **checked_options(bank.run(run).model_options)})
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
         """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
@@ -321,7 +322,8 @@ class Episode:
         try:
             turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled)
         except ModelInterrupted as error:
-            self.interrupted = error.partial
+            # What an earlier attempt got is worth more than nothing.
+            self.interrupted = error.partial or self.interrupted
             raise
         self.interrupted = ""
         if turn.reply.stopped:

@@ -12,6 +12,9 @@ from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnTex
 from memrl_core.policies.base import Form, Question
 from memrl_core.records import Consulted, Message, Phase, Reply
 
+FORM_LIMIT = 2048
+"""Tokens of a filled-in form: some hold a line for each of twenty memories."""
+
 
 class Asking:
     """Asks one model in one phase of a step (an `Ask`); `asked` holds what was asked so far.
@@ -28,7 +31,9 @@ class Asking:
         cancelled: Cancelled | None = None,
     ) -> None:
         self.asked: list[Consulted] = []
-        self._model, self._options, self._phase = model, options, phase
+        # A form that is cut is no answer, and a policy's forms have nothing to do with how long an answer is.
+        self._options = options.model_copy(update={"num_predict": FORM_LIMIT})
+        self._model, self._phase = model, phase
         self._on_text, self._cancelled = on_text, cancelled
 
     def __call__(self, question: Question[Form]) -> Form | None:
@@ -52,6 +57,7 @@ class Asking:
                 prompt_tokens=reply.prompt_tokens,
                 answer_tokens=reply.answer_tokens,
                 seconds=reply.seconds,
+                cut=reply.cut,
             )
         )
         return form

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import logging
+import os
 import pkgutil
 import runpy
+import socket
 import sys
 import threading
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +31,14 @@ from memrl_core.commands.console import BankOption, RunOption, console, open_or_
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, SettingsError
+from memrl_core.home import home
+from memrl_core.logs import logger
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
 from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
+
+HIGHEST_PORT = 65535
 
 app = typer.Typer(
     help="Step a memory-based agent through its tasks, and look at every decision it made.",
@@ -53,7 +62,7 @@ def app_file() -> Path:
 
 @app.command("app")
 def serve(
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=HIGHEST_PORT)] = 8501,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
     address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
 ) -> None:
@@ -70,8 +79,27 @@ def serve(
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
     hosts = ("*",) if has_login else own_hosts(address)
     command += [word for host in hosts for word in ("--server.allowedHosts", host)]
+    if _is_taken(address, port):
+        other = port + 1 if port < HIGHEST_PORT else port - 1
+        raise InputError(
+            f"Something else listens on port {port} of {address} already, perhaps this app. Nothing was started: open "
+            f"http://{address}:{port}, or choose another port: memrl app --port {other}, or make app PORT={other}."
+        )
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
+
+
+def _is_taken(address: str, port: int) -> bool:
+    """Whether a server that listens there now would be in the way."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            # As servers do: a port that a server has just left is free.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+            trial.bind(where)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _served(command: list[str]) -> int:
@@ -225,13 +253,34 @@ def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command; a failure that a person can act on is one sentence and exit code 2."""
+    """Run the command; a failure that a person can act on is one sentence and exit code 2, any other one and 1."""
     return_large_blocks()
     try:
         app()
     except MemRLError as error:
         Console(stderr=True).print(escape(str(error)), style="red")
         sys.exit(2)
+    except Exception as error:
+        Console(stderr=True).print(escape(_unexpected(error)), style="red")
+        sys.exit(1)
+
+
+def _unexpected(error: Exception) -> str:
+    """What to say of a failure that nobody has foreseen, after its traceback has gone to the log."""
+    file = home() / "memrl.log"
+    log = logger(__name__)
+    log.propagate = False
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        log.addHandler(logging.FileHandler(file, encoding="utf-8"))
+        log.exception("%s: a command failed: %s", datetime.now(UTC).isoformat(timespec="seconds"), sys.argv[1:2])
+        where = f"{file} says where"
+    except OSError:
+        where = f"{file} could not be written"
+    return (
+        f"The command failed in a way that nobody foresaw ({type(error).__name__}; {where}). What was saved is kept. "
+        "Try again; if it fails again, run memrl doctor."
+    )
 
 
 if __name__ == "__main__":

@@ -219,7 +219,8 @@ class MemorySpan:
 class Reply:
     """What a model answered. `stopped` is True when a person cancelled; the text is then what had arrived.
 
-    Token counts are None when the model does not report them.
+    `cut` is the limit that ended it, such as "32 tokens"; "" when the model came to its own end. `replaced` is how many
+    broken characters (half surrogates) U+FFFD stands for. Token counts are None when the model does not report them.
     """
 
     text: str
@@ -227,6 +228,8 @@ class Reply:
     prompt_tokens: int | None = None
     answer_tokens: int | None = None
     seconds: float = 0.0
+    cut: str = ""
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +310,7 @@ class Consulted:
     """One question that a policy asked the model for its own ends, as a form to fill in (JSON by a schema).
 
     `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` tells that no model
-    was asked and the policy's own template filled it.
+    was asked and the policy's own template filled it. `cut` is the limit that ended the reply, "" when none did.
     """
 
     purpose: str
@@ -319,6 +322,7 @@ class Consulted:
     prompt_tokens: int | None = None
     answer_tokens: int | None = None
     seconds: float = 0.0
+    cut: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +485,7 @@ class RunInfo:
 
     `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
     first `task_count`; `environment_options` are what the environment is made with, as last
-    changed. The steps of a run that was forked
+    changed, `model_options` those of its model that somebody chose. The steps of a run that was forked
     from another go on with the other's numbers, from `first_step` on, so that both meet the same tasks and seeds.
     """
 
@@ -500,6 +504,7 @@ class RunInfo:
     task_count: int = 0
     environment_options: Mapping[str, Any] = field(default_factory=dict)
     first_step: int = 1
+    model_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

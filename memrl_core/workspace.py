@@ -27,7 +27,7 @@ from memrl_core.errors import BankMissing, EnvironmentFailed, InputError
 from memrl_core.fitting import fits
 from memrl_core.home import home as home
 from memrl_core.live import LiveRun
-from memrl_core.models.base import LanguageModel
+from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
@@ -193,6 +193,7 @@ def start_run(
     run: str | None = None,
     policy: str = "memrl",
     environment_options: dict[str, Any] | None = None,
+    model_options: Mapping[str, Any] | None = None,
     by: str = "",
 ) -> RunInfo:
     """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
@@ -226,6 +227,7 @@ def start_run(
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task_count=task_count,
         environment_options=options,
+        model_options=checked_options(model_options or {}),
     )
     tasks_of(info)
     bank.start_run(info, by)

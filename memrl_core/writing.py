@@ -20,6 +20,8 @@ REFLECTION_REQUEST = (
     "the root cause, the pattern to avoid, and what to do instead."
 )
 REFLECTION_TEMPERATURE = 0.3
+WORDS_LIMIT = 300
+"""Tokens of a strategy or a reflection: five short steps take half of it."""
 
 
 def write_experience(
@@ -40,9 +42,10 @@ def write_experience(
     if model.simulated or outcome == "unrated" or not in_own_words:
         return layout
     request = STRATEGY_REQUEST if outcome == "success" else REFLECTION_REQUEST
-    options = ModelOptions.model_validate(trace.generate.options)
+    options = ModelOptions.model_validate({**trace.generate.options, "num_predict": WORDS_LIMIT})
     if outcome == "failure":
         options = options.model_copy(update={"temperature": REFLECTION_TEMPERATURE})
     told = f"{layout}\n\nHow it ended: {trace.reward.verdict}"
     reply = model.chat([Message("system", request), Message("user", told)], options, on_text, cancelled)
-    return f"{layout}\n\nIn the words of {model.name}:\n{reply.text.strip()}"
+    cut = f" (cut at {reply.cut})" if reply.cut else ""
+    return f"{layout}\n\nIn the words of {model.name}{cut}:\n{reply.text.strip()}"

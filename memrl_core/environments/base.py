@@ -19,7 +19,8 @@ class EnvironmentSpec:
     """An environment as a person chooses it, in plain words.
 
     `judged` says where its reward comes from, `source` whose tasks or engine these are, and `needs` what must be
-    installed besides this program ("" when nothing).
+    installed besides this program ("" when nothing). `answer_tokens` is enough for any sensible answer of one turn: a
+    model that says more is cut there, where the run does not say otherwise.
     """
 
     title: str
@@ -27,6 +28,7 @@ class EnvironmentSpec:
     judged: str
     source: str
     needs: str = ""
+    answer_tokens: int = 512
 
 
 class EnvironmentOptions(BaseModel):

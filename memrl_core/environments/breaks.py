@@ -15,6 +15,7 @@ from memrl_core.environments.base import EnvironmentOptions, EnvironmentSpec
 from memrl_core.environments.texts import LONGEST, storable
 from memrl_core.records import Judgement, RewardSource
 
+MOST_ANSWER_TOKENS = 32_768
 LONGEST_TOLD = 4_000
 """Characters of a text that people read."""
 
@@ -103,9 +104,10 @@ def sound_spec(given: Any) -> EnvironmentSpec:
     """What people are told of it: every text is there, and `needs` may be empty."""
     if not isinstance(given, EnvironmentSpec):
         raise wrong("`spec`", given, "an EnvironmentSpec")
-    names = [field.name for field in fields(EnvironmentSpec)]
+    names = [field.name for field in fields(EnvironmentSpec) if field.name != "answer_tokens"]
     return EnvironmentSpec(
-        **{n: a_text(f"`spec.{n}`", getattr(given, n), LONGEST_TOLD, blank=n == "needs") for n in names}
+        **{n: a_text(f"`spec.{n}`", getattr(given, n), LONGEST_TOLD, blank=n == "needs") for n in names},
+        answer_tokens=min(whole("`spec.answer_tokens`", given.answer_tokens), MOST_ANSWER_TOKENS),
     )
 
 

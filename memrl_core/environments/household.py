@@ -76,6 +76,7 @@ class Household(Environment):
         judged="By the world itself: 1 when the object lies where it should, treated as it should; 0 when an appliance "
         "ruined it or the turns ran out.",
         source="Written for this program; no model is needed, and the true chances are known.",
+        answer_tokens=32,
     )
     Options = HouseholdOptions
     sets = ("household-train", "household-heldout", "household-demo")

@@ -39,6 +39,7 @@ class LifelongDb(DatabaseWorld):
         source="The DB-bench tasks of LifelongAgentBench, as published with the official MemRL code (MIT licence). "
         "The file is not part of this program. Load it below, or in a terminal: memrl tasks check FILE, then "
         "memrl run --env FILE. Its MySQL runs on SQLite.",
+        answer_tokens=400,
     )
     instructions = INSTRUCTIONS.replace("an SQLite database", "a MySQL database")
     sandbox_child: ClassVar[str] = CHILD

@@ -93,6 +93,7 @@ class ScienceWorld(Environment):
         "focus on the wrong thing ends the game without any.",
         source="ScienceWorld (Wang et al., arXiv 2203.07540), its own engine and split into train, dev and test.",
         needs="the package scienceworld, and Java",
+        answer_tokens=32,
     )
     Options = ScienceWorldOptions
     sets = tuple(SPLITS)

@@ -18,5 +18,6 @@ class Sql(DatabaseWorld):
         "gives; 0 when they are not, or when nothing was handed in. Where order counts, rows that its ORDER BY leaves "
         "level may come in any order.",
         source="Tables and tasks written for this program, in plain SQLite; no model is needed to judge them.",
+        answer_tokens=400,
     )
     sets = ("sql-train", "sql-heldout")

@@ -60,6 +60,7 @@ class TextWorld(Environment):
         "in a wrong way loses the game, which keeps its points.",
         source="TextWorld (Côté et al., arXiv 1806.11532), its challenge tw-cooking; games are made on this machine.",
         needs="the package textworld, on Linux or macOS",
+        answer_tokens=32,
     )
     Options = TextWorldOptions
     sets = ("textworld-train", "textworld-heldout")

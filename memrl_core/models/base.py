@@ -5,22 +5,83 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from memrl_core.errors import SettingsError
 from memrl_core.records import Message, Reply
+from memrl_core.settings import sentence_of
 
 OnText = Callable[[str], None]
 Cancelled = Callable[[], bool]
 
 
+CHARACTERS_PER_TOKEN = 32
+"""More than any token is long: only a server that ignores the limit in tokens meets the one in characters."""
+
+
 class ModelOptions(BaseModel):
-    """Options of a generation, under Ollama's names."""
+    """Options of a generation, under Ollama's names, and how long an answer is waited for.
+
+    Where nobody chose, `num_predict` is what the environment's answers need, and `first_token` and `between_tokens` are
+    the patience that is set for the machine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: int = Field(0, ge=0, title="Seed")
-    temperature: float = Field(0.0, ge=0, le=2, title="Temperature")
-    num_ctx: int = Field(8192, ge=512, le=1_048_576, title="Context window (tokens)")
+    temperature: float = Field(
+        0.0, ge=0, le=2, title="Temperature", description="0: the likeliest word each time. Higher: more chance."
+    )
+    num_ctx: int = Field(
+        8192,
+        ge=512,
+        le=1_048_576,
+        title="Context window (tokens)",
+        description="How much of prompt and answer the model sees at once. A larger one needs more memory.",
+    )
+    num_predict: int = Field(
+        512,
+        ge=1,
+        le=32_768,
+        title="Limit of an answer (tokens)",
+        description="An answer is cut there, and the step says so. Thinking counts.",
+    )
+    think: bool = Field(
+        False, title="Think first", description="For models that can. Their thinking is not kept, and counts as answer."
+    )
+    first_token: float | None = Field(
+        None, gt=0, le=3600, title="Time to the first token (s)", description="Loading the model counts."
+    )
+    between_tokens: float | None = Field(None, gt=0, le=3600, title="Time between tokens (s)", description="Silence.")
+    in_all: float = Field(
+        600.0, gt=0, le=86_400, title="Time of an answer (s)", description="What has arrived by then is the answer."
+    )
+
+    @property
+    def most_characters(self) -> int:
+        """The limit of an answer for a server that does not heed the one in tokens."""
+        return CHARACTERS_PER_TOKEN * self.num_predict
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """What goes to a server as its options."""
+        return self.model_dump(include={"seed", "temperature", "num_ctx", "num_predict"})
+
+
+CHOSEN = tuple(name for name in ModelOptions.model_fields if name != "seed")
+"""The options that a run can be given; the seed of an answer is that of its step."""
+
+
+def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options `chosen` for a run, as they are stored. Raises `SettingsError` for another name or value."""
+    if unknown := sorted(set(chosen) - set(CHOSEN)):
+        raise SettingsError(
+            f"Settings were not changed. There is no model option “{unknown[0][:80]}”; allowed: {', '.join(CHOSEN)}."
+        )
+    try:
+        return ModelOptions.model_validate(dict(chosen)).model_dump(include=set(chosen))
+    except ValidationError as error:
+        raise SettingsError(sentence_of(error)) from None
 
 
 class LanguageModel(Protocol):

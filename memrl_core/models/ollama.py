@@ -17,6 +17,7 @@ from memrl_core.models.ollama_client import (
     default_address,
     failure,
     sendable,
+    whole_characters,
 )
 from memrl_core.models.ollama_stream import Broken, Stream
 from memrl_core.records import Message, Reply
@@ -52,6 +53,7 @@ class OllamaModel:
         """Answer `messages` (see `LanguageModel`). Thinking and tool calls are not part of the answer.
 
         `Reply.seconds` is what the server measured, loading of the model included; our own clock when it told nothing.
+        An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply tells both.
         Raises `OllamaDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
         `EmptyAnswer`, and `InputError` for text that is not UTF-8.
         """
@@ -63,36 +65,69 @@ class OllamaModel:
                 messages=sent,
                 stream=True,
                 format=None if schema is None else dict(schema),
-                options=options.model_dump(),
+                think=options.think,
+                options=options.sent,
                 keep_alive=self.keep_alive,
             )
 
         begun = time.perf_counter()
-        text, last = "", None
-        stream = Stream(ask, self.address, self.timeout, cancelled)
+        said, thought, last, cut = "", 0, None, ""
+
+        def ended() -> bool:
+            nonlocal cut
+            if cancelled is not None and cancelled():
+                return True
+            if time.perf_counter() - begun > options.in_all:
+                cut = f"{options.in_all:g} s"
+            return bool(cut)
+
+        patience = options.between_tokens or self.timeout
+        stream = Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
         try:
             for part in stream:
-                piece = part.message.content or ""
-                text += piece
+                piece = (part.message.content or "")[: options.most_characters - len(said)]
+                said += piece
+                thought += len(part.message.thinking or "")
                 if piece and on_text is not None:
-                    on_text(piece)
+                    on_text(whole_characters(piece)[0])
                 if part.done:
                     last = part
+                elif len(said) + thought >= options.most_characters:
+                    cut = f"{options.most_characters:,} characters"
         except Broken as broken:
-            raise failure(broken.cause, self.address, self.name, self.timeout, text) from None
-        if last is None and stream.stopped:
-            return Reply(text, stopped=True, seconds=time.perf_counter() - begun)
-        if last is None:
+            text, _ = whole_characters(said)
+            raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
+        text, replaced = whole_characters(said)
+        if stream.stopped and not cut:
+            return Reply(text, stopped=True, seconds=time.perf_counter() - begun, replaced=replaced)
+        if last is not None and last.done_reason == "length":
+            cut = _cut_at(options, last.eval_count)
+        if last is None and not cut:
             kept = "What had arrived is kept" if text else "Nothing had arrived"
             raise ModelInterrupted(f"The answer of {self.name} broke off before its end. {kept}; try again.", text)
+        if not text.strip() and cut:
+            thinking = " All of it was thinking." if thought else ""
+            raise EmptyAnswer(
+                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{thinking} Give a "
+                "new run a higher limit among its model options, or change model."
+            )
         if not text.strip():
             raise EmptyAnswer(
                 f"{self.name} finished without an answer; no reward was given. Try again or change model."
             )
-        measured = last.total_duration
+        measured = last.total_duration if last is not None else None
         return Reply(
             text,
-            prompt_tokens=last.prompt_eval_count,
-            answer_tokens=last.eval_count,
+            prompt_tokens=last.prompt_eval_count if last is not None else None,
+            answer_tokens=last.eval_count if last is not None else None,
             seconds=measured / NANOSECONDS if measured else time.perf_counter() - begun,
+            cut=cut,
+            replaced=replaced,
         )
+
+
+def _cut_at(options: ModelOptions, written: int | None) -> str:
+    """The limit at which a server cut an answer of `written` tokens."""
+    if written is not None and written < options.num_predict:
+        return f"the context window of {options.num_ctx:,} tokens"
+    return "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shlex
 import socket
 import unicodedata
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,13 +28,36 @@ METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "
 METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
 """Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""
 
+_HALVES = re.compile("[\ud800-\udfff]")
+
 LONGEST_NAME = 200
 LONGEST_QUOTE = 240
 
-FAILURES = (ConnectionError, httpx.HTTPError, ollama.ResponseError, ValueError, TypeError, AttributeError)
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one reply: more than the longest list of models or batch of embeddings, and too little to fill a memory."""
+
+FAILURES = (
+    ConnectionError,
+    httpx.HTTPError,
+    ollama.ResponseError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+)
 """What the official client raises: its own error, httpx's, the builtin one when a server is down outside a stream, and
 for replies that are not Ollama's whatever its unguarded parsing trips over (pydantic's and json's errors are
-`ValueError`s)."""
+`ValueError`s; JSON that is nested too deep is a `RecursionError`)."""
+
+
+class ReplyTooLong(httpx.HTTPError):
+    """A reply of more than `MOST_BYTES`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MOST_BYTES} bytes")
 
 
 def default_address() -> str:
@@ -104,8 +129,9 @@ def sendable(text: str) -> str:
     return text
 
 
-def connection(address: str, timeout: float) -> dict[str, Any]:
-    """Arguments of every client for `address`; reads wait `timeout` seconds (the official default is for ever).
+def connection(address: str, timeout: float, *, asynchronous: bool = False) -> dict[str, Any]:
+    """Arguments of every client for `address`; reads wait `timeout` seconds (the official default is for ever) and end
+    at `MOST_BYTES`.
 
     Raises `InputError` for a bad address.
     """
@@ -113,7 +139,51 @@ def connection(address: str, timeout: float) -> dict[str, Any]:
     limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
     # A proxy set for the internet must not be asked for a server on this machine; and a redirection would carry the
     # prompt to a host that nobody has agreed to.
-    return {"host": host, "timeout": limits, "trust_env": not is_local(host), "follow_redirects": False}
+    return {
+        "host": host,
+        "timeout": limits,
+        "trust_env": not is_local(host),
+        "follow_redirects": False,
+        "headers": {"accept-encoding": "identity"},
+        "event_hooks": {"response": [_bound_later if asynchronous else _bound]},
+    }
+
+
+def _bound(response: httpx.Response) -> None:
+    # A few bytes can be packed that unpack to any number: what is packed is not unpacked, and is then no JSON.
+    response.headers.pop("content-encoding", None)
+    response.stream = _Bounded(response.stream)
+
+
+async def _bound_later(response: httpx.Response) -> None:
+    _bound(response)
+
+
+class _Bounded(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The bytes of a reply; raises `ReplyTooLong` after `MOST_BYTES` of them."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._left = stream, MOST_BYTES
+
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self._stream:
+            yield self._counted(data)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            yield self._counted(data)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise ReplyTooLong
+        return data
 
 
 def is_local(address: str) -> bool:
@@ -128,6 +198,24 @@ def is_local(address: str) -> bool:
 def pull_command(name: str) -> str:
     """What to type to install `name`; quoted, because names also come from other people's banks."""
     return f"ollama pull {shlex.quote(one_line(canonical_name(name)))}"
+
+
+def serve_command(address: str) -> str:
+    """What to type to start a server that listens at `address`."""
+    if address == DEFAULT_ADDRESS or not is_local(address):
+        return "ollama serve"
+    return f"OLLAMA_HOST={urlsplit(address).netloc} ollama serve"
+
+
+def whole_characters(text: str) -> tuple[str, int]:
+    """`text` as Unicode can write it, and how many half characters (surrogates) had to be replaced by U+FFFD.
+
+    Two halves that came apart are put together first: a model's token may end in the middle of a character.
+    """
+    joined = (
+        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") if not text.isascii() else text
+    )
+    return _HALVES.subn("\ufffd", joined)
 
 
 def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
@@ -152,8 +240,14 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
         )
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
         return OllamaDown(
-            f"Ollama is not running at {address}. {kept}; start it with `ollama serve` and try again. "
+            f"Ollama is not running at {address}. {kept}; start it with `{serve_command(address)}` and try again. "
             "Replay and demo still work."
+        )
+    if isinstance(error, ReplyTooLong):
+        return ModelInterrupted(
+            f"{name} sent more than {MOST_BYTES // 1024**2} MB for one reply, and was not read on. {kept}; check what "
+            f"answers at {address}.",
+            partial,
         )
     if isinstance(error, (httpx.HTTPError, ConnectionError)):
         return ModelInterrupted(f"The connection to Ollama broke while {name} was at work. {kept}; try again.", partial)

@@ -23,6 +23,7 @@ from memrl_core.models.ollama_client import (
     is_local,
     one_line,
     pull_command,
+    serve_command,
 )
 from memrl_core.models.ollama_stream import Broken, Stream
 
@@ -227,10 +228,11 @@ def _capabilities(address: str, name: str, digest: str, timeout: float) -> tuple
 def _version(address: str, timeout: float) -> str:
     """The server's version, which the official client does not ask for; empty when it is not told."""
     arguments = connection(address, timeout)
+    host = arguments.pop("host")
     try:
-        with httpx.Client(timeout=arguments["timeout"], trust_env=arguments["trust_env"]) as client:
-            return str(client.get(f"{arguments['host']}/api/version").raise_for_status().json()["version"])
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        with httpx.Client(**arguments) as client:
+            return str(client.get(f"{host}/api/version").raise_for_status().json()["version"])
+    except FAILURES:
         return ""
 
 
@@ -249,7 +251,7 @@ def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
 def _how_to_start(address: str) -> str:
     if not is_local(address):
         return "# on the machine of that address:\nOLLAMA_HOST=0.0.0.0 ollama serve"
-    return "ollama serve\n# From inside Docker, use the address http://host.docker.internal:11434"
+    return f"{serve_command(address)}\n# From inside Docker, use the address http://host.docker.internal:11434"
 
 
 def _count(value: object) -> int | None:

@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 
+import httpx
 import ollama
 
 from memrl_core.models.base import Cancelled
@@ -37,14 +39,24 @@ class Broken(Exception):
 class Stream(Generic[Part]):
     """Iterate over it once to get the parts, in the thread that iterates.
 
+    The first part may take `first` seconds, every other one `timeout`; `patience` is the one of them that is running.
     It ends early, with `stopped` set, when `cancelled()` turns true. Leaving the iteration in any way closes the
     connection. Raises `Broken` when the client fails, `InputError` for a bad address.
     """
 
-    def __init__(self, ask: Ask[Part], address: str, timeout: float, cancelled: Cancelled | None = None) -> None:
+    def __init__(
+        self,
+        ask: Ask[Part],
+        address: str,
+        timeout: float,
+        cancelled: Cancelled | None = None,
+        first: float | None = None,
+    ) -> None:
         self.stopped = False
+        self.patience = timeout if first is None else first
+        self._timeout = timeout
         self._ask = ask
-        self._connection = connection(address, timeout)
+        self._connection = connection(address, max(timeout, self.patience), asynchronous=True)
         self._cancelled = cancelled
         self._arrived: queue.SimpleQueue[Part | _End] = queue.SimpleQueue()
         self._running = threading.Event()
@@ -53,6 +65,7 @@ class Stream(Generic[Part]):
     def __iter__(self) -> Iterator[Part]:
         reader = threading.Thread(target=self._run, daemon=True, name="ollama stream")
         reader.start()
+        since = time.monotonic()
         try:
             while True:
                 if self._cancelled is not None and self._cancelled():
@@ -61,12 +74,15 @@ class Stream(Generic[Part]):
                 try:
                     part = self._arrived.get(timeout=POLL)
                 except queue.Empty:
+                    if time.monotonic() - since > self.patience:
+                        raise Broken(httpx.ReadTimeout(f"nothing within {self.patience:g} s")) from None
                     continue
                 if isinstance(part, _End):
                     if part.error is None:
                         return
                     raise Broken(part.error) if isinstance(part.error, FAILURES) else part.error
                 yield part
+                since, self.patience = time.monotonic(), self._timeout
         finally:
             self._close()
             reader.join(timeout=2)

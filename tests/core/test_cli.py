@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,6 +108,22 @@ def test_the_sentence_goes_to_the_error_stream_without_a_traceback(home: Path) -
     assert "Traceback" not in done.stderr
 
 
+def test_what_nobody_foresaw_is_one_sentence_and_its_traceback_goes_to_the_log(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RecursionError("secret")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capfd.readouterr()
+    assert ended.value.code == 1
+    assert "RecursionError" in told.err and "Traceback" not in told.err + told.out and "secret" not in told.err
+    log = (home / "home" / "memrl.log").read_text()
+    assert "RecursionError" in log and "in fail" in log and "secret" not in log
+
+
 def test_show_prints_the_numbers_of_a_step() -> None:
     code, said = memrl("show", "11")
     assert code == 0
@@ -172,6 +189,17 @@ def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.M
     assert os.path.isdir(Path(command[command.index("run") + 1]).parent / "pages")
 
 
+def test_a_port_that_is_taken_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_served", lambda command: pytest.fail("the server was started"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        code, said = memrl("app", "--port", str(port), "--headless")
+    assert (code, str(port) in said, "--port" in said, "PORT=" in said) == (2, True, True, True)
+    assert "MemRL Inspector is at" not in said
+
+
 def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,4 +215,5 @@ def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     _, said = memrl("app", "--address", "0.0.0.0")
     assert "asked to log in" in said
     assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]
-    assert [command.count("--server.allowedHosts") for command in asked] == [3, 0]
+    assert [command.count("--server.allowedHosts") for command in asked] == [3, 1]
+    assert asked[1][asked[1].index("--server.allowedHosts") + 1] == "*"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import select
@@ -23,6 +24,7 @@ NOW = "2026-01-01T00:00:00.000000Z"
 VERSION = "0.12.6"
 PULL_SIZE = 1000
 FOR_EVER = 3600.0
+DEEP = "[" * 100_000 + "]" * 100_000
 
 
 class ClientLeft(Exception):
@@ -151,19 +153,26 @@ class Handler(BaseHTTPRequestHandler):
             {"role": "assistant", "content": "", "thinking": "They want an action. "},
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
-        messages = [*asides, *({"role": "assistant", "content": piece} for piece in _pieces(text))]
+        said = "thinking" if faults.thinking else "content"
+        pieces = itertools.cycle(_pieces(text)) if faults.endless else iter(_pieces(text))
+        messages = itertools.chain(asides, ({"role": "assistant", "content": "", said: piece} for piece in pieces))
         last = {"message": {"role": "assistant", "content": ""}}
-        self._answer(body, [{"message": message} for message in messages], last, asides=len(asides))
+        self._answer(body, ({"message": message} for message in messages), last, asides=len(asides))
 
     def _generate(self, body: dict[str, Any]) -> None:
         if self._installed(body) is None:
             return
         text = answer([{"role": "user", "content": body.get("prompt", "")}], 0)
-        self._answer(body, [{"response": piece} for piece in _pieces(text)], {"response": ""}, asides=0)
+        self._answer(body, ({"response": piece} for piece in _pieces(text)), {"response": ""}, asides=0)
 
-    def _answer(self, body: dict[str, Any], parts: list[dict[str, Any]], last: dict[str, Any], asides: int) -> None:
+    def _answer(self, body: dict[str, Any], made: Iterator[dict[str, Any]], last: dict[str, Any], asides: int) -> None:
         head = {"model": body["model"], "created_at": NOW}
-        end = {**head, **last, "done": True, "done_reason": "stop", **_counts(26, len(parts) - asides)}
+        limit = (
+            10 * 4096 if self.server.faults.unlimited else int(body.get("options", {}).get("num_predict", 10 * 4096))
+        )
+        parts = list(itertools.islice(made, asides + limit))
+        why = "length" if next(made, None) is not None else "stop"
+        end = {**head, **last, "done": True, "done_reason": why, **_counts(26, len(parts) - asides)}
         self._pause(self.server.faults.first_delay)
         if body.get("stream", True):
             self._stream(self._faulty(({**head, **part, "done": False} for part in parts), end, asides))
@@ -252,7 +261,9 @@ class Handler(BaseHTTPRequestHandler):
             "not_an_object": "[1, 2]",
             "odd_fields": '{"message": 7, "status": 7}',
         }
-        if fault == "hang":
+        if fault == "deep":
+            self._plain(200, DEEP) if self.path != "/api/chat" else self._chunk(DEEP.encode() + b"\n")
+        elif fault == "hang":
             self._pause(FOR_EVER)
         elif fault == "drop":
             self.connection.shutdown(socket.SHUT_RDWR)

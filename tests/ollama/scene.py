@@ -11,20 +11,25 @@ class Faults:
     """What goes wrong from now on.
 
     `instead` maps a path to what happens there instead of an answer: an HTTP status (with `says`; those from 300 to 399
-    send the client to `elsewhere`), silence, or a closed connection. `stream` is how a stream goes wrong once `after`
-    pieces of it were sent. Delays are in seconds.
-    `answer` is what a model says, `form` what it says where a JSON schema came with the question.
+    send the client to `elsewhere`), silence, JSON nested 100,000 deep, or a closed connection. `stream` is how a stream
+    goes wrong once `after` pieces of it were sent. Delays are in seconds.
+    `answer` is what a model says, `form` what it says where a JSON schema came with the question; `endless` says it
+    over and over. A server that is `unlimited` does not heed `num_predict`, one that is `thinking` says what it should
+    answer as its thoughts.
     """
 
-    instead: dict[str, int | Literal["hang", "drop"]] = field(default_factory=dict)
+    instead: dict[str, int | Literal["hang", "drop", "deep"]] = field(default_factory=dict)
     elsewhere: str = ""
     says: str = "llama runner process has terminated: signal: killed"
-    stream: Literal["", "error", "hang", "drop", "no_end", "not_json", "not_an_object", "odd_fields"] = ""
+    stream: Literal["", "error", "hang", "drop", "no_end", "not_json", "not_an_object", "odd_fields", "deep"] = ""
     after: int = 2
     first_delay: float = 0.0
     delay: float = 0.0
     answer: str | None = None
     form: str | None = None
+    endless: bool = False
+    unlimited: bool = False
+    thinking: bool = False
     embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""
     pull_unknown: bool = False
 

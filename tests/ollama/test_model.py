@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from memrl_core.errors import InputError
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelSlow
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
+from memrl_core.models.ollama_client import whole_characters
 from memrl_core.records import Message
 from tests.ollama.server import OllamaServer
 
@@ -16,14 +17,15 @@ LONG = " ".join(["word"] * 400)
 
 def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServer) -> None:
     model = OllamaModel("llama3.2", server.address, keep_alive="3m")
-    model.chat(HELLO, ModelOptions(seed=7, temperature=0.25, num_ctx=2048))
+    model.chat(HELLO, ModelOptions(seed=7, temperature=0.25, num_ctx=2048, num_predict=32, in_all=9))
     (body,) = server.asked("/api/chat")
     assert body.pop("tools") == []
     assert body == {
         "model": "llama3.2",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello"}],
         "stream": True,
-        "options": {"seed": 7, "temperature": 0.25, "num_ctx": 2048},
+        "think": False,
+        "options": {"seed": 7, "temperature": 0.25, "num_ctx": 2048, "num_predict": 32},
         "keep_alive": "3m",
     }
 
@@ -41,6 +43,60 @@ def test_token_counts_and_duration_are_those_of_the_server(server: OllamaServer)
     server.faults.answer = "one two three"
     reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions())
     assert (reply.prompt_tokens, reply.answer_tokens, reply.seconds) == (26, 3, 1.5)
+
+
+def test_an_answer_is_cut_at_its_limit_and_says_so(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.endless = " go", True
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(num_predict=32))
+    assert (reply.cut, reply.answer_tokens, len(reply.text.split())) == ("32 tokens", 32, 32)
+    assert not reply.stopped
+    server.faults.endless = False
+    assert OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(num_predict=32)).cut == ""
+
+
+def test_a_server_that_ignores_the_limit_is_left_at_the_one_in_characters(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.endless, server.faults.unlimited = "x" * 90, True, True
+    pieces: list[str] = []
+    options = ModelOptions(num_predict=8)
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, options, pieces.append)
+    assert len(reply.text) == options.most_characters == len("".join(pieces))
+    assert reply.cut == f"{options.most_characters} characters"
+    assert server.left.wait(10)
+
+
+def test_an_answer_ends_when_its_time_is_over(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.delay = LONG, 0.05
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(in_all=0.4))
+    assert (reply.cut, reply.stopped) == ("0.4 s", False)
+    assert reply.text.startswith("word")
+    assert server.left.wait(10)
+
+
+@pytest.mark.slow
+def test_the_first_token_and_those_that_follow_have_their_own_patience(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.first_delay = "one two", 2.5
+    model = OllamaModel("llama3.2", server.address, timeout=1.0)
+    assert model.chat(HELLO, ModelOptions(first_token=20)).text == "one two"
+    with pytest.raises(ModelSlow):
+        model.chat(HELLO, ModelOptions(between_tokens=20))
+    server.faults.first_delay, server.faults.stream, server.faults.after = 0.0, "hang", 1
+    with pytest.raises(ModelInterrupted, match="for 1 s"):
+        model.chat(HELLO, ModelOptions(first_token=20))
+
+
+def test_who_only_thinks_until_the_limit_is_told_which_limit(server: OllamaServer) -> None:
+    server.faults.answer, server.faults.endless, server.faults.thinking = "hmm ", True, True
+    with pytest.raises(EmptyAnswer, match=r"cut at 32 tokens.*thinking"):
+        OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(num_predict=32, think=True))
+
+
+def test_half_characters_are_joined_where_they_came_apart_and_replaced_where_not(server: OllamaServer) -> None:
+    server.faults.answer = "egg\ud83d \ud83d\ude00 \ude00"
+    pieces: list[str] = []
+    reply = OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(), pieces.append)
+    assert (reply.text, reply.replaced) == ("egg\ufffd \U0001f600 \ufffd", 2)
+    assert "".join(pieces).encode()
+    assert whole_characters("egg\ud83d\ude00") == ("egg\U0001f600", 0)
 
 
 def test_cancelling_while_nothing_arrives_stops_the_generation(server: OllamaServer) -> None:

@@ -18,7 +18,7 @@ def chat(server: OllamaServer, name: str = "llama3.2", timeout: float = 30.0) ->
 
 
 def test_no_server(nobody: str) -> None:
-    with pytest.raises(OllamaDown, match=f"not running at {nobody}.*kept.*`ollama serve`"):
+    with pytest.raises(OllamaDown, match=f"not running at {nobody}.*kept.*`OLLAMA_HOST={nobody[7:]} ollama serve`"):
         OllamaModel("llama3.2", nobody).chat([Message("user", "hello")], ModelOptions())
 
 
@@ -55,6 +55,7 @@ def test_silence_in_the_middle_keeps_what_had_arrived(server: OllamaServer) -> N
         ("not_json", "is not what Ollama would say"),
         ("not_an_object", "is not what Ollama would say"),
         ("odd_fields", "is not what Ollama would say"),
+        ("deep", "is not what Ollama would say"),
     ],
 )
 def test_a_break_in_the_middle_keeps_what_had_arrived(server: OllamaServer, fault: Any, sentence: str) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
+from memrl_core.models import ollama_client
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import (
     InstalledModel,
     LoadedModel,
@@ -17,6 +20,7 @@ from memrl_core.models.ollama_status import (
     pull_model,
     show_model,
 )
+from memrl_core.records import Message
 from tests.ollama.scene import LLAMA, NOMIC
 from tests.ollama.server import OllamaServer
 
@@ -39,7 +43,7 @@ def test_no_server_has_its_remedy(nobody: str) -> None:
     status = ollama_status(nobody, "llama3.2")
     assert status.state == "not_running"
     assert status.sentence == f"Ollama is not running at {nobody}. Replay and demo still work."
-    assert status.remedy.splitlines()[0] == "ollama serve"
+    assert status.remedy.splitlines()[0] == f"OLLAMA_HOST={nobody.removeprefix('http://')} ollama serve"
     assert "host.docker.internal" in status.remedy
 
 
@@ -173,3 +177,20 @@ def test_a_pull_without_a_name(server: OllamaServer) -> None:
     with pytest.raises(InputError):
         next(pull_model(server.address, " "))
     assert server.requests == []
+
+
+@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/ps", "/api/show"])
+def test_json_that_is_nested_without_end_ends_in_a_sentence(server: OllamaServer, path: str) -> None:
+    server.faults.instead[path] = "deep"
+    assert ollama_status(server.address, "llama3.2").sentence
+
+
+def test_a_reply_that_fills_the_memory_is_not_read_to_its_end(
+    server: OllamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ollama_client, "MOST_BYTES", 1000)
+    server.faults.instead["/api/tags"] = "deep"
+    with pytest.raises(ModelInterrupted, match="more than"):
+        list_models(server.address)
+    with pytest.raises(ModelInterrupted, match="more than"):
+        OllamaModel("llama3.2", server.address).chat([Message("user", "x")], ModelOptions())
