@@ -267,6 +267,7 @@ for step in range(1, 10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_at_most_the_step_under_way(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     root = str(Path(__file__).resolve().parents[2])
@@ -288,6 +289,7 @@ def test_a_killed_process_loses_at_most_the_step_under_way(tmp_path: Path) -> No
         assert len(again.utilities(run)) == len(again.step_rows(run))
 
 
+@pytest.mark.slow
 def test_two_processes_append_to_one_bank_without_loss(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     root = str(Path(__file__).resolve().parents[2])

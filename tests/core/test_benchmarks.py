@@ -98,6 +98,7 @@ def test_a_bank_made_in_portions_is_one_bank(monkeypatch: pytest.MonkeyPatch) ->
         assert all(finding.ok for finding in check(bank.uri))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFAULT)
 def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
     found = measured(name)
@@ -110,6 +111,7 @@ def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
     assert len({(row.what, row.memories, row.dimension, row.size) for row in found}) == len(found)
 
 
+@pytest.mark.slow
 def test_a_step_is_measured_beside_an_append_at_first_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "GROUP", 3)
     monkeypatch.setattr(step, "WARM_UP", 1)
@@ -144,6 +146,7 @@ def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
         assert further < view.embeddings.nbytes / 10
 
 
+@pytest.mark.slow
 def test_what_a_process_holds_of_a_bank_is_counted_in_copies_of_its_vectors() -> None:
     with synthetic_bank(MEMORIES, dimension=16) as bank:
         bank.close()
@@ -213,6 +216,7 @@ def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(t
         assert bank.next_step(headless.RUN) == MEMORIES + 1
 
 
+@pytest.mark.slow
 def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
     shares = [row for row in measured("headless") if row.unit == "%"]
     assert len(shares) == 2 * len((*headless.PARTS, headless.REST))
@@ -220,6 +224,7 @@ def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
         assert sum(row.value or 0.0 for row in shares if row.size == size) == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_a_headless_run_is_measured_at_no_more_memories_than_its_aim_speaks_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -374,6 +374,7 @@ def test_the_map_comes_along_into_a_new_bank_and_never_into_another_map(tmp_path
 # --- any two banks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     here=st.lists(st.sampled_from(["same", "mine"]), max_size=4),

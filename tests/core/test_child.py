@@ -283,6 +283,7 @@ def test_one_at_work_ends_when_the_program_is_killed(make: Make) -> None:
     until(lambda: gone(int(killed.stdout)))
 
 
+@pytest.mark.slow
 def test_neither_threads_nor_pipes_are_left(make: Make) -> None:
     def counted() -> tuple[int, int]:
         return threading.active_count(), len(os.listdir("/dev/fd"))

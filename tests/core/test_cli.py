@@ -36,6 +36,7 @@ def memrl(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
 def test_a_run_of_sixty_tasks_twice_leaves_its_tables(home: Path) -> None:
     uri = str(home / "bank")
     words = ["run", "--env", "household", "--tasks", "60", "--epochs", "2", "--seed", "1", "--bank", uri]
@@ -54,6 +55,7 @@ def test_a_run_of_sixty_tasks_twice_leaves_its_tables(home: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_interrupting_keeps_what_is_done(home: Path) -> None:
     uri = str(home / "bank")
     running = subprocess.Popen(
@@ -97,6 +99,7 @@ def test_a_wrong_value_is_a_sentence_and_exit_code_2(home: Path, words: list[str
         assert MemoryBank.open(str(home / "bank")).runs() == []
 
 
+@pytest.mark.slow
 def test_the_sentence_goes_to_the_error_stream_without_a_traceback(home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "memrl_core.cli", "show", "1", "--bank", str(home / "nothing")],
@@ -170,6 +173,7 @@ def test_every_command_and_option_has_help() -> None:
     assert memrl("--version") == (0, f"{cli.__version__}\n")
 
 
+@pytest.mark.slow
 def test_another_run_in_the_same_bank_can_start_from_the_first(home: Path) -> None:
     uri = str(home / "bank")
     assert memrl("run", "--tasks", "3", "--run", "one", "--bank", uri)[0] == 0

@@ -101,6 +101,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_failure_in_a_terminal_is_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "memrl_core.cli", "import", str(tmp_path / "x.zip"), "--bank", str(tmp_path / "b")],

@@ -34,6 +34,7 @@ def a_table(steps: Steps) -> pd.DataFrame:
     return table.astype({"selected": bool})
 
 
+@pytest.mark.slow
 @given(st.lists(ONE, max_size=12))
 def test_pairs_are_counted_as_by_hand(steps: Steps) -> None:
     pairs = Counter(frozenset(pair) for chosen, _, _ in steps for pair in combinations(chosen, 2))

@@ -44,6 +44,7 @@ def _program(tmp_path: Path, body: str) -> tuple[str, ...]:
     return sys.executable, str(script)
 
 
+@pytest.mark.slow
 def test_one_round_of_each_kind_finds_the_bank_whole(tmp_path: Path) -> None:
     rounds = crash_rounds(len(KINDS), 3, tmp_path)
     assert [one.kind for one in rounds] == list(KINDS)
@@ -51,6 +52,7 @@ def test_one_round_of_each_kind_finds_the_bank_whole(tmp_path: Path) -> None:
     assert {row.what: row.value for row in rows_of(rounds)}["rounds"] == len(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "said"), [(LATE, "lost"), (TWICE, "stored more than once")], ids=["late", "twice"])
 def test_a_store_that_acknowledges_what_is_not_there_once_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str

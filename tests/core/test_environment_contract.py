@@ -52,6 +52,12 @@ TASKS: Mapping[str, Callable[[], Sequence[Task]]] = {
     "conversation": lambda: sample_tasks("conversation")[:1],
 }
 
+# Starting Java, and making a game, takes seconds.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in ("scienceworld", "textworld") else name
+    for name in ENVIRONMENTS
+]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _games(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -62,7 +68,7 @@ def _games(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_programs_own_environments_keep_the_contract(name: str, check: Check) -> None:
     found = environment_class(name)
     if lacking := found.missing():
@@ -74,7 +80,7 @@ def test_the_programs_own_environments_keep_the_contract(name: str, check: Check
             check(lambda given=given: make_environment(name, **{**given, **shorter}), task)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_set_that_an_environment_names_has_tasks_of_it(name: str) -> None:
     found = environment_class(name)
     assert found.name == name

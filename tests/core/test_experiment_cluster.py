@@ -58,6 +58,7 @@ def refused(out: Path, scheduler: str) -> str:
     return found.error
 
 
+@pytest.mark.slow
 def test_two_workers_find_what_one_process_finds_and_leave_their_banks(tmp_path: Path) -> None:
     plan = a_plan(seeds=2)
     here = run_experiment(plan, tmp_path / "here", jobs=1)
@@ -158,6 +159,7 @@ with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False
 """
 
 
+@pytest.mark.slow
 def test_a_cluster_that_dies_costs_no_finished_cell_and_the_command_goes_on_without_it(tmp_path: Path) -> None:
     file, out = a_plan_file(tmp_path / "tiny.toml", seeds=20, count=10), tmp_path / "out"
     with subprocess.Popen(

@@ -432,6 +432,7 @@ def compared(mode: Any = "own bank", arms: Sequence[Arm] = ARMS, **changes: Any)
     return compare_methods(arms, mode, **{"count": 2, "seeds": [0, 1], "epochs": 1, **changes})
 
 
+@pytest.mark.slow
 def test_arms_in_banks_of_their_own_are_the_cells_of_an_experiment(finished: Experiment) -> None:
     names = ["memrl", "rag", "none", "self_rag"]
     found = compared(arms=[Arm(name, name) for name in names], count=4, epochs=2)

@@ -120,6 +120,7 @@ def oracle(grid: Grid) -> list[dict[str, float]]:
     return found
 
 
+@pytest.mark.slow
 @given(GRIDS, GRIDS)
 def test_each_epoch_of_each_cell_is_what_its_steps_come_to(one: Grid, other: Grid) -> None:
     rows = [
@@ -377,6 +378,7 @@ def only(experiment: Experiment, keep: pd.Series) -> Experiment:
     return Experiment(experiment.plan, experiment.out, steps, by_epoch(experiment.plan, steps), 1, 12, True, "")
 
 
+@pytest.mark.slow
 def test_every_report_can_be_told_of_any_cells_that_are_finished(finished: Experiment) -> None:
     assert (finished.done, finished.error) == (12, "")
     steps = finished.steps

@@ -71,6 +71,7 @@ def test_the_name_of_an_arm_changes_no_digest_and_names_another_cell(tmp_path: P
     assert digest_of(one, tmp_path / "a") == digest_of(other, tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path: Path, whole: Experiment) -> None:
     apart = run_experiment(a_plan(seeds=2), tmp_path / "out", jobs=2)
     assert digests(apart.out) == digests(whole.out)
@@ -173,6 +174,7 @@ def test_a_cell_without_a_whole_file_of_its_own_counts_as_not_finished(
         assert folder.kept(cell) == pq.read_table(whole.out / "cells" / path.name)
 
 
+@pytest.mark.slow
 def test_an_experiment_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     file = a_plan_file(tmp_path / "tiny.toml", seeds=3, count=15)
     out = tmp_path / "out"
@@ -190,6 +192,7 @@ def test_an_experiment_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> N
     pd.testing.assert_frame_equal(results(out), results(whole.out))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_nothing_is_left_of_its_bank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +220,7 @@ def a_worker() -> int:
     raise AssertionError("There is none.")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: Path) -> None:
     file = a_plan_file(tmp_path / "tiny.toml", seeds=50, epochs=5, count=20)
     out = tmp_path / "out"
@@ -231,6 +235,7 @@ def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: 
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_processes_are_up_is_a_sentence_as_well(tmp_path: Path) -> None:
     file, out = a_plan_file(tmp_path / "tiny.toml"), tmp_path / "out"
     process = started(file, out, "--jobs", "2")
@@ -255,6 +260,7 @@ executors.run_cell = tight
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_too_full_ends_the_experiment_with_a_sentence(tmp_path: Path) -> None:
     file, out = a_plan_file(tmp_path / "tiny.toml", seeds=2), tmp_path / "out"
     process = started(file, out, "--jobs", "1", before=FULL_FOR_ONE)
@@ -265,6 +271,7 @@ def test_a_disk_that_is_too_full_ends_the_experiment_with_a_sentence(tmp_path: P
     assert run_experiment(a_plan(seeds=2), out, jobs=1).done == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at once", "after a cell"])
 def test_a_disk_that_is_too_full_for_the_results_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
@@ -334,6 +341,7 @@ def closed(folder: Path) -> Iterator[None]:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_shipped_experiment_runs_and_leaves_results_a_report_and_what_they_came_from(tmp_path: Path) -> None:
     text = (ROOT / "sample_data" / "experiments" / "lambda.toml").read_text(encoding="utf-8")
     file = tmp_path / "lambda.toml"
@@ -354,6 +362,7 @@ def test_a_shipped_experiment_runs_and_leaves_results_a_report_and_what_they_cam
     assert len(pd.read_parquet(out / "steps.parquet")) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "sample_data" / "experiments").glob("*.toml")), ids=lambda p: p.stem)
 def test_every_shipped_experiment_runs_to_its_reports(tmp_path: Path, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -374,6 +383,7 @@ def without_count(stage: str) -> str:
     return "".join(line for line in stage.splitlines(keepends=True) if not line.startswith("count"))
 
 
+@pytest.mark.slow
 def test_a_frozen_use_between_stages_does_not_undo_a_shift(tmp_path: Path) -> None:
     """Nothing is written while a memory is used frozen, so what is learned is the same with and without it."""
     stages = [{"tasks": "household-train:heat", "count": 8}] * 3

@@ -91,6 +91,7 @@ def by_tables(uri: str, monkeypatch: pytest.MonkeyPatch) -> object:
         return contents(MemoryBank.open(uri))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=15, deadline=None)
 def test_a_copy_and_what_came_after_it_say_what_the_rows_say(seed: int) -> None:
@@ -209,6 +210,7 @@ def with_another_column(uri: str) -> None:
 CHANGES = [compacted, told_by_another_program, deleted_by_another_program, written_over, made_anew, with_another_column]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_became_of_a_table_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: object) -> None:
     monkeypatch.setattr("memrl_core.bank.store.MANY_FRAGMENTS", 2)
@@ -421,6 +423,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_copies_leaves_a_bank_that_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +522,7 @@ print("read", read)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_copy_that_somebody_has_forged_ends_no_process(tmp_path: Path, seed: int) -> None:
     uri = a_copied_bank(tmp_path, steps=4)

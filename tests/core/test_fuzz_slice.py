@@ -6,7 +6,12 @@ import pytest
 
 from tests.fuzz.running import TARGETS, Target, slice_of
 
+SLOW = ("flat", "journal", "reward-files")
+PARAMS = [
+    pytest.param(target, id=target.name, marks=[pytest.mark.slow] if target.name in SLOW else []) for target in TARGETS
+]
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+@pytest.mark.parametrize("target", PARAMS)
 def test_spoiled_input_is_refused_in_a_sentence_or_taken_whole(target: Target) -> None:
     slice_of(target)

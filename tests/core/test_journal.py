@@ -100,6 +100,7 @@ def test_an_address_of_this_machine_is_the_same_bank(left: MemoryBank) -> None:
 # --- cut short ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wherever_a_write_was_cut_what_came_before_is_there_and_the_next_follows_it(
     left: MemoryBank, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ for step in range(bank.next_step("r"), 10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again_loses_at_most_the_step_under_way(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.close()
@@ -354,6 +356,7 @@ def test_a_run_that_forks_waits_with_the_rest(left: MemoryBank) -> None:
     assert set(MemoryBank.open(left.uri).utilities("fork")) == {"r-0001", "r-0002"}
 
 
+@pytest.mark.slow
 def test_a_copy_made_while_steps_are_written_holds_every_step_that_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

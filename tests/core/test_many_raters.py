@@ -36,6 +36,7 @@ for n in range({each}):
 """
 
 
+@pytest.mark.slow
 def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) -> None:
     steps = 12
     bank = a_bank(tmp_path / "bank")
@@ -55,6 +56,7 @@ def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) ->
         assert len(bank.deeds.done(who)) == EACH
 
 
+@pytest.mark.slow
 def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
@@ -112,6 +114,7 @@ for n in range(100):
 APPENDS_A_ROUND = 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at",
     [0, 1, 3, 5],

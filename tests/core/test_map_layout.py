@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,29 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankFull
 from tests.builders import a_bank, a_step, a_vector
-
-
-class InstantUmap:
-    """Stands in for UMAP: at once when `gate` is open, so that a test decides when a fit ends."""
-
-    gate = threading.Event()
-    fails = False
-    ended = False
-
-    def fit(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
-        assert self.gate.wait(30)
-        if self.fails:
-            raise TypeError("k >= N")
-        self.coordinates = vectors[:, :2].astype(np.float64) if coordinates is None else coordinates
-
-    def move_to(self, coordinates: Plane) -> None:
-        self.coordinates = coordinates
-
-    def place(self, vectors: Vectors) -> Plane:
-        return vectors[:, 2:4].astype(np.float64)
-
-    def end(self) -> None:
-        pass
+from tests.instant_umap import InstantUmap
 
 
 @pytest.fixture
@@ -203,6 +180,7 @@ def test_a_closed_map_stores_nothing_any_more(tmp_path: Path, umap: type[Instant
     assert layout._bank.layouts.count() == rows
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Path) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())
@@ -215,6 +193,7 @@ def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Pat
     assert layout.state == "ready"
 
 
+@pytest.mark.slow
 def test_a_fit_whose_process_is_killed_says_so_and_keeps_the_map(tmp_path: Path) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())

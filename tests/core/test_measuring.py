@@ -82,6 +82,7 @@ def test_an_aim_of_a_value_may_be_a_lower_bound() -> None:
     assert not Row("b", "w", 1, None, value=149.0, aim=Aim("value", 150, at_least=True)).is_met
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(resident_mb() is None, reason="this system does not tell the memory of a process")
 def test_the_peak_holds_what_was_given_back_meanwhile_and_nothing_from_before() -> None:
     with peak() as with_more:

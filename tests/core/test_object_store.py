@@ -83,6 +83,7 @@ def test_what_was_written_is_there_after_reopening(uri: str) -> None:
         assert [row.step for row in again.step_rows("r")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "memrl_core.cli", "run", "--bank", uri, "--tasks", "4", "--run", "one"],

@@ -58,6 +58,7 @@ def some_facts(seed: int, turns: int = 30) -> Facts:
     return facts
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=20, deadline=None)
 def test_columns_say_what_the_rows_say(seed: int) -> None:
@@ -171,6 +172,7 @@ def test_rows_stored_twice_are_counted_once(tmp_path: Path, monkeypatch: pytest.
     assert told(columns.live("r")) == told(rows.live("r"))
 
 
+@pytest.mark.slow
 def test_a_closed_bank_is_freed_before_the_next_one_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "LEFT_TO_PYTHON", 0)
     with a_bank(tmp_path) as bank:

@@ -68,6 +68,7 @@ def test_a_guess_lies_among_the_nearest() -> None:
     assert near_neighbours(known[4:5], known, coordinates, count=1)[0] == pytest.approx(coordinates[4])
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
 def test_old_places_never_move_when_memories_are_added(
@@ -97,6 +98,7 @@ def test_a_small_bank_gets_one_better_map_and_says_so(tmp_path: Path) -> None:
     assert "laid out anew with PCA (5 memories)" in layout.announcement
 
 
+@pytest.mark.slow
 def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # For two dozen memories, compiling takes longer than all that is compiled for.
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
@@ -153,6 +155,7 @@ def test_an_empty_bank_has_an_empty_map(tmp_path: Path) -> None:
     assert layout.place_query(a_vector(1)) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_umap_in_its_process_gives_what_it_gives_here_and_keeps_the_places_it_is_given() -> None:
     given_vectors, new = vectors(16), vectors(1, seed=3)
     here, there = FittedUmap(given_vectors), Umap()

@@ -422,6 +422,7 @@ def test_threads_may_share_a_recorder(bank: MemoryBank, recorder: Recorder) -> N
     must_be_whole(bank.uri, 20, memory)
 
 
+@pytest.mark.slow
 def test_processes_number_their_steps_without_gaps_or_doubles(bank: MemoryBank, recorder: Recorder) -> None:
     memory = recorder.remember("egg", "boil it", a_vector(1))
     spawn = multiprocessing.get_context("spawn")
@@ -457,6 +458,7 @@ recorder = Recorder(MemoryBank.open({uri!r}), "mine")
         assert victim.wait(30) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_step_left_open_by_a_kill_leaves_nothing_behind(bank: MemoryBank, recorder: Recorder) -> None:
     memory = recorder.remember("egg", "boil it", a_vector(1))
     before = MemoryBank.open(bank.uri).facts
@@ -476,6 +478,7 @@ with recorder.step("never ends", embedding=a_vector(3)) as s:
     must_be_whole(bank.uri, 2, memory)
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_appends_of_a_step_costs_only_that_step(bank: MemoryBank, recorder: Recorder) -> None:
     memory = recorder.remember("egg", "boil it", a_vector(1))
     half_written = f"""

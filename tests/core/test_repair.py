@@ -531,6 +531,7 @@ for attempt in (
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_by_a_new_bank_an_overwrite_and_a_repair(bank: Path, tmp_path: Path) -> None:
     odd = shutil.copytree(bank, tmp_path / "odd")
     data_files(odd, "layouts")[0].unlink()

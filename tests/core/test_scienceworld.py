@@ -513,6 +513,7 @@ def test_a_solved_task_that_a_person_judged_badly_is_what_to_avoid(world: Scienc
 # --- what ends the engine: last, because a test after it would have to start one --------------------------------------
 
 
+@pytest.mark.slow
 def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlives_its_process(
     world: ScienceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,6 +539,7 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
     until_gone(java)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
     program = (
         "from memrl_core.environments.scienceworld_engine import Engine\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from memrl_core.benchmarks.processes import rows_of, together
 
 BROKEN = """
@@ -16,6 +18,7 @@ work.main()
 """
 
 
+@pytest.mark.slow
 def test_a_run_a_compacting_run_a_recorder_and_a_rater_lose_nothing_and_agree(tmp_path: Path) -> None:
     found = together(("run", "compaction", "record", "ratings"), 12, tmp_path)
     assert found.failures == ()
@@ -25,6 +28,7 @@ def test_a_run_a_compacting_run_a_recorder_and_a_rater_lose_nothing_and_agree(tm
     assert all(row.is_met for row in rows_of(found) if row.aim is not None)
 
 
+@pytest.mark.slow
 def test_a_process_that_drops_a_write_is_found_out(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text(BROKEN)

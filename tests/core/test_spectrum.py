@@ -118,6 +118,7 @@ def test_the_recorded_weight_does_not_matter() -> None:
     assert (one.intervals, one.flips) == (other.intervals, other.flips)
 
 
+@pytest.mark.slow
 def test_a_thousand_candidates_on_a_falling_line_are_decided_within_little_memory() -> None:
     n = 1000
     similarity = np.linspace(0.99, 0.01, n)

@@ -188,6 +188,7 @@ def test_a_game_is_made_once(home: Path, world: TextWorld) -> None:
     assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == made
 
 
+@pytest.mark.slow
 def test_a_damaged_game_is_made_again_and_is_the_same_in_another_folder_and_process(
     home: Path, world: TextWorld, walkthrough: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ def process_of(world: TextWorld) -> int:
     return world._child._life.process.pid
 
 
+@pytest.mark.slow
 def test_an_episode_goes_on_after_its_process_hung_and_was_killed(
     world: TextWorld, walkthrough: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +292,7 @@ def test_an_intent_says_what_the_game_asks_for() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_cookbook_has_the_same_recipe_in_every_kitchen(world: TextWorld) -> None:
     other = next(task for task in HELDOUT if task.data["cookbook"] == TASK.data["cookbook"])
     world.max_turns = 1

@@ -488,6 +488,7 @@ with MemoryBank.open(sys.argv[1]) as bank:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 8])
 def test_a_killed_process_that_played_loses_at_most_the_pair_under_way(bank: MemoryBank, after: int) -> None:
     twins = twins_of(bank)

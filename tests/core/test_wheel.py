@@ -54,6 +54,7 @@ def run(python: Path, *command: str, home: Path) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     done = run(installed, "run", "--tasks", "3", "--bank", str(tmp_path / "bank"), home=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -69,6 +70,7 @@ def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) 
     assert str(installed.parents[1]) in where.stdout
 
 
+@pytest.mark.slow
 def test_the_app_starts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     port = free_port()
     server = subprocess.Popen(

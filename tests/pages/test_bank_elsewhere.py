@@ -96,6 +96,7 @@ def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, hom
     assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_a_bank_whose_store_is_gone_is_told_in_a_sentence(
     store: ObjectStore, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_the_page_begins_at_the_first_difference(mine: Path, visit: Visit) -> No
     assert f"pair **{first + 1}** of {len(pairs)}" in plain(compared(visit, bank="mine", run="base", against="fork"))
 
 
+@pytest.mark.slow
 def test_next_and_previous_stop_at_every_difference_of_the_kinds_chosen(mine: Path, visit: Visit) -> None:
     pairs = comparison_of(mine, "base", "fork").pairs[0]
     app = compared(visit, bank="mine", run="base", step=str(pairs[0].one.step), against="fork")

@@ -58,6 +58,7 @@ def charts(app: AppTest) -> int:
     return len(app.get("plotly_chart"))
 
 
+@pytest.mark.slow
 def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen: Visit) -> None:
     app = seen("memrl")
     for name in POLICIES:
@@ -70,6 +71,7 @@ def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen:
         assert "no model is asked" not in told, name
 
 
+@pytest.mark.slow
 def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -> None:
     app = seen("memrl")
     for name in POLICIES[1:]:

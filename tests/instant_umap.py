@@ -1,0 +1,33 @@
+"""A stand-in for UMAP, whose process takes seconds to be loaded and compiled."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from memrl_core.analysis.projection import Plane, Vectors
+
+
+class InstantUmap:
+    """Stands in for UMAP: at once when `gate` is open, so that a test decides when a fit ends."""
+
+    gate = threading.Event()
+    gate.set()
+    fails = False
+    ended = False
+
+    def fit(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
+        assert self.gate.wait(30)
+        if self.fails:
+            raise TypeError("k >= N")
+        self.coordinates = vectors[:, :2].astype(np.float64) if coordinates is None else coordinates
+
+    def move_to(self, coordinates: Plane) -> None:
+        self.coordinates = coordinates
+
+    def place(self, vectors: Vectors) -> Plane:
+        return vectors[:, 2:4].astype(np.float64)
+
+    def end(self) -> None:
+        pass
