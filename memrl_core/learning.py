@@ -16,6 +16,7 @@ from typing import Any
 from memrl_core.errors import SettingsError
 from memrl_core.histories import Earned, Histories, beginning, moved
 from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
+from memrl_core.settings import OFF
 
 UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
 """q after a reward: of what was believed before, the reward, and the settings of the step."""
@@ -37,8 +38,10 @@ def updated_q(q: float, reward: float, alpha: float) -> float:
 
 
 def memrl_rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
-    """MemRL's update under the settings of a step."""
-    return updated_q(believed.q, reward, float(settings["alpha"]))
+    """MemRL's q after a reward, by the settings of the step: eq. 4, and never below a q floor (official code)."""
+    q = updated_q(believed.q, reward, float(settings["alpha"]))
+    floor = float(settings.get("q_floor", OFF))
+    return max(floor, q) if floor > OFF else q
 
 
 def unmoved(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:

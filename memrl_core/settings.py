@@ -127,7 +127,7 @@ class MemRLSettings(PolicySettings):
         ge=OFF,
         le=10,
         title="q floor",
-        description="A lower q counts as this in phase B (official code). −10: off.",
+        description="The update stores no lower q, and phase B counts a lower one as this (official code). −10: off.",
     )
     q_min: float = Field(
         OFF,

@@ -25,9 +25,11 @@ def update_formula(change: ValueChange, run: str) -> str:
     """The move of one value with its numbers, by the policy's own formula or eq. 4."""
     if change.formula:
         return f"{_value(change, run)}: {change.formula}"
+    moved = change.before + change.alpha * (change.reward - change.before)
+    raised = f", raised to the q floor {signed(change.after)}" if change.after > moved + 1e-9 else ""
     return (
         f"q({memory_label(change.memory_id, run)}) = {signed(change.before)} + {change.alpha:g} × "
-        f"({signed(change.reward)} − ({signed(change.before)})) = {signed(change.after)}"
+        f"({signed(change.reward)} − ({signed(change.before)})) = {signed(moved)}{raised}"
     )
 
 

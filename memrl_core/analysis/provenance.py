@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from typing import Any
 
 from memrl_core.bank import MemoryBank
-from memrl_core.learning import active_rewards, assigned_credit, moves_of, order_key, shares_in, updated_q
-from memrl_core.records import LedgerEvent, UtilityPoint
+from memrl_core.learning import active_rewards, assigned_credit, memrl_rule, moves_of, order_key, shares_in
+from memrl_core.records import LedgerEvent, Utility, UtilityPoint
+from memrl_core.settings import OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +19,9 @@ class Contribution:
     """One reward's part in a q.
 
     `value` is the reward, or the memory's own one where a person let that count in its place. `share` is its weight in
-    today's q: α (1 − α)^(updates since), times its part in what the run's rules made of the step's rewards. `without`
-    is what q would be today had this reward never been given: the step then counts by the rewards that are left, or
-    does not move q.
+    today's q: α (1 − α)^(updates since), times its part in what the run's rules made of the step's rewards, with less
+    than α where a q floor stopped the move. `without` is what q would be today had this reward never been given: the
+    step then counts by the rewards that are left, or does not move q.
     """
 
     step: int
@@ -45,10 +47,10 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What moved a memory in one step: its entries, the step size, and the rewards and settings behind them."""
+    """What moved a memory in one step: its entries with the step size of each, and the rewards and settings behind."""
 
     points: tuple[UtilityPoint, ...]
-    alpha: float
+    alphas: tuple[float, ...]
     events: tuple[LedgerEvent, ...]
     settings: Mapping[str, Any]
 
@@ -59,7 +61,7 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
     if not points:
         return None
     steps = _behind(bank, run, memory_id, as_of)
-    shares = _shares([step.alpha for step in steps for _ in step.points])
+    shares = _shares([alpha for step in steps for alpha in step.alphas])
     found, done = [], 0
     for position, step in enumerate(steps):
         active = active_rewards(step.events)
@@ -85,7 +87,7 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
             done += 1
     q0_share = 1.0
     for step in steps:
-        q0_share *= (1 - step.alpha) ** len(step.points)
+        q0_share *= prod(1 - alpha for alpha in step.alphas)
     return Provenance(points[-1].after, points[0].after, q0_share, tuple(found))
 
 
@@ -107,7 +109,7 @@ def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> li
         found.append(
             _Step(
                 of_step,
-                _alpha(bank, run, of_step[0]),
+                tuple(_alpha(bank, run, point) for point in of_step),
                 tuple(sorted(counted, key=order_key)),
                 bank.settings(run, number),
             )
@@ -116,7 +118,7 @@ def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> li
 
 
 def _alpha(bank: MemoryBank, run: str, point: UtilityPoint) -> float:
-    """The step size behind a recorded move (eq. 4); where nothing moved, the one of the settings."""
+    """The share of the way to its reward that a move went (eq. 4); where it had no way to go, α of the settings."""
     assert point.before is not None and point.reward is not None
     distance = point.reward - point.before
     if abs(distance) > 1e-9:
@@ -137,6 +139,9 @@ def _replayed(q: float, steps: list[_Step], changed: int, values: list[float]) -
     """q after all steps, of which the one at `changed` moves it by other rewards."""
     for position, step in enumerate(steps):
         rewards = values if position == changed else [p.reward for p in step.points if p.reward is not None]
+        # A move that the floor stopped went less than α of its way; from another q it would have gone further.
+        has_floor = step.settings.get("q_floor", OFF) > OFF
+        by = step.settings if has_floor else {"alpha": step.alphas[0]}
         for reward in rewards:
-            q = updated_q(q, reward, step.alpha)
+            q = memrl_rule(Utility(q, 0), reward, by)
     return q

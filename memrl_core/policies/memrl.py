@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from memrl_core.exploration import Exploration
-from memrl_core.learning import updated_q
+from memrl_core.learning import memrl_rule
 from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, RecallRecord, Utility
@@ -95,8 +95,8 @@ class MemRL(Policy[MemRLSettings]):
 
     @staticmethod
     def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
-        """Eq. 4."""
-        return updated_q(believed.q, reward, float(settings["alpha"]))
+        """Eq. 4, and never below a q floor."""
+        return memrl_rule(believed, reward, settings)
 
     def step_size(self, believed: Utility) -> float:
         """α (eq. 4)."""
@@ -120,7 +120,10 @@ def _of_code(settings: MemRLSettings) -> Iterator[str]:
     if settings.exploration == "epsilon" and settings.epsilon > 0:
         yield "Official code: with the chance ε the whole prompt is drawn at random from the pool. The paper has no ε."
     if settings.floor is not None:
-        yield "Official code: in phase B a q below the floor counts as the floor. The paper has no floor."
+        yield (
+            "Official code: the update stores no q below the floor, and in phase B a lower q counts as the floor. "
+            "The paper has no floor."
+        )
     if settings.least_q is not None:
         yield "Official code: memories below the least q are not recalled. The paper recalls them whatever their q."
     if settings.duplicates == "group":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import get_args
 
 import streamlit as st
@@ -12,6 +13,7 @@ from memrl_core.analysis.explain import signed
 from memrl_core.background import Work
 from memrl_core.credit import MOST_RERUNS, Credit, Method, cost, credit
 from memrl_core.errors import MemRLError
+from memrl_core.learning import memrl_rule
 from memrl_core.records import GenerateRecord
 from memrl_core.rerun import Rerun, Rerunner
 from pages.questions.case import Case
@@ -138,19 +140,19 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     own = found.rewards(low, high)
     reward = case.bank.effective_reward(case.run, case.trace.step)
     utilities = case.bank.utilities(case.run, case.trace.step - 1)
-    alpha = case.recorded.alpha
+    rule = partial(memrl_rule, settings=case.recorded.model_dump())
     rows = []
     for memory_id, share in found.shares.items():
-        q = utilities[memory_id].q
+        known = utilities[memory_id]
         rows.append(
             {
                 "memory": case.label(memory_id),
                 "share": share,
                 "own reward": own[memory_id],
                 "MemRL's reward": reward,
-                "q then": q,
-                "q by own reward": q + alpha * (own[memory_id] - q),
-                "q by MemRL": None if reward is None else q + alpha * (reward - q),
+                "q then": known.q,
+                "q by own reward": rule(known, own[memory_id]),
+                "q by MemRL": None if reward is None else rule(known, reward),
             }
         )
     recorded = case.trace.reward.reward if case.trace.reward else None

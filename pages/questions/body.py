@@ -10,7 +10,8 @@ from memrl_core.analysis.spectrum import spectrum
 from memrl_core.errors import MemRLError
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import DrawnPicture
-from memrl_core.records import Candidate
+from memrl_core.learning import memrl_rule
+from memrl_core.records import Candidate, Utility
 from memrl_core.settings import MemRLSettings
 from pages.questions import state, whatif
 from pages.questions.case import Case, case_at
@@ -243,7 +244,7 @@ def _row(case: Case, candidate: Candidate) -> dict[str, object]:
     row |= {"score": candidate.score, "why": SHORT_REASONS[candidate.reason]}
     reward = case.at.reward.reward if case.at and case.at.reward else None
     if reward is not None and isinstance(case.settings, MemRLSettings):
-        moved = candidate.q + case.settings.alpha * (reward - candidate.q)
+        moved = memrl_rule(Utility(candidate.q, candidate.visits), reward, case.settings.model_dump())
         row["q after"] = moved if candidate.memory_id in recorded else None
     row["intent"] = case.memory(candidate.memory_id).intent
     return row

@@ -14,15 +14,15 @@ from tests.builders import a_bank, a_run, a_step, a_vector
 from tests.oracles.ledger import Believed, believed
 
 
-def an_eventful_bank(path: Path, seed: int, happenings: int = 60) -> MemoryBank:
-    """Two runs, "r" and "other", and "fork", which goes on from the middle of "r"."""
+def an_eventful_bank(path: Path, seed: int, happenings: int = 60, **settings: float) -> MemoryBank:
+    """Two runs, "r" and "other", and "fork", which goes on from the middle of "r", under `settings` but for α."""
     rng = np.random.default_rng(seed)
-    bank = a_bank(path)
-    bank.start_run(a_run("other"))
+    bank = a_bank(path, **settings)
+    bank.start_run(a_run("other", **settings))
     for _ in range(happenings):
         happen(bank, "other" if rng.random() < 0.2 else "r", rng)
     middle = max(1, (bank.next_step("r") - 1) // 2)
-    bank.start_run(replace(a_run("fork", base="r", base_step=middle, alpha=0.5), first_step=middle + 1))
+    bank.start_run(replace(a_run("fork", base="r", base_step=middle, alpha=0.5, **settings), first_step=middle + 1))
     for _ in range(happenings // 2):
         happen(bank, "fork" if rng.random() < 0.8 else "r", rng)
     return bank

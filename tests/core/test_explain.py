@@ -79,6 +79,11 @@ def test_an_update_is_told_with_its_numbers() -> None:
     assert update_formula(change, "r") == "q(#4) = −0.300 + 0.3 × (+1.000 − (−0.300)) = +0.090"
 
 
+def test_an_update_that_the_floor_stops_says_so() -> None:
+    change = ValueChange("r-0004", 0.1, 0.0, 2, -1.0, 0.3)
+    assert update_formula(change, "r").endswith("= −0.230, raised to the q floor +0.000")
+
+
 @pytest.mark.parametrize(("value", "text"), [(0.0, "+0.000"), (-0.0001, "+0.000"), (-0.5, "−0.500"), (1.25, "+1.250")])
 def test_numbers_show_their_sign(value: float, text: str) -> None:
     assert signed(value) == text

@@ -9,12 +9,13 @@ import pytest
 
 from memrl_core.policies import make_policy
 from memrl_core.policies.memrl import SPEC
+from memrl_core.records import Utility
 
 CODE: Mapping[str, Mapping[str, Any]] = {
     "set mean and sd": {"normaliser": "fixed"},
     "k1 counts intents, and": {"k1_counts": "intent"},
     "with the chance ε": {"epsilon": 0.1},
-    "below the floor": {"q_floor": 0.0},
+    "no q below the floor": {"q_floor": 0.0},
     "below the least q are not": {"q_min": -0.8},
     "under that one's embedding": {"duplicates": "group"},
     "HLE runner gives 1": {"q0_success": 1.0},
@@ -67,6 +68,18 @@ def test_where_the_paper_stands_beside_the_code_the_mixture_is_told(chosen: dict
     mixed = [sentence for sentence in card(**chosen)[1] if sentence.startswith("As in the paper")]
     assert len(mixed) == len(kept)
     assert all(says in sentence for says, sentence in zip(kept, mixed, strict=True))
+
+
+@pytest.mark.parametrize(("floor", "path"), [(0.0, [0, 0, 0, 0.3]), (-10, [-0.3, -0.51, -0.657, -0.1599])])
+def test_the_update_stores_no_q_below_the_floor(floor: float, path: list[float]) -> None:
+    """The first path is what `QValueUpdater.update` of the official code stores."""
+    policy = make_policy("memrl", {"q_floor": floor, "alpha": 0.3})
+    believed, stored = Utility(0.0, 0), []
+    for reward in (-1, -1, -1, 1):
+        (change,) = policy.update(("m",), reward, {"m": believed})
+        believed = Utility(change.after, change.visits)
+        stored.append(change.after)
+    assert stored == pytest.approx(path)
 
 
 def test_an_epsilon_that_is_left_aside_is_no_option_in_force() -> None:

@@ -18,7 +18,8 @@ from tests.core.eventful import an_eventful_bank, believed_by_definition
 
 @pytest.fixture(scope="module", params=range(4))
 def eventful(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
-    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", 100 + request.param)
+    floor = {} if request.param < 2 else {"q_floor": -0.2}
+    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", 100 + request.param, **floor)
 
 
 def _moments(bank: MemoryBank, run: str) -> list[int | None]:

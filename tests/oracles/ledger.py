@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,12 +17,14 @@ def believed(
     `start` is what the run began with (a fork: what its base believed then).
     """
     counted = [e for e in events if (not e.step_id or e.step_id in finished) and (until is None or e.known_at <= until)]
-    known, alpha = dict(start or {}), None
+    known, alpha, floor = dict(start or {}), None, -math.inf
     for step in sorted({e.step for e in counted}):
         here = sorted((e for e in counted if e.step == step), key=lambda e: (e.seq, e.id))
         for event in here:
             if event.kind in ("run_started", "settings_changed"):
                 alpha = event.payload["settings"]["alpha"]
+                floor = event.payload["settings"].get("q_floor", -10)
+                floor = floor if floor > -10 else -math.inf
         undone = {e.revokes for e in here if e.revokes}
         newest: dict[tuple[str, str], Any] = {}
         for event in here:
@@ -38,7 +41,7 @@ def believed(
             for memory in {m: None for e in counting for m in e.memory_ids}:
                 if memory in known:
                     q, visits = known[memory]
-                    known[memory] = (q + alpha * (own.get(memory, mean) - q), visits + 1)
+                    known[memory] = (max(floor, q + alpha * (own.get(memory, mean) - q)), visits + 1)
         for event in here:
             if event.kind in ("memory_written", "memory_imported"):
                 for memory in event.memory_ids:
