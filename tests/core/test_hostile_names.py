@@ -97,6 +97,7 @@ print("all", len(found))
 """
 
 
+@pytest.mark.slow
 def test_no_pattern_of_the_program_goes_on_for_ever() -> None:
     """What is exponential would not end before the end of the world; the limit is only that of the test."""
     ran = subprocess.run([sys.executable, "-c", SEARCH_ALL], cwd=ROOT, capture_output=True, text=True, timeout=240)

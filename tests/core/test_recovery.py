@@ -73,6 +73,7 @@ def selected_with(place: Situation, memory_id: str, q: float) -> bool:
     return memory_id in decided(replace(place, view=replace(place.view, q=values)))[1].selected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normaliser", ["pool", "fixed"])
 @pytest.mark.parametrize("weight", [0.5, 1.0])
 def test_the_choice_flips_at_the_first_reward_at_which_deciding_again_says_so(

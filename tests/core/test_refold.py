@@ -157,6 +157,7 @@ def _take(known: Knowledge, fact: LedgerEvent | StepRow) -> None:
         known.take_step(fact)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=25, deadline=None)
 def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> None:

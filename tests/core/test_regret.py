@@ -105,6 +105,7 @@ def lines_of(memories: Sequence[Memory], task: Task) -> list[tuple[str, ...]]:
     return plans(messages[-1].content)
 
 
+@pytest.mark.slow
 def test_with_one_memory_the_simulated_model_solves_a_task_as_often_as_the_chance_says(lived: Agent) -> None:
     tasks = sample_tasks("household-heldout")
     found: dict[tuple[str, float], tuple[Task, Memory]] = {}
@@ -123,6 +124,7 @@ def test_with_one_memory_the_simulated_model_solves_a_task_as_often_as_the_chanc
             assert all(set(done) - plan for won, done in games if won), "the plan alone solved it"
 
 
+@pytest.mark.slow
 def test_what_a_step_got_is_what_its_own_prompt_brings_when_it_is_played_again(lived: Agent) -> None:
     bank, shown = lived.bank, {}
     for trace in bank.traces("r"):

@@ -29,6 +29,7 @@ def _missed(found: Soaked) -> list[str]:
     return [row.what for row in rows_of(found) if row.is_met is False]
 
 
+@pytest.mark.slow
 def test_some_seconds_of_use_leave_nothing_amiss() -> None:
     found = soak(0.05, browsers=False, witnesses=2, every=0.5)
     assert found.failures == []

@@ -115,6 +115,7 @@ def test_an_observation_is_what_the_game_says_and_what_can_be_done(world: TextWo
     assert "- examine cookbook" in listed.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply", ["restart", "undo", "tw-extra-infos score", "", "\0\x1b[2J\r\n\t", "look " * 2_000_000, "take the moon"]
 )
@@ -248,6 +249,7 @@ def test_an_episode_goes_on_after_its_process_hung_and_was_killed(
     assert (last[0], last[1], last[4]) == (undisturbed[0][-1].observation, 1.0, undisturbed[1])
 
 
+@pytest.mark.slow
 def test_a_world_that_nobody_closed_gives_its_process_back() -> None:
     world = TextWorld()
     world.reset(TASK, seed=0, at_step=1)

@@ -29,6 +29,7 @@ def run_example(server: OllamaServer, bank: Path) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaServer, tmp_path: Path) -> None:
     server.faults.answer = "It is Jupiter."
     done = run_example(server, tmp_path / "bank")
@@ -58,6 +59,7 @@ def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaS
     assert len(third.generate.spans) == 2
 
 
+@pytest.mark.slow
 def test_the_example_goes_on_where_it_stopped_and_the_bank_is_whole(server: OllamaServer, tmp_path: Path) -> None:
     for _ in range(2):
         done = run_example(server, tmp_path / "bank")
@@ -67,6 +69,7 @@ def test_the_example_goes_on_where_it_stopped_and_the_bank_is_whole(server: Olla
     assert [finding.sentence for finding in check(bank.uri) if not finding.ok] == []
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_leaves_a_step_without_reward(server: OllamaServer, tmp_path: Path) -> None:
     server.faults.instead["/api/chat"] = 500
     done = run_example(server, tmp_path / "bank")
