@@ -30,6 +30,8 @@ from memrl_core.settings import PolicySettings
 from memrl_core.view import Asked, MemoryView
 
 Vector = npt.NDArray[np.float32]
+FLOAT32_SLACK = 1e-6
+"""By how much the cosine of a float32 unit vector with itself may miss 1."""
 Form = TypeVar("Form", bound=BaseModel)
 S = TypeVar("S", bound=PolicySettings)
 
@@ -248,13 +250,13 @@ def intent_key(intent: str) -> str:
 def one_memory(new: NewExperience, view: MemoryView, settings: PolicySettings, q0: float = 0.0) -> Written:
     """The episode as one memory (official code of MemRL, `add_memories`, for what `duplicates` offers)."""
     embedding, key, duplicate_of = new.embedding, intent_key(new.intent), None
-    nearest = None if settings.duplicates == "keep" else _same_intent(new, view, settings.duplicate_threshold)
-    if nearest is not None:
-        stored = view.memories[view.ids[nearest]]
-        if settings.duplicates == "group":
-            embedding, key = view.embeddings[nearest].copy(), stored.intent_key
-        elif stored.outcome == new.outcome and stored.experience.split() == new.experience.split():
-            duplicate_of = stored.id
+    alike = () if settings.duplicates == "keep" else _same_intent(new, view, settings.duplicate_threshold)
+    if settings.duplicates == "skip":
+        words = new.experience.split()
+        stored = (view.memories[view.ids[position]] for position in alike)
+        duplicate_of = next((m.id for m in stored if m.outcome == new.outcome and m.experience.split() == words), None)
+    elif len(alike):
+        embedding, key = view.embeddings[alike[0]].copy(), view.memories[view.ids[alike[0]]].intent_key
     operation = MemoryOperation(
         op="ADD" if duplicate_of is None else "NOOP",
         memory_id=new.memory_id if duplicate_of is None else "",
@@ -294,15 +296,13 @@ def deleted(memory_ids: Sequence[str], why: str) -> MemoryOperation:
     return MemoryOperation("DELETE", "", "", "", "unrated", "", 0.0, (), replaces=tuple(memory_ids), why=why)
 
 
-def _same_intent(new: NewExperience, view: MemoryView, threshold: float) -> int | None:
-    """The position of the nearest memory, when it is near enough to count as the same intent."""
-    if view.size == 0:
-        return None
+def _same_intent(new: NewExperience, view: MemoryView, threshold: float) -> Sequence[int]:
+    """The positions of the memories near enough to count as the same intent, nearest first, older first in ties."""
     similarity = view.embeddings @ new.embedding
-    if view.visible is not None:
-        similarity[~view.visible] = -2
-    nearest = int(similarity.argmax())
-    return nearest if similarity[nearest] >= threshold else None
+    near = similarity >= threshold - FLOAT32_SLACK
+    alike = np.flatnonzero(near if view.visible is None else near & view.visible)
+    positions: list[int] = alike[(-similarity[alike]).argsort(kind="stable")].tolist()
+    return positions
 
 
 def outcome_judged(policy: Policy[Any], reward: float | None, solved: bool | None) -> Outcome:

@@ -224,6 +224,21 @@ def test_near_duplicates_are_handled_as_set(tmp_path: Path, duplicates: str, wri
         assert len({memory.intent_key for memory in memories}) == 2
 
 
+def test_no_twin_is_stored_when_doubles_are_skipped(tmp_path: Path) -> None:
+    """One intent comes to hold memories of several texts: a new one is held against each of them, not the nearest."""
+    agent = an_agent(tmp_path / "bank", duplicates="skip")
+    wrote = [trace.write for trace in agent.run(sample_tasks("household-train")[:5], epochs=8)]
+    memories = agent.bank.memories("r")
+    texts = {(m.intent, m.outcome, tuple(m.experience.split())) for m in memories}
+    assert len(texts) == len(memories) and len({m.intent for m in memories}) < len(memories)
+    by_id = {m.id: m for m in memories}
+    for noop in (one for write in wrote if write for one in write.operations if one.op == "NOOP"):
+        same = by_id[noop.duplicate_of or ""]
+        assert (same.intent, same.outcome, same.experience.split()) == (
+            noop.intent, noop.outcome, noop.experience.split(),
+        )  # fmt: skip
+
+
 def test_cancelling_keeps_what_is_done_and_drops_the_rest(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     done: list[StepTrace] = []
