@@ -132,5 +132,8 @@ def correlated(found: Correlation, of: str) -> str:
     if found.r is None:
         return f"{of}: no correlation can be computed from {found.n} pairs that do not vary."
     if found.low is None or found.high is None:
-        return f"{of}: r = {signed(found.r)} over {found.n} pairs, too few for an interval."
-    return f"{of}: r = {signed(found.r)}, 95 % interval {signed(found.low)} to {signed(found.high)}, n = {found.n}."
+        return f"{of}: r = {signed(found.r)} over {found.n:,} pairs, without an interval."
+    return (
+        f"{of}: r = {signed(found.r)}, 95 % interval {signed(found.low)} to {signed(found.high)} "
+        f"(n = {found.n:,}; {found.steps:,} steps drawn anew, whose memories share an outcome)."
+    )

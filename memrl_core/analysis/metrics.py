@@ -239,16 +239,14 @@ def adaptation_time(success: Floats, shift_at: int, window: int, tolerance: floa
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Pearson's and Spearman's r over `n` pairs, or bins; `low` … `high` is the 95 % Fisher interval of Pearson's.
+    """Pearson's and Spearman's r over `n` pairs, or bins; None with fewer than three, or a side that does not vary.
 
-    None where it is not defined: fewer than three pairs (four for the interval), or a side that does not vary.
+    It has no interval: the memories of one step share its outcome, so uses are not independent. Seeds are.
     """
 
     pearson: float | None
     spearman: float | None
     n: int
-    low: float | None
-    high: float | None
 
 
 def correlation(q: Floats, outcome: Floats) -> Correlation:
@@ -256,7 +254,7 @@ def correlation(q: Floats, outcome: Floats) -> Correlation:
     known = ~(np.isnan(q) | np.isnan(outcome))
     found = calibration.correlation(q[known], outcome[known])
     spearman = None if found.r is None else float(spearmanr(q[known], outcome[known]).statistic)
-    return Correlation(found.r, spearman, found.n, found.low, found.high)
+    return Correlation(found.r, spearman, found.n)
 
 
 def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins: int) -> Correlation:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binomtest, norm
 
 CONFIDENCE = 0.95
 RATED = ("success", "failure")
@@ -30,3 +33,19 @@ def rate(outcomes: Iterable[str]) -> Rate:
         return Rate(0, 0, None, None, None)
     interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
     return Rate(successes, n, successes / n, float(interval.low), float(interval.high))
+
+
+def effective_count(clusters: npt.ArrayLike) -> float:
+    """How many independent outcomes the uses in these clusters (n,) stand for: (Σ nᵢ)² / Σ nᵢ² (Kish 1965).
+
+    The memories of one step share its outcome, so the uses of one step are one cluster.
+    """
+    _, sizes = np.unique(np.asarray(clusters), return_counts=True)
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.size else 0.0
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """The 95 % Wilson interval of a share that `n` > 0 independent outcomes, perhaps an effective count, show."""
+    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))

@@ -45,7 +45,8 @@ def step_regret(bank: MemoryBank, trace: StepTrace) -> StepRegret | None:
     """The regret of a step; None in another environment than the household, or without a decision.
 
     `best` is the highest chance with one memory alone among those available, which are the step's pool: a memory that
-    phase A left out is no arm of this step. With an empty pool it is 0.
+    phase A left out is no arm of this step. With an empty pool it is 0. So the regrets of two runs, which have pools of
+    their own, are not to be compared.
 
     The simulated model reads the memories of a prompt in order, successes before cautions before unrated ones, and in
     each turn follows the first whose plan can be applied. So `got` is the chance with all of them. `first` is the

@@ -53,14 +53,21 @@ class Trust:
     ladder: tuple[Rung, ...]
 
 
-def trust(points: Sequence[UtilityPoint], alpha: float) -> Trust:
-    """Of a memory's history, from its writing on; `alpha` is the step size in force (also where a move shows none)."""
+def trust(
+    points: Sequence[UtilityPoint], alpha: float, rewards_within: tuple[float, float] = (-math.inf, math.inf)
+) -> Trust:
+    """Of a memory's history, from its writing on; `alpha` is the step size in force (also where a move shows none).
+
+    q is a weighted mean of its first value and of rewards, so that no band reaches beyond these and `rewards_within`.
+    """
     q0, q = points[0].after, points[-1].after
     moves = [p for p in points if p.reward is not None]
     rewards = np.array([p.reward for p in moves], dtype=np.float64)
     n = len(rewards)
     mean = float(rewards.mean()) if n else None
     variance = float(rewards.var(ddof=1)) if n > 1 else None
+    reached = [*(p.after for p in points), *rewards]
+    within = min(rewards_within[0], *reached), max(rewards_within[1], *reached)
     z = float(norm.ppf(UPPER))
     share, squares, ladder = 1.0, 0.0, []
     for number, (point, size) in enumerate(zip(moves, _step_sizes(moves, alpha), strict=True), start=1):
@@ -68,18 +75,20 @@ def trust(points: Sequence[UtilityPoint], alpha: float) -> Trust:
         share *= 1 - size
         squares = (1 - size) ** 2 * squares + size**2
         expected = mean + share * (q0 - mean)
-        ladder.append(Rung(number, expected, *_band(expected, z, squares, variance), point.after))
-    low, high = _band(q, float(t.ppf(UPPER, n - 1)) if n > 1 else 0.0, squares, variance)
+        ladder.append(Rung(number, expected, *_band(expected, z, squares, variance, within), point.after))
+    low, high = _band(q, float(t.ppf(UPPER, n - 1)) if n > 1 else 0.0, squares, variance, within)
     limit = None if variance is None else alpha / (2 - alpha) * variance
     return Trust(q, n, mean, variance, (2 - alpha) / alpha, share, low, high, limit, tuple(ladder))
 
 
-def _band(centre: float, quantile: float, squares: float, variance: float | None) -> tuple[float | None, float | None]:
+def _band(
+    centre: float, quantile: float, squares: float, variance: float | None, within: tuple[float, float]
+) -> tuple[float | None, float | None]:
     """`squares` is the sum of the squared weights that the rewards have in q: times σ², the variance of q (eq. 17)."""
     if variance is None:
         return None, None
     reach = quantile * math.sqrt(squares * variance)
-    return centre - reach, centre + reach
+    return max(centre - reach, within[0]), min(centre + reach, within[1])
 
 
 def _step_sizes(moves: Sequence[UtilityPoint], alpha: float) -> list[float]:

@@ -45,7 +45,6 @@ def accuracy_report(experiment: Experiment) -> ReportTable:
     learned = _learned(experiment)
     last = learned[learned["epoch"] == learned.groupby(["stream", "arm", "seed"])["epoch"].transform("max")]
     many = learned["stream"].nunique() > 1
-    regret = learned.groupby(["stream", "arm", "seed"])["regret"].sum(min_count=1)
     rows = []
     for stream, arm, part in groups(last):
         accuracy, reference = _by_seed(part, "accuracy"), _reference(experiment, last, stream)
@@ -56,20 +55,17 @@ def accuracy_report(experiment: Experiment) -> ReportTable:
                 _against(accuracy, reference, "accuracy", arm, experiment),
                 share(_by_seed(part, "csr").to_numpy()),
                 share(_by_seed(part, "solved_before_failing_now").to_numpy()),
-                number(regret.loc[stream, arm].to_numpy()),
             )
         )
     return ReportTable(
         title(experiment.plan, experiment.epochs, "accuracy in the last epoch and what was ever solved"),
-        ("arm", "last epoch", f"against {experiment.plan.reference}", "CSR", "solved before, failing now", "regret"),
+        ("arm", "last epoch", f"against {experiment.plan.reference}", "CSR", "solved before, failing now"),
         tuple(rows),
         (
             INTERVAL,
             PAIRED,
             "CSR counts a task for ever once it was solved, also by luck: compare it with the CSR of an arm without "
             "memory",
-            "regret: the sum over all steps of the true chance with the best memory of the pool minus that of the "
-            "prompt; below 0 where several memories together do what none can alone",
         ),
     )
 

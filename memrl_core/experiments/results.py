@@ -44,8 +44,8 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
 
     Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
     policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define
-    them; `regret` is the sum of best minus actual true chance over the epoch. Forgetting is counted within one stage;
-    it is nan where tasks are met once.
+    them; `regret` is the sum of best minus actual true chance over the epoch, against the arm's own pools: no report
+    sets it beside that of another arm. Forgetting is counted within one stage; it is nan where tasks are met once.
     """
     if steps.empty:
         return pd.DataFrame()

@@ -19,8 +19,9 @@ NAMES = {"prequential": "q before each use", "in-sample": "q now, over the uses 
 def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -> Picture:
     """A dot a bin of q at its success, with the 95 % Wilson interval; larger dots stand for more uses.
 
-    The diagonal runs from no success at r− to success always at r+: where rewards are r− and r+ only, the mean reward β
-    is r− + p (r+ − r−) for a chance p of success (arXiv 2601.03192, equation 10).
+    The uses of one step share its outcome and count as one for the interval. The diagonal runs from no success at r− to
+    success always at r+: where rewards are r− and r+ only, the mean reward β is r− + p (r+ − r−) for a chance p of
+    success (arXiv 2601.03192, equation 10).
     """
     low, _, high = q_range(settings)
     bins = calibration.bins
@@ -45,6 +46,7 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
             "q to": bins["high"],
             "mean q": bins["q"],
             "uses": bins["n"],
+            "steps": bins["steps"],
             "success": bins["success"],
             "95 % from": bins["success_low"],
             "95 % to": bins["success_high"],

@@ -68,13 +68,14 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBin:
-    """`count` uses with a prediction in [low, high): its mean, and the share that succeeded."""
+    """`count` uses in `states` (n,) with a prediction in [low, high): its mean, and the share that succeeded."""
 
     low: float
     high: float
     predicted: float
     succeeded: float
     count: int
+    states: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,7 @@ def calibration(cases: Cases) -> tuple[CalibrationBin, ...]:
                 float(members["predicted"].mean()),
                 float(members["outcome"].mean()),
                 len(members),
+                tuple(members["state"].tolist()),
             )
         )
     return tuple(found)

@@ -55,7 +55,7 @@ def trusted(case: Case, a: str) -> None:
     if not points:
         st.info("This run does not know this memory, so it has no q for it.")
         return
-    found = trust(points, case.recorded.alpha)
+    found = trust(points, case.recorded.alpha, (case.recorded.reward_failure, case.recorded.reward_success))
     label = literal(case.label(a))
     if found.n == 0:
         came = f" It came with {points[0].visits} uses whose rewards are not known here." if points[0].visits else ""

@@ -61,7 +61,11 @@ def forgot(case: Case) -> None:
             "second time, or rate its answers."
         )
         return
-    st.markdown(f"**Failures after the same task had been solved: {len(lost)}**")
+    directly = sum(e.lost_last for e in by_epoch)
+    st.markdown(
+        f"**Failures after the same task had been solved at some time: {len(lost):,}**, {directly:,} of them right "
+        "after a success (the column *of these failed now*)."
+    )
     st.dataframe(
         [
             {

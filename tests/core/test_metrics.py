@@ -296,7 +296,7 @@ def test_a_correlation_worked_by_hand() -> None:
     # Deviations -1.5, -.5, .5, 1.5 and ∓.5: sum of products 1, roots of sums of squares √5 and 1.
     assert found.pearson == pytest.approx(1 / np.sqrt(5))
     assert found.spearman == pytest.approx(1 / np.sqrt(5))
-    assert (found.n, found.low < found.pearson < found.high) == (4, True)
+    assert found.n == 4
 
 
 @given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 1)), max_size=20))
@@ -304,12 +304,10 @@ def test_a_correlation_is_what_its_sums_say_or_not_defined(pairs: list[tuple[int
     q, won = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
     found = correlation(q, won)
     if len(pairs) < 3 or len(set(q)) < 2 or len(set(won)) < 2:
-        assert found == Correlation(None, None, len(pairs), None, None)
+        assert found == Correlation(None, None, len(pairs))
         return
     assert found.pearson == pytest.approx(oracle.pearson(q, won), abs=1e-9)
     assert found.spearman == pytest.approx(oracle.pearson(oracle.ranks(q), oracle.ranks(won)), abs=1e-9)
-    if len(pairs) > 3 and abs(found.pearson) < 0.999:
-        assert (found.low, found.high) == pytest.approx(oracle.fisher(found.pearson, len(pairs)), abs=1e-5)
 
 
 def test_bin_means_correlate_more_than_single_uses() -> None:
@@ -328,7 +326,7 @@ def test_a_binned_correlation_is_the_correlation_of_the_bins_means() -> None:
     expected = oracle.pearson([0.1, 0.37, 0.5, 0.95], [0.5, 0.0, 1.0, 1.0])
     found = binned_correlation(q, won, 0.0, 1.0, 4)
     assert (found.pearson, found.n) == (pytest.approx(expected), 4)
-    assert binned_correlation(q, won, 5.0, 6.0, 4) == Correlation(None, None, 0, None, None)
+    assert binned_correlation(q, won, 5.0, 6.0, 4) == Correlation(None, None, 0)
     for low, high, bins in ((0.0, 1.0, 0), (1.0, 1.0, 4)):
         with pytest.raises(InputError, match="Bins need"):
             binned_correlation(q, won, low, high, bins)

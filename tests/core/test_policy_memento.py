@@ -256,7 +256,7 @@ def test_calibration_counts_each_prediction_once_in_its_bin(made: list[tuple[flo
     assert sum(one.count for one in bins) == len(made)
     for one in bins:
         members = [(p, y) for p, y in made if one.low <= p < one.high or p == one.high == 1.0]
-        assert one.count == len(members) > 0
+        assert one.count == len(members) == len(one.states) > 0
         assert one.predicted == pytest.approx(np.mean([p for p, _ in members]))
         assert one.succeeded == pytest.approx(np.mean([y for _, y in members]))
 

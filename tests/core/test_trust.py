@@ -54,6 +54,16 @@ def test_each_move_counts_with_the_step_size_that_it_shows() -> None:
     assert found.low == pytest.approx(found.q - reach, rel=1e-5)
 
 
+def test_no_band_reaches_beyond_what_q_can_be() -> None:
+    history = a_history([-1.0, 1.0, 1.0], [0.3] * 3)
+    assert trust(history, 0.3).high > 1
+    found = trust(history, 0.3, (-1.0, 1.0))
+    assert (found.low, found.high) == (-1.0, 1.0)
+    assert all(-1 <= rung.low <= rung.high <= 1 for rung in found.ladder)
+    further = trust(a_history([-1.0, 1.0, 1.0], [0.3] * 3, q0=2.0), 0.3, (-1.0, 1.0))
+    assert further.low > -1 and further.high == 2.0
+
+
 def test_without_rewards_or_with_one_there_is_no_band() -> None:
     none = trust(a_history([], [], 0.5), 0.3)
     assert (none.q, none.n, none.mean, none.low, none.q0_share, none.ladder) == (0.5, 0, None, None, 1.0, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from memrl_core.analysis.calibration import BINS, correlation, in_sample, preque
 from memrl_core.analysis.uses import COLUMNS, uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.records import StepTrace
+from memrl_core.records import StepTrace, Utility
 from tests.builders import a_bank, a_step, an_agent
 from tests.core.eventful import believed_by_definition
 
@@ -152,24 +153,29 @@ def test_in_sample_pairs_q_now_with_each_memorys_success(
 
 
 def test_bins_are_equal_cover_the_rewards_and_add_up(learned: MemoryBank) -> None:
-    found = prequential(uses(learned, "r"), -1, 1)
+    frame = uses(learned, "r")
+    found = prequential(frame, -1, 1)
+    steps = frame.loc[frame["selected"] & (frame["outcome"] != "unrated"), "step"]
     width = 2 / BINS
     assert found.bins["n"].sum() == len(found.pairs)
     for row in found.bins.itertuples():
         assert row.high - row.low == pytest.approx(width)
         inside = [
-            (q, won)
-            for q, won in zip(found.pairs["q"], found.pairs["success"], strict=True)
+            (q, won, step)
+            for q, won, step in zip(found.pairs["q"], found.pairs["success"], steps, strict=True)
             if row.low <= q < row.high or (q >= 1 and row.high == 1) or (q < -1 and row.low == -1)
         ]
         assert row.n == len(inside)
-        assert row.q == pytest.approx(np.mean([q for q, _ in inside]))
-        assert row.success == pytest.approx(np.mean([won for _, won in inside]))
-        assert (row.success_low, row.success_high) == pytest.approx(_wilson(row.success, row.n))
+        assert row.q == pytest.approx(np.mean([q for q, *_ in inside]))
+        assert row.success == pytest.approx(np.mean([won for _, won, _ in inside]))
+        sizes = np.array(list(Counter(step for *_, step in inside).values()))
+        independent = sizes.sum() ** 2 / (sizes**2).sum()
+        assert (row.success_low, row.success_high) == pytest.approx(_wilson(row.success, independent))
+        assert row.steps == len(sizes)
     assert found.per_bin.n == len(found.bins)
 
 
-def _wilson(p: float, n: int) -> tuple[float, float]:
+def _wilson(p: float, n: float) -> tuple[float, float]:
     z = scipy.stats.norm.ppf(0.975)
     middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
@@ -179,6 +185,7 @@ def _wilson(p: float, n: int) -> tuple[float, float]:
 def test_q_beyond_the_rewards_falls_into_the_outer_bins() -> None:
     frame = pd.DataFrame(
         {
+            "step": range(5),
             "q": [-5.0, -1.0, 0.0, 1.0, 7.0],
             "selected": [True] * 5,
             "outcome": ["failure", "failure", "success", "success", "success"],
@@ -189,18 +196,39 @@ def test_q_beyond_the_rewards_falls_into_the_outer_bins() -> None:
     assert bins["low"].tolist() == pytest.approx([-1.0, 0.0, 0.8])
 
 
-@pytest.mark.parametrize("n", [4, 7, 200])
-def test_the_interval_of_r_is_fishers(n: int) -> None:
-    rng = np.random.default_rng(n)
-    x = rng.normal(size=n)
-    y = 0.5 * x + rng.normal(size=n)
-    found = correlation(x, y)
-    r = float(np.corrcoef(x, y)[0, 1])
-    half = scipy.stats.norm.ppf(0.975) / math.sqrt(n - 3)
-    assert found.r == pytest.approx(r)
-    assert (found.low, found.high) == pytest.approx((math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)))
-    interval = scipy.stats.pearsonr(x, y).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+def a_frame(steps: int, seed: int = 0) -> pd.DataFrame:
+    """One use a step, which succeeds the more often the higher its q is."""
+    rng = np.random.default_rng(seed)
+    q = rng.uniform(-1, 1, steps)
+    won = rng.random(steps) < (q + 1) / 2
+    return pd.DataFrame(
+        {"step": range(steps), "q": q, "selected": True, "outcome": np.where(won, "success", "failure")}
+    )
+
+
+def test_further_memories_of_a_step_make_no_interval_narrower() -> None:
+    frame = a_frame(40)
+    one, three = prequential(frame, -1, 1), prequential(pd.concat([frame] * 3, ignore_index=True), -1, 1)
+    assert (three.per_use.n, three.per_use.steps) == (120, 40)
+    for narrow, wide in ((three.per_use, one.per_use), (three.per_bin, one.per_bin)):
+        assert (narrow.r, narrow.low, narrow.high) == pytest.approx((wide.r, wide.low, wide.high))
+        assert narrow.low < narrow.r < narrow.high
+    ends = ["success", "success_low", "success_high"]
+    np.testing.assert_allclose(three.bins[ends], one.bins[ends])
+
+
+def test_the_interval_of_r_over_independent_uses_is_about_fishers() -> None:
+    found = prequential(a_frame(600), -1, 1).per_use
+    assert found.r is not None
+    half = scipy.stats.norm.ppf(0.975) / math.sqrt(600 - 3)
+    ends = [math.tanh(math.atanh(found.r) + side * half) for side in (-1, 1)]
+    assert [found.low, found.high] == pytest.approx(ends, abs=0.02)
+
+
+def test_in_sample_has_no_interval_of_r() -> None:
+    frame = a_frame(60).assign(memory_id=[f"m{n % 7}" for n in range(60)])
+    found = in_sample(frame, {f"m{n}": Utility(n / 10, 1) for n in range(7)}, -1, 1)
+    assert found.per_use.r is not None and (found.per_use.low, found.per_use.high) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +242,9 @@ def test_the_interval_of_r_is_fishers(n: int) -> None:
 )
 def test_where_r_is_not_defined_none_is_given(x: list[float], y: list[float]) -> None:
     found = correlation(np.array(x, float), np.array(y, float))
-    assert (found.n, found.r, found.low, found.high) == (len(x), None, None, None)
+    assert (found.n, found.r) == (len(x), None)
 
 
-def test_three_pairs_have_an_r_without_an_interval() -> None:
+def test_three_pairs_have_an_r() -> None:
     found = correlation(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]))
     assert found.r == pytest.approx(math.sqrt(3) / 2)
-    assert (found.low, found.high) == (None, None)

@@ -37,7 +37,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
 
 
 def a_calibration(q: list[float], outcome: list[str], low: float = -1.0) -> Calibration:
-    return prequential(pd.DataFrame({"selected": True, "q": q, "outcome": outcome}), low, 1.0)
+    return prequential(pd.DataFrame({"step": range(len(q)), "selected": True, "q": q, "outcome": outcome}), low, 1.0)
 
 
 def a_starvation(counts: list[int]) -> Starvation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from math import atanh, sqrt, tanh
+from math import sqrt
 
 Grid = Sequence[Sequence[bool | None]]
 NAN = float("nan")
@@ -85,7 +85,3 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> float:
 def ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1; equal values share the mean of theirs."""
     return [1 + sum(b < a for b in values) + (sum(b == a for b in values) - 1) / 2 for a in values]
-
-
-def fisher(r: float, n: int) -> tuple[float, float]:
-    return tanh(atanh(r) - 1.959964 / sqrt(n - 3)), tanh(atanh(r) + 1.959964 / sqrt(n - 3))

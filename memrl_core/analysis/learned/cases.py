@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from memrl_core.analysis.learned.watching import Progress, Watching, lesson_of
-from memrl_core.analysis.rates import CONFIDENCE
+from memrl_core.analysis.rates import effective_count, wilson
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
@@ -70,13 +69,13 @@ def losses(history: CaseHistory) -> pd.DataFrame:
 def case_calibration(history: CaseHistory) -> pd.DataFrame:
     """Predictions, each made before its outcome was known, a row a bin that is not empty.
 
-    Columns: low, high, p (mean), n, success (share), and its 95 % Wilson interval success_low … success_high.
+    Columns: low, high, p (mean), n, success (share), and its 95 % Wilson interval success_low … success_high, in which
+    the uses of one step, which share its outcome, count as one.
     """
     rows = []
     for one in calibration(history.after):
-        successes = round(one.succeeded * one.count)
-        interval = binomtest(successes, one.count).proportion_ci(CONFIDENCE, method="wilson")
-        rows.append((one.low, one.high, one.predicted, one.count, one.succeeded, interval.low, interval.high))
+        ends = wilson(one.succeeded, effective_count(one.states))
+        rows.append((one.low, one.high, one.predicted, one.count, one.succeeded, *ends))
     return pd.DataFrame(rows, columns=["low", "high", "p", "n", "success", "success_low", "success_high"])
 
 
