@@ -66,7 +66,13 @@ class RatingScales(BaseModel):
         title="Rate blind",
         description="The environment's verdict and the ratings of others stay hidden until one has rated.",
     )
-    ratings_wanted: int = Field(1, ge=1, le=20, title="Raters wanted", description="How many should rate a step.")
+    ratings_wanted: int | None = Field(
+        None,
+        ge=1,
+        le=20,
+        title="Ratings wanted",
+        description="How many people should rate a step. Empty: one, and two once two people have rated in the bank.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

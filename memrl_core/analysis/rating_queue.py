@@ -1,9 +1,9 @@
 """Which finished steps wait for a person's reward, in which order, and how long the rest will take.
 
 A random sample is drawn among all steps of the asked run, policy and days, whoever has rated them; only then are those
-left out that await nothing. So a reward takes its own step out and moves no other, and the sample comes to an end. As
-nobody's reward decides what is in it, it stands for all those steps, and people with the same seed rate the same ones.
-Where some of it was rated before, fewer than `sample` steps are shown.
+left out that the person has rated. So a reward takes its own step out and moves no other, and the sample comes to an
+end. As nobody's reward decides what is in it, it stands for all those steps, and people with the same seed rate the
+same ones. Where some of it was rated before, fewer than `sample` steps are shown.
 
 Each step gets one random number, the oldest step the first; the lowest numbers are the sample. A run that goes on adds
 its steps at the end, so all earlier numbers stay: a new step may enter the sample and push its last one out, but the
@@ -23,10 +23,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from memrl_core.analysis.agreement import disagreements
 from memrl_core.analysis.linked_filter import LinkedFilter
 from memrl_core.analysis.rated_steps import RatedStep
 
-Show = Literal["awaiting", "unrated", "disagreeing", "influential", "random", "all"]
+Show = Literal["awaiting", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "all"]
 Bounds = Mapping[str, tuple[float, float]]
 
 LONGEST_GAP = 600.0
@@ -43,9 +44,9 @@ class QueueFilter(LinkedFilter):
     show: Show = Field(
         "awaiting",
         title="Show",
-        description="awaiting: not rated by you, and by too few people. unrated: rated by nobody. disagreeing: people "
-        "differ among themselves or with the environment. influential: awaiting, the most recalled first. random: a "
-        "sample of those awaiting. all: every step.",
+        description="awaiting: not rated by you. wanting: not rated by you, and by fewer people than are wanted. "
+        "unrated: rated by nobody. disputed: people differ among themselves. disagreeing: or with the environment. "
+        "influential: awaiting, the most recalled first. random: a sample of those awaiting. all: every step.",
     )
     policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
     seed: int = Field(0, ge=0, title="Seed", description="The same seed draws the same random sample.")
@@ -55,12 +56,19 @@ class QueueFilter(LinkedFilter):
 # --- the queue --------------------------------------------------------------------------------------------------------
 
 
-def queue(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: int, bounds: Bounds) -> list[RatedStep]:
-    """The steps that `rater` is shown, first one first, where every step is to be rated by `wanted` people.
+def ratings_wanted(facts: Iterable[RatedStep], said: int | None) -> int:
+    """How many should rate a step: what was `said`, else one, and two once two people have rated in the bank."""
+    return said or min(max(len({rater for step in facts for rater in step.people}), 1), 2)
 
-    A step awaits `rater` when they have not rated it and fewer than `wanted` people have. `bounds` maps every run to
-    its (r−, r+). Runs stand in the order in which `facts` names them first, their steps by number; the newest steps are
-    those created last. What is equal there goes by run, step and id. A step given twice counts once, as given last.
+
+def queue(
+    facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: Mapping[str, int], bounds: Bounds
+) -> list[RatedStep]:
+    """The steps that `rater` is shown, first one first.
+
+    `wanted` maps every run to how many people should rate its steps, `bounds` to its (r−, r+). Runs stand in the order
+    in which `facts` names them first, their steps by number; the newest steps are those created last. What is equal
+    there goes by run, step and id. A step given twice counts once, as given last.
     """
     asked = [
         step
@@ -71,15 +79,20 @@ def queue(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: i
     ]
     match chosen.show:
         case "awaiting":
-            return _in_run_order(_awaiting(asked, rater, wanted), facts)
+            return _in_run_order(_awaiting(asked, rater), facts)
+        case "wanting":
+            few = [step for step in _awaiting(asked, rater) if len(step.people) < wanted[step.run]]
+            return _in_run_order(few, facts)
         case "unrated":
             return _in_run_order([step for step in asked if not step.people], facts)
+        case "disputed":
+            return _disputed(asked, bounds)
         case "disagreeing":
             return _most_disagreeing(asked, bounds)
         case "influential":
-            return sorted(_awaiting(asked, rater, wanted), key=_influence, reverse=True)
+            return sorted(_awaiting(asked, rater), key=_influence, reverse=True)
         case "random":
-            return _awaiting(_drawn(asked, chosen.seed, chosen.sample), rater, wanted)
+            return _awaiting(_drawn(asked, chosen.seed, chosen.sample), rater)
         case "all":
             return sorted(asked, key=_age, reverse=True)
 
@@ -91,7 +104,7 @@ def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[t
     task that was answered once has no pair.
     """
     tasks: dict[str, list[RatedStep]] = {}
-    for step in sorted(queue(facts, chosen.model_copy(update={"show": "all"}), rater, 1, {}), key=_age):
+    for step in sorted(queue(facts, chosen.model_copy(update={"show": "all"}), rater, {}, {}), key=_age):
         tasks.setdefault(step.task, []).append(step)
     return [
         (first, second)
@@ -118,8 +131,8 @@ def disagreement(step: RatedStep, low: float, high: float) -> float | None:
     return (most - least) / (high - low)
 
 
-def _awaiting(steps: Iterable[RatedStep], rater: str, wanted: int) -> list[RatedStep]:
-    return [step for step in steps if len(step.people) < wanted and rater not in step.people]
+def _awaiting(steps: Iterable[RatedStep], rater: str) -> list[RatedStep]:
+    return [step for step in steps if rater not in step.people]
 
 
 def _in_run_order(steps: Iterable[RatedStep], facts: Sequence[RatedStep]) -> list[RatedStep]:
@@ -127,6 +140,16 @@ def _in_run_order(steps: Iterable[RatedStep], facts: Sequence[RatedStep]) -> lis
     for step in steps:
         runs[step.run].append(step)
     return [step for members in runs.values() for step in sorted(members, key=attrgetter("step", "id"))]
+
+
+def _disputed(steps: Sequence[RatedStep], bounds: Bounds) -> list[RatedStep]:
+    """Those that count as in dispute among people, run by run, each run's most disputed first."""
+    found: list[RatedStep] = []
+    for run in dict.fromkeys(step.run for step in steps):
+        (low, high), members = bounds[run], {step.id: step for step in steps if step.run == run}
+        given = {step.id: step.people for step in members.values()}
+        found += [members[one.step_id] for one in disagreements(given, (low + high) / 2, (high - low) / 2)]
+    return found
 
 
 def _most_disagreeing(steps: Iterable[RatedStep], bounds: Bounds) -> list[RatedStep]:

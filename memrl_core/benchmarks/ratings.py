@@ -187,6 +187,6 @@ def would_differ(bank: MemoryBank, choices: Choices, rating: Rating) -> list[Dif
 
 
 def awaiting(bank: MemoryBank) -> list[RatedStep]:
-    """The steps that wait for somebody who has rated none, every step to be rated by one person."""
+    """The steps that wait for somebody who has rated none."""
     bounds = {RUN: (SETTINGS.reward_failure, SETTINGS.reward_success)}
-    return queue(facts_of(bank), QueueFilter(), RATER, 1, bounds)
+    return queue(facts_of(bank), QueueFilter(), RATER, {}, bounds)

@@ -51,12 +51,14 @@ def moves(bank: MemoryBank, sitting: Sitting) -> None:
 def _progress_line(sitting: Sitting) -> None:
     """How many are done, at which pace, and how long the rest takes."""
     now = sitting.progress
+    if not now.total:
+        return
     words = f"**{now.done} of {now.total}** rated"
     if now.pace is not None and now.total > now.done:
         words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
     if sitting.skipped:
         words += f" · {len(sitting.skipped)} skipped"
-    st.progress(now.done / now.total if now.total else 1.0, words)
+    st.progress(now.done / now.total, words)
 
 
 def _help(verb: str, deeds: Sequence[Deed]) -> str:

@@ -7,12 +7,13 @@ import streamlit as st
 from memrl_core.analysis.agreement import agreement, disagreements, pairwise_table
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.rated_steps import facts_of
+from memrl_core.analysis.rating_queue import QueueFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError
 from pages.shared.person import MAY, allowed, person
 from pages.shared.place import Place
-from pages.shared.rewards_queue import FILTER, asked_filter
+from pages.shared.rewards_queue import FILTER
 from pages.shared.text import literal
 
 ABOUT = {
@@ -101,8 +102,8 @@ def _measures(found, rated: int) -> None:
 
 
 def _to_disputes(run: str) -> None:
-    st.session_state[FILTER] = asked_filter().model_copy(update={"show": "disagreeing", "run": run})
-    st.session_state["queue_show"], st.session_state["queue_run"] = "disagreeing", run
+    st.session_state[FILTER] = QueueFilter(show="disputed", run=run)
+    st.session_state["queue_show"], st.session_state["queue_run"] = "disputed", run
     st.session_state["rewards_view"] = "Queue"
 
 

@@ -10,34 +10,41 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.analysis.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.rating_queue import QueueFilter, queue
+from memrl_core.analysis.rating_queue import QueueFilter, queue, ratings_wanted
 from memrl_core.analysis.sitting import Place as StepPlace
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
 from pages.shared import place as places
-from pages.shared.person import person
+from pages.shared.person import allowed, person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
 SHOWN = {
-    "awaiting": "Awaiting me",
+    "awaiting": "Not rated by me",
+    "wanting": "Wanting more ratings",
     "unrated": "Rated by nobody",
     "influential": "Most influential",
-    "disagreeing": "Disagreeing",
+    "disputed": "In dispute",
+    "disagreeing": "In dispute, environment too",
     "random": "Random sample",
     "all": "All steps",
 }
+ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
+NO_DISPUTE = "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart."
 EMPTY = {
-    "awaiting": "Nothing awaits you here: each step has its ratings, you have rated it, or the filter keeps it out.",
-    "unrated": "Somebody has rated every step that this filter lets in.",
-    "influential": "Nothing awaits you here, so there is nothing to rate first.",
-    "disagreeing": "Nobody disagrees: no step has ratings on both sides of the middle, or half the scale apart.",
-    "random": "Every step of this sample is rated. Another seed draws another sample.",
-    "all": "No step has ended that this filter lets in.",
+    "awaiting": ALL_MINE,
+    "wanting": "All that this filter lets in ({steps}) has the ratings it wants, or yours. Let more be wanted, "
+    "or choose “Not rated by me”.",
+    "unrated": "Somebody has rated all that this filter lets in: {steps}. “Not rated by me” is where to add yours.",
+    "influential": ALL_MINE,
+    "disputed": NO_DISPUTE,
+    "disagreeing": NO_DISPUTE,
+    "random": "You have rated all of this sample. Another seed, under More, draws another one.",
 }
-AWAITING = ("awaiting", "influential", "random")
+NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."
 Give = Callable[[], Sequence[LedgerEvent]]
 LARGEST_SEED = 2**53 - 1
 """The largest whole number that a field in a browser holds exactly."""
@@ -76,7 +83,7 @@ def filters(bank: MemoryBank) -> QueueFilter:
     """Which steps, of which runs, under which policy, from which days; drawn into the row at hand."""
     chosen = asked_filter()
     st.session_state.setdefault("queue_show", chosen.show)
-    show = st.selectbox("Steps", list(SHOWN), format_func=SHOWN.__getitem__, key="queue_show", width=190)
+    show = st.selectbox("Steps", list(SHOWN), format_func=SHOWN.__getitem__, key="queue_show", width=230)
     runs = ["", *(info.id for info in reversed(bank.runs()))]
     if st.session_state.setdefault("queue_run", chosen.run) not in runs:
         st.session_state["queue_run"] = ""
@@ -87,6 +94,8 @@ def filters(bank: MemoryBank) -> QueueFilter:
         key="queue_run",
         width=200,
     )
+    if show == "wanting":
+        _wanted_field(bank, run)
     with st.popover("More", icon=":material/filter_list:"):
         policies = ["", *sorted({info.policy for info in bank.runs()})]
         policy = st.selectbox(
@@ -110,9 +119,35 @@ def filters(bank: MemoryBank) -> QueueFilter:
     return found
 
 
-def wanted(bank: MemoryBank, run: str) -> int:
-    """How many people should rate a step of this run."""
-    return bank.ratings.scales(run).ratings_wanted
+def wanted(bank: MemoryBank) -> dict[str, int]:
+    """How many people should rate a step of each run."""
+    facts = known_facts(bank)
+    return {info.id: ratings_wanted(facts, bank.ratings.scales(info.id).ratings_wanted) for info in bank.runs()}
+
+
+def _wanted_field(bank: MemoryBank, run: str) -> None:
+    """How many ratings a step of `run` wants, to be set by who manages the bank; of every run where it is empty."""
+    runs = [run] if run else [info.id for info in bank.runs()]
+    every = wanted(bank)
+    now = max(every[name] for name in runs)
+    # Its value is in its key, so that what somebody else sets comes in.
+    key = f"queue_wanted_{run}_{now}"
+    st.number_input(
+        "Ratings wanted", 1, 20, now, key=key, width=120, disabled=not allowed(bank, Role.MANAGE),
+        on_change=_want, args=(bank, runs, key),
+        help="For everybody who rates in this bank. One, and two once two people have rated, until somebody sets it.",
+    )  # fmt: skip
+
+
+def _want(bank: MemoryBank, runs: Sequence[str], key: str) -> None:
+    try:
+        for run in runs:
+            scales = bank.ratings.scales(run).model_copy(update={"ratings_wanted": int(st.session_state[key])})
+            bank.ratings.change_scales(run, scales, person())
+    except MemRLError as error:
+        st.session_state[TOLD] = str(error)
+        return
+    st.session_state.pop(SITTING, None)
 
 
 def sitting_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[], tuple[Any, ...]]) -> Sitting:
@@ -152,12 +187,19 @@ def _facts(state: str, _bank: MemoryBank) -> list[RatedStep]:
 
 def waiting_places(bank: MemoryBank, chosen: QueueFilter) -> tuple[StepPlace, ...]:
     """The queue as it is now."""
+    return tuple((step.run, step.step) for step in _queue(bank, chosen))
+
+
+def _queue(bank: MemoryBank, chosen: QueueFilter) -> list[RatedStep]:
     bounds = {info.id: bank.ratings.bounds(info.id, bank.next_step(info.id)) for info in bank.runs()}
-    raters = {run: wanted(bank, run) for run in bounds}
-    steps = queue(known_facts(bank), chosen, person(), max(raters.values(), default=1), bounds)
-    if chosen.show in AWAITING:
-        steps = [step for step in steps if len(step.people) < raters[step.run]]
-    return tuple((step.run, step.step) for step in steps)
+    return queue(known_facts(bank), chosen, person(), wanted(bank) if chosen.show == "wanting" else {}, bounds)
+
+
+def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:
+    """Why no step is in the queue, and what brings some in."""
+    let_in = len(_queue(bank, chosen.model_copy(update={"show": "all"})))
+    steps = "1 step" if let_in == 1 else f"{let_in:,} steps"
+    return EMPTY[chosen.show].format(steps=steps) if let_in and chosen.show in EMPTY else NOTHING
 
 
 def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool = True) -> bool:

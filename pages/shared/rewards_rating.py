@@ -19,7 +19,6 @@ from pages.shared.place import Place
 from pages.shared.rewards_card import answer, elsewhere, heading, judged, read_memories
 from pages.shared.rewards_moves import moves
 from pages.shared.rewards_queue import (
-    EMPTY,
     SAVED,
     failure,
     filters,
@@ -29,6 +28,7 @@ from pages.shared.rewards_queue import (
     sitting_of,
     told,
     waiting_places,
+    why_empty,
 )
 from pages.shared.rewards_rate import Panel, rating_panel, scale_picker, what_it_would_do
 from pages.shared.text import literal
@@ -67,7 +67,7 @@ def _single(place: Place, chosen: QueueFilter, scale) -> None:
     bar = st.container()
     if sitting.place is None:
         _bar(bar, bank, sitting)
-        _end(sitting, chosen)
+        _end(bank, sitting, chosen)
         return
     trace = bank.trace(*sitting.place)
     panel = Panel(bank, trace, sitting)
@@ -171,9 +171,9 @@ def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
     return words + (f", {len(moves)} q moved" if moves else ", no memory to credit")
 
 
-def _end(sitting: Sitting, chosen: QueueFilter) -> None:
+def _end(bank: MemoryBank, sitting: Sitting, chosen: QueueFilter) -> None:
     if sitting.rated:
         st.success(f"Done: you have rated all {len(sitting.rated)} of this queue.", icon=":material/task_alt:")
         st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
     else:
-        st.info(EMPTY[chosen.show])
+        st.info(why_empty(bank, chosen))

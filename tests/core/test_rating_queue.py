@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
@@ -13,8 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memrl_core.analysis.agreement import disagreements
 from memrl_core.analysis.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.rating_queue import QueueFilter, disagreement, duration_words, progress, queue
+from memrl_core.analysis.rating_queue import (
+    QueueFilter,
+    Show,
+    disagreement,
+    duration_words,
+    progress,
+    queue,
+    ratings_wanted,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind, LedgerEvent, Memory
 from tests.builders import a_bank, a_step, a_vector
@@ -59,7 +69,8 @@ WANTED = st.integers(1, 3)
 
 
 def shown(facts: list[RatedStep], chosen: QueueFilter, show: str, rater: str = "ann", wanted: int = 1) -> list[str]:
-    found = queue(facts, chosen.model_copy(update={"show": show}), rater, wanted, BOUNDS)
+    every = dict.fromkeys(BOUNDS, wanted)
+    found = queue(facts, chosen.model_copy(update={"show": show}), rater, every, BOUNDS)
     return [step.id for step in found]
 
 
@@ -74,7 +85,7 @@ def asked_for(facts: list[RatedStep], chosen: QueueFilter) -> list[RatedStep]:
     ]
 
 
-def waits(fact: RatedStep, rater: str, wanted: int) -> bool:
+def waits(fact: RatedStep, rater: str, wanted: int = 99) -> bool:
     return len({*fact.people, rater}) == len(fact.people) + 1 <= wanted
 
 
@@ -101,10 +112,31 @@ def widest_gap(fact: RatedStep) -> float | None:
     return max(gaps) / (high - low) if gaps else None
 
 
+@given(FACTS, FILTERS)
+def test_awaiting_are_those_that_the_rater_has_not_rated_whoever_else_has(facts, chosen) -> None:
+    waiting = [fact for fact in asked_for(facts, chosen) if waits(fact, "ann")]
+    assert shown(facts, chosen, "awaiting", "ann") == by_run(facts, waiting)
+
+
 @given(FACTS, FILTERS, WANTED)
-def test_awaiting_are_those_that_the_rater_and_enough_others_have_not_rated(facts, chosen, wanted) -> None:
+def test_wanting_are_those_that_the_rater_and_enough_others_have_not_rated(facts, chosen, wanted) -> None:
     waiting = [fact for fact in asked_for(facts, chosen) if waits(fact, "ann", wanted)]
-    assert shown(facts, chosen, "awaiting", "ann", wanted) == by_run(facts, waiting)
+    assert shown(facts, chosen, "wanting", "ann", wanted) == by_run(facts, waiting)
+
+
+def test_two_ratings_are_wanted_once_two_people_have_rated_unless_somebody_says_otherwise() -> None:
+    one = rated(unrated(3), "a1", "ann")
+    two, three = rated(one, "a2", "bob"), rated(rated(one, "a1", "bob"), "a3", "cem")
+    assert [ratings_wanted(facts, None) for facts in (unrated(3), one, two, three)] == [1, 1, 2, 2]
+    assert [ratings_wanted(facts, 3) for facts in (one, two)] == [3, 3]
+
+
+@given(FACTS)
+def test_disputed_are_the_steps_that_people_count_as_in_dispute(facts) -> None:
+    for run, (low, high) in BOUNDS.items():
+        given = {fact.id: fact.people for fact in facts if fact.run == run}
+        counted = disagreements(given, (low + high) / 2, (high - low) / 2)
+        assert shown(facts, QueueFilter(run=run), "disputed") == [one.step_id for one in counted]
 
 
 @given(FACTS, FILTERS)
@@ -117,11 +149,11 @@ def test_all_are_the_newest_first(facts, chosen) -> None:
     assert shown(facts, chosen, "all") == [fact.id for fact in newest_first(asked_for(facts, chosen))]
 
 
-@given(FACTS, FILTERS, WANTED)
-def test_influential_are_the_awaiting_by_recalls_then_newest_first(facts, chosen, wanted) -> None:
-    waiting = newest_first([fact for fact in asked_for(facts, chosen) if waits(fact, "bob", wanted)])
+@given(FACTS, FILTERS)
+def test_influential_are_the_awaiting_by_recalls_then_newest_first(facts, chosen) -> None:
+    waiting = newest_first([fact for fact in asked_for(facts, chosen) if waits(fact, "bob")])
     expected = [fact.id for count in (2, 1, 0) for fact in waiting if fact.recalls == count]
-    assert shown(facts, chosen, "influential", "bob", wanted) == expected
+    assert shown(facts, chosen, "influential", "bob") == expected
 
 
 @given(FACTS, FILTERS)
@@ -151,13 +183,13 @@ def test_disagreement_is_the_gap_as_a_share_of_the_scale(environment, people, ex
 
 @given(FACTS, FILTERS, st.sampled_from(["disagreeing", "influential", "random", "all"]))
 def test_the_order_does_not_depend_on_the_order_of_the_facts(facts, chosen, show) -> None:
-    assert shown(facts[::-1], chosen, show, "dan", 4) == shown(facts, chosen, show, "dan", 4)
+    assert shown(facts[::-1], chosen, show, "dan") == shown(facts, chosen, show, "dan")
 
 
 def test_a_step_that_is_given_twice_stands_once_as_given_last() -> None:
     step = RatedStep("x", "a", 1, 1, "t1", "memrl", DAYS[0], None, {}, 0)
     facts = [step, replace(step, people={"bob": 1.0})]
-    assert [shown(facts, QueueFilter(), show) for show in ("all", "unrated", "awaiting")] == [["x"], [], []]
+    assert [shown(facts, QueueFilter(), show) for show in ("all", "unrated", "wanting")] == [["x"], [], []]
 
 
 # --- the random sample ------------------------------------------------------------------------------------------------
@@ -175,34 +207,34 @@ def rated(facts: list[RatedStep], step_id: str, rater: str) -> list[RatedStep]:
     return [replace(f, people={**f.people, rater: 1.0}) if f.id == step_id else f for f in facts]
 
 
-@given(FACTS, FILTERS, WANTED)
-def test_a_rating_takes_its_own_step_out_of_the_sample_and_moves_no_other(facts, chosen, wanted) -> None:
-    waiting = shown(facts, chosen, "random", "ann", wanted)
+@given(FACTS, FILTERS)
+def test_a_rating_takes_its_own_step_out_of_the_sample_and_moves_no_other(facts, chosen) -> None:
+    waiting = shown(facts, chosen, "random", "ann")
     while waiting:
         rating = waiting[len(waiting) // 2]
         facts = rated(facts, rating, "ann")
-        left = shown(facts, chosen, "random", "ann", wanted)
+        left = shown(facts, chosen, "random", "ann")
         assert left == [step for step in waiting if step != rating]
         waiting = left
 
 
-@given(FACTS, FILTERS, WANTED)
-def test_the_sample_holds_as_many_of_the_asked_steps_as_it_should(facts, chosen, wanted) -> None:
+@given(FACTS, FILTERS)
+def test_the_sample_holds_as_many_of_the_asked_steps_as_it_should(facts, chosen) -> None:
     untouched = [replace(fact, people={}) for fact in facts]
     everyone = asked_for(facts, chosen)
     sample = shown(untouched, chosen, "random")
     assert len(set(sample)) == len(sample) == min(chosen.sample, len(everyone))
-    still = {fact.id for fact in everyone if waits(fact, "ann", wanted)}
-    assert shown(facts, chosen, "random", "ann", wanted) == [step for step in sample if step in still]
+    still = {fact.id for fact in everyone if waits(fact, "ann")}
+    assert shown(facts, chosen, "random", "ann") == [step for step in sample if step in still]
 
 
 def test_two_people_with_one_seed_rate_the_same_sample() -> None:
     facts, chosen = unrated(40), QueueFilter(sample=5, seed=3)
-    sample = shown(facts, chosen, "random", "ann", 2)
+    sample = shown(facts, chosen, "random", "ann")
     for step in sample:
         facts = rated(facts, step, "ann")
-    assert shown(facts, chosen, "random", "ann", 2) == []
-    assert shown(facts, chosen, "random", "bob", 2) == sample
+    assert shown(facts, chosen, "random", "ann") == []
+    assert shown(facts, chosen, "random", "bob") == sample
 
 
 def test_steps_that_end_meanwhile_leave_the_others_in_their_order() -> None:
@@ -230,7 +262,7 @@ def test_every_step_is_as_likely_to_be_drawn() -> None:
 @given(
     st.builds(
         QueueFilter,
-        show=st.sampled_from(["awaiting", "unrated", "disagreeing", "influential", "random", "all"]),
+        show=st.sampled_from(get_args(Show)),
         run=st.text(max_size=9),
         policy=st.text(max_size=9),
         since=st.none() | st.dates(),

@@ -19,6 +19,7 @@ from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.records import EventKind, Phase
 from memrl_core.scales import RatingScales
 from pages.shared import person as who
+from pages.shared.rewards_queue import EMPTY, SHOWN
 from pages.shared.text import literal
 from tests.pages.rating import (
     RUN,
@@ -379,19 +380,20 @@ def test_days_at_the_ends_of_the_calendar_break_nothing(demo: Path, visit: Visit
     assert far(app) == "**0 of 40** rated" and not app.toast
 
 
-def test_an_empty_queue_says_why(home: Path, visit: Visit, ann: str) -> None:
+def test_an_empty_queue_says_why_and_has_no_bar(demo: Path, visit: Visit, ann: str) -> None:
     app = visit("rewards", bank=a_bank())
-    for show, says in (
-        ("awaiting", "Nothing awaits you here"),
-        ("unrated", "Somebody has rated every step"),
-        ("influential", "there is nothing to rate first"),
-        ("disagreeing", "Nobody disagrees"),
-        ("random", "Every step of this sample is rated"),
-        ("all", "No step has ended that this filter lets in"),
-    ):
+    for show in SHOWN:
         app.selectbox(key="queue_show").set_value(show).run()
-        assert says in plain(app)
+        assert "No step has ended that this filter lets in" in plain(app)
     assert "There is no pair to compare" in plain(on_scale(app, "pairwise"))
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
+    app = visit("rewards", bank="demo")
+    for show, says in EMPTY.items():
+        if show != "disagreeing":
+            app.selectbox(key="queue_show").set_value(show).run()
+            assert says.format(steps="40 steps") in plain(app)
+            assert not app.get("progress")
 
 
 def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit: Visit) -> None:
@@ -401,12 +403,25 @@ def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit:
     assert far(app) == "**0 of 40** rated"
 
 
-def test_a_step_waits_until_as_many_have_rated_it_as_its_run_wants(demo: Path, visit: Visit, ann: str) -> None:
+def test_a_second_rater_is_shown_every_step_that_they_have_not_rated(demo: Path, visit: Visit, ann: str) -> None:
     with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=2), "ann")
-        bank.ratings.rate_all([Rating(RUN, step, 1.0, "bob") for step in (1, 2)])
-        bank.ratings.rate(Rating(RUN, 2, 1.0, "cem"))
-    assert far(visit("rewards", bank="demo")) == "**0 of 39** rated"
+        bank.ratings.rate_all([Rating(RUN, step, 1.0, who) for step in range(1, 41) for who in ("bob", "cem")])
+    assert far(press(visit("rewards", bank="demo"), "1")).startswith("**1 of 40** rated")
+
+
+def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_queue_says(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    give(demo, 1, 1.0, "bob")
+    assert far(visit("rewards", bank="demo", show="wanting")) == "**0 of 39** rated"
+    give(demo, 1, 1.0, "cem")
+    give(demo, 2, 1.0, "bob")
+    app = visit("rewards", bank="demo", show="wanting")
+    assert far(app) == "**0 of 39** rated"
+    app.number_input(key="queue_wanted__2").set_value(3).run()
+    assert far(app) == "**0 of 40** rated"
+    with MemoryBank.open(str(demo)) as bank:
+        assert bank.ratings.scales(RUN).ratings_wanted == 3
 
 
 def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: Visit, ann: str) -> None:
@@ -414,7 +429,7 @@ def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: 
         bank.start_run(replace(bank.run(RUN), id="other"))
         bank.ratings.change_scales("other", RatingScales(ratings_wanted=3), "ann")
         bank.ratings.rate(Rating(RUN, 1, 1.0, "bob"))
-    assert far(visit("rewards", bank="demo")) == "**0 of 39** rated"
+    assert far(visit("rewards", bank="demo", show="wanting")) == "**0 of 39** rated"
 
 
 # --- blind ------------------------------------------------------------------------------------------------------------
@@ -458,7 +473,7 @@ def test_pairs_that_are_not_blind_show_both_verdicts(demo: Path, visit: Visit, a
 
 
 def test_what_another_rates_meanwhile_is_closed_in_this_sitting(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo")
+    app = visit("rewards", bank="demo", show="wanting")
     give(demo, 2, 1.0, "bob")
     app.run()
     assert far(app) == "**0 of 39** rated" and "Others, last seen: bob" in plain(app)
@@ -467,7 +482,7 @@ def test_what_another_rates_meanwhile_is_closed_in_this_sitting(demo: Path, visi
 
 def test_a_step_that_is_taken_back_by_another_waits_again_at_the_end(demo: Path, visit: Visit, ann: str) -> None:
     give(demo, 2, 1.0, "bob")
-    app = visit("rewards", bank="demo")
+    app = visit("rewards", bank="demo", show="wanting")
     assert far(app) == "**0 of 39** rated"
     with MemoryBank.open(str(demo)) as bank:
         bank.deeds.undo("bob")
