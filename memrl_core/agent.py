@@ -76,17 +76,29 @@ class Agent:
         self.model = model
         self.embedder = embedder
         self.environment = environment
-        limit = {"num_predict": environment.spec.answer_tokens}
-        self.options = options or ModelOptions.model_validate({**limit, **checked_options(bank.run(run).model_options)})
+        self._chosen = options.model_dump() if options else checked_options(bank.run(run).model_options)
+
+    @property
+    def options(self) -> ModelOptions:
+        """The options of its model: those of the run, and the environment's limit of an answer where it has none."""
+        return ModelOptions.model_validate({"num_predict": self.environment.spec.answer_tokens, **self._chosen})
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
         """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
         return Episode(self, task, epoch)
 
-    def run(self, tasks: Sequence[Task], epochs: int = 1, cancelled: Cancelled | None = None) -> Iterator[StepTrace]:
+    def run(
+        self,
+        tasks: Sequence[Task],
+        epochs: int = 1,
+        cancelled: Cancelled | None = None,
+        on_text: OnText | None = None,
+        on_move: Callable[[Episode], None] | None = None,
+    ) -> Iterator[StepTrace]:
         """Every task once an epoch, in order; yields each step's trace after it was appended.
 
         When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept.
+        `on_move` hears of the episode before each phase and each turn, `on_text` of each piece of text.
         """
         for epoch in range(1, epochs + 1):
             for task in tasks:
@@ -94,7 +106,9 @@ class Agent:
                 while episode.phase is not None:
                     if cancelled is not None and cancelled():
                         return
-                    episode.advance(cancelled=cancelled)
+                    if on_move is not None:
+                        on_move(episode)
+                    episode.advance(on_text, cancelled)
                 yield episode.trace
 
 

@@ -27,12 +27,13 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.commands import care, exchange, measure, policies, rewards, tasks
 from memrl_core.commands.choosing import environment_and_set
-from memrl_core.commands.console import BankOption, RunOption, console, open_or_create, progress
+from memrl_core.commands.console import AtWork, BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.home import home
 from memrl_core.logs import logger
+from memrl_core.models.base import CHOSEN, checked_options
 from memrl_core.models.ollama_status import ollama_status
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
@@ -136,8 +137,8 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
     embedder: Annotated[
-        str, typer.Option(help="hashing, or the name of an Ollama embedding model (new banks only).")
-    ] = workspace.EMBEDDED_EMBEDDER,
+        str, typer.Option(help="hashing (the default of new banks), or the name of an Ollama embedding model.")
+    ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--setting", help="A setting of the policy, such as weight=0.5; repeatable.")
     ] = None,
@@ -148,6 +149,10 @@ def run(
         list[str] | None,
         typer.Option("--option", help="An option of the environment, such as drafts=false; repeatable."),
     ] = None,
+    model_options: Annotated[
+        list[str] | None,
+        typer.Option("--model-option", help=f"An option of the model: {', '.join(CHOSEN)}; repeatable."),
+    ] = None,
     shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
@@ -155,8 +160,11 @@ def run(
     preferences = workspace.load_preferences()
     chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"))
     env, task_set = environment_and_set(env, task_set)
+    chosen_options = checked_options(_pairs(model_options or [], "a model option", "temperature=0.7"))
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
+    workspace.must_be_there(model, preferences)
     with open_or_create(bank, embedder) as memory:
+        memory.must_match(workspace.make_embedder(memory.embedder.name, preferences))
         info = workspace.start_run(
             memory,
             environment=env,
@@ -169,17 +177,19 @@ def run(
             run=name or None,
             policy=policy,
             environment_options=options_of(env, world),
+            model_options=chosen_options,
         )
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
-        console.print(terminal.run_header(info, total))
+        console.print(terminal.run_header(info, total), no_wrap=True, overflow="ellipsis")
         if told := workspace.what_carries_over(memory, info):
             console.print(escape(told))
         stop = CtrlC()
         done: list[StepTrace] = []
-        with closing(live.agent.environment), memory.batch(batch), progress() as bars, stop:
+        at_work = AtWork()
+        with closing(live.agent.environment), memory.batch(batch), progress(at_work) as bars, stop:
             bar = bars.add_task("steps", total=total)
-            for trace in live.agent.run(live.tasks, epochs, cancelled=stop.asked):
+            for trace in live.agent.run(live.tasks, epochs, stop.asked, at_work.on_text, at_work.on_move):
                 done.append(trace)
                 bars.advance(bar)
         console.print(terminal.epoch_table(by_epoch(done), info))

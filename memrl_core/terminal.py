@@ -15,7 +15,7 @@ from rich.text import Text
 
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.outline import operation_line
+from memrl_core.analysis.outline import operation_line, reply_notes
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
 from memrl_core.bank.addresses import shown
@@ -24,22 +24,25 @@ from memrl_core.environments import environment_names, why_unusable
 from memrl_core.models.ollama_status import OllamaStatus
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
-from memrl_core.settings import PolicySettings, symbol
+from memrl_core.settings import symbol
 from memrl_core.workspace import Preferences
-
-TOLD = ("k1", "delta", "k2")
 
 
 def run_header(info: RunInfo, steps: int) -> str:
-    """One line that says what is about to run."""
+    """One line that says what is about to run, with those settings that are not what they usually are."""
     model = "simulated model" if info.simulated else info.model
     policy = make_policy(info.policy, info.settings)
-    shared = PolicySettings.model_fields
-    shown = (name for name in type(policy.settings).model_fields if name in TOLD or name not in shared)
-    told = ", ".join(f"{symbol(name, type(policy.settings))} {getattr(policy.settings, name)}" for name in shown)
+    usual = type(policy.settings)()
+    chosen = [
+        f"{symbol(name, type(usual))} {value}"
+        for name, value in policy.settings.model_dump().items()
+        if value != getattr(usual, name)
+    ]
+    chosen += [f"{name} {value}" for name, value in info.model_options.items()]
+    parts = [model, info.embedder, f"seed {info.seed}", *([", ".join(chosen)] if chosen else [])]
     return (
-        f"Run [bold]{escape(info.id)}[/]: {escape(policy.spec.title)} ({policy.spec.variant}), {steps} steps in "
-        f"{escape(info.environment)} · {escape(model)} · {escape(info.embedder)} · seed {info.seed} · {escape(told)}"
+        f"Run [bold]{escape(info.id)}[/]: {escape(policy.spec.title)}, {steps} steps in {escape(info.environment)} · "
+        f"{escape(' · '.join(parts))}"
     )
 
 
@@ -83,7 +86,8 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
         for number, turn in enumerate(trace.generate.turns, start=1):
             if turn.recalled is not None and turn.recalled.decision.selected:
                 yield Text(f"   memory before turn {number}: {', '.join(turn.recalled.decision.selected)}", style="dim")
-            yield Text(f"{number}. {label}: {turn.reply.text.strip()}{' (stopped)' if turn.reply.stopped else ''}")
+            notes = ", ".join([*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)])
+            yield Text(f"{number}. {label}: {turn.reply.text.strip()}{f' ({notes})' if notes else ''}")
     if trace.reward:
         reward = "no reward" if trace.reward.reward is None else f"reward {trace.reward.reward:+.3f}"
         yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")

@@ -207,7 +207,8 @@ def open_twins(bank: MemoryBank, left: str, right: str, preferences: workspace.P
     one, other = bank.run(left), bank.run(right)
     if left == right:
         raise InputError(f"{left} is no twin of itself. Choose two runs.")
-    for what in ("environment", "tasks", "task_count", "seed", "model", "environment_options", "first_step", "base"):
+    shared = "environment tasks task_count seed model environment_options model_options first_step base"
+    for what in shared.split():
         if getattr(one, what) != getattr(other, what):
             raise InputError(
                 f"{left} and {right} are no twins: they differ in {what.replace('_', ' ')}. Compare shows such runs."

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -23,13 +24,14 @@ from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.environments import environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.errors import BankMissing, EnvironmentFailed, InputError
+from memrl_core.errors import BankMissing, EnvironmentFailed, InputError, ModelMissing
 from memrl_core.fitting import fits
 from memrl_core.home import home as home
 from memrl_core.live import LiveRun
 from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_status import default_address
+from memrl_core.models.ollama_client import canonical_name, one_line
+from memrl_core.models.ollama_status import default_address, show_model
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
@@ -139,9 +141,37 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     Raises `ModelError` when Ollama is needed and cannot give it.
     """
     if name.startswith(EMBEDDED_EMBEDDER):
-        size = name.removeprefix(f"{EMBEDDED_EMBEDDER}-")
-        return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
+        return _hashing(name)
     return OllamaEmbedder(name, address=preferences.ollama_address, timeout=preferences.timeout)
+
+
+def embedder_name(name: str) -> str:
+    """What a bank calls the embedder `name`; no server is asked."""
+    return _hashing(name).name if name.startswith(EMBEDDED_EMBEDDER) else canonical_name(name)
+
+
+def _hashing(name: str) -> HashingEmbedder:
+    size = name.removeprefix(f"{EMBEDDED_EMBEDDER}-")
+    return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
+
+
+def must_be_there(model: str, preferences: Preferences) -> None:
+    """Raise `ModelError` unless the model can be asked now, and `InputError` for what is no name of one."""
+    if is_simulated(model):
+        return
+    known = show_model(preferences.ollama_address, model, preferences.timeout)
+    if known.capabilities is not None and "completion" not in known.capabilities:
+        raise ModelMissing(
+            f"{one_line(known.name)} makes embeddings and cannot answer. Nothing was started; choose a model that can."
+        )
+
+
+def delete(uri: str) -> None:
+    """Delete a bank that lies anywhere."""
+    if is_local(uri):
+        delete_bank(Path(uri))
+    else:
+        MemoryBank.open(uri).discard()
 
 
 def make_model(name: str, preferences: Preferences) -> LanguageModel:

@@ -34,6 +34,11 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunInfo], str], str], ...] = (
         "the world did not behave alike",
     ),
     (
+        "model options",
+        lambda run: ", ".join(f"{k} = {v}" for k, v in sorted(run.model_options.items())) or "none",
+        "other answers may be the model's doing",
+    ),
+    (
         "reward scale",
         lambda run: f"{_text(run.settings.get('reward_failure'))} to {_text(run.settings.get('reward_success'))}",
         "rewards and q are not in the same unit",

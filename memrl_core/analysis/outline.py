@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
-from memrl_core.records import MemoryOperation, Phase, StepTrace, ValueChange
+from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
 TITLES = {
     Phase.EMBED: "Task",
@@ -88,7 +88,18 @@ def _generate(trace: StepTrace) -> str:
     last = record.turns[-1].reply
     who = "simulated model" if record.simulated else record.model
     turns = f"{len(record.turns)} turn{'s' if len(record.turns) > 1 else ''}"
-    return f"{who}, {turns}: “{shortened(last.text, 50)}”" + (" · stopped" if last.stopped else "")
+    ended = ["stopped"] if last.stopped else []
+    if cut := sum(bool(turn.reply.cut) for turn in record.turns):
+        ended.append(f"{cut} cut")
+    return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
+
+
+def reply_notes(reply: Reply) -> list[str]:
+    """What happened to a reply on its way, besides that a person stopped it."""
+    notes = [f"cut at {reply.cut}"] if reply.cut else []
+    if reply.replaced:
+        notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
+    return notes
 
 
 def _reward(trace: StepTrace) -> str:

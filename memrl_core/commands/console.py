@@ -2,38 +2,108 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 from memrl_core import workspace
+from memrl_core.agent import Episode
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankMissing
+from memrl_core.errors import BankMissing, EmbedderMismatch
+from memrl_core.models.ollama_client import one_line
+from memrl_core.records import Phase
 
 console = Console()
+
+SLOW = 1.0
+"""Seconds after which a person wonders whether anything happens."""
 
 BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or any LanceDB URI.")]
 RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when left out.")]
 
 
-def progress() -> Progress:
-    """A bar with what is done, how long it took and how long it will take."""
+class AtWork(ProgressColumn):
+    """What a step is waiting for: its turn, how many tokens have come, and the seconds since it was begun."""
+
+    def __init__(self) -> None:
+        super().__init__(table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._doing, self._tokens, self._since = "", 0, time.monotonic()
+
+    def on_move(self, episode: Episode) -> None:
+        """The episode is about to run its next phase or turn."""
+        generate = episode.trace.generate
+        turn = f"turn {len(generate.turns) + 1 if generate else 1}"
+        self._doing = turn if episode.phase is Phase.GENERATE else str(episode.phase or "").lower()
+        self._tokens, self._since = 0, time.monotonic()
+
+    def on_text(self, piece: str) -> None:
+        """A piece of text has come; Ollama sends one a token."""
+        self._tokens += 1
+
+    def render(self, task: Task) -> Text:
+        """Nothing while all goes quickly."""
+        seconds = time.monotonic() - self._since
+        if seconds < SLOW or task.finished or not self._doing:
+            return Text("")
+        tokens = f" · {self._tokens} token{'' if self._tokens == 1 else 's'}"
+        return Text(f"{self._doing}{tokens} · {seconds:.0f} s", style="progress.remaining")
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """A bar with what is done, how long it took and how long it will take, and `columns` behind it."""
     return Progress(
         TextColumn("[progress.description]{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20 if columns else 40),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        *columns,
         console=console,
     )
 
 
-def open_or_create(uri: str, embedder: str = workspace.EMBEDDED_EMBEDDER) -> MemoryBank:
-    """The bank at `uri` with its own embedder; a new one with the named embedder when nothing is there."""
+@contextmanager
+def open_or_create(uri: str, embedder: str = "") -> Iterator[MemoryBank]:
+    """The bank at `uri`; where nothing is there a new one, with the lexical embedder unless another is named.
+
+    A new one that is left by an error before it has a run is deleted. Raises `EmbedderMismatch` when a bank is there
+    whose vectors another embedder made than the one that is named.
+    """
+    made = None
     try:
-        return MemoryBank.open(uri)
+        bank = MemoryBank.open(uri)
     except BankMissing:
-        made = workspace.make_embedder(embedder, workspace.load_preferences())
-        return MemoryBank.create(uri, made.name, made.dimension)
+        made = workspace.make_embedder(embedder or workspace.EMBEDDED_EMBEDDER, workspace.load_preferences())
+        bank = MemoryBank.create(uri, made.name, made.dimension)
+    used = True
+    try:
+        with bank:
+            theirs = bank.embedder.name
+            if embedder and workspace.embedder_name(embedder) != theirs:
+                raise EmbedderMismatch(
+                    f"The vectors of this bank were made by {theirs}, so {one_line(embedder)} cannot embed for it. "
+                    "Nothing was run; leave --embedder out, or name another bank, which is then made with it."
+                )
+            try:
+                yield bank
+            finally:
+                used = made is None or bool(bank.runs())
+    finally:
+        if not used:
+            workspace.delete(uri)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__, workspace
 from memrl_core.agent import Agent
@@ -99,6 +99,7 @@ class Cell(BaseModel):
     seed: int
     epochs: int
     model: str
+    model_options: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -123,6 +124,7 @@ def cells_of(plan: Plan) -> list[Cell]:
             seed=seed,
             epochs=plan.epochs,
             model=plan.model,
+            model_options={**plan.model_options, **arm.model_options},
         )
         for seed in range(plan.seeds)
         for stream in plan.streams
@@ -234,6 +236,7 @@ class _Course:
             run=run,
             policy=cell.arm.policy,
             environment_options={"shift_at": shifts} if shifts else {},
+            model_options=cell.model_options,
         )
         agent = workspace.live_run(self._bank, info.id, self._preferences).agent
         self._worlds.callback(agent.environment.close)

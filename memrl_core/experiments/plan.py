@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,6 +23,7 @@ from pydantic import (
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.fitting import fits
+from memrl_core.models.base import checked_options
 from memrl_core.policies import make_policy, policy_class, policy_names, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
@@ -36,6 +38,16 @@ Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
     "poison", "methods", "environments",
 ]  # fmt: skip
+
+
+def _model_options(chosen: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return checked_options(chosen)
+    except SettingsError as error:
+        raise ValueError(str(error).removeprefix("Settings were not changed. ").removesuffix(".")) from None
+
+
+ModelChoices = Annotated[dict[str, Any], AfterValidator(_model_options)]
 
 
 class _Part(BaseModel):
@@ -68,6 +80,7 @@ class ArmPlan(_Part):
     name: str = Field(min_length=1, max_length=80)
     policy: str = DEFAULT_POLICY
     settings: dict[str, Any] = Field(default_factory=dict)
+    model_options: ModelChoices = Field(default_factory=dict, description="Over those of the experiment.")
     poison: Poison | None = None
     prune: Prune | None = None
 
@@ -146,6 +159,7 @@ class Plan(_Part):
     seeds: int = Field(10, ge=1, le=MOST_SEEDS)
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
+    model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
     report: list[Report] = Field(["accuracy"], min_length=1)
     compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")
     grid: dict[str, list[Any]] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memrl_core.analysis.explain import signed, update_formula
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import operation_line
+from memrl_core.analysis.outline import operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
 from memrl_core.policies import settings_fields_of
@@ -125,6 +125,7 @@ def _about(reply: Reply) -> str:
     parts += [] if reply.prompt_tokens is None else [f"{reply.prompt_tokens} tokens read"]
     parts += [] if reply.answer_tokens is None else [f"{reply.answer_tokens} tokens written"]
     parts += ["stopped: kept as it was"] if reply.stopped else []
+    parts += reply_notes(reply)
     return f" ({', '.join(parts)})"
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.analysis.outline import TITLES
-from memrl_core.errors import InputError, MemRLError, ModelInterrupted
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -140,11 +140,14 @@ def _what_failed(view: View) -> None:
     if live is None or live.error is None:
         return
     st.error(literal(str(live.error)), icon=":material/error:")
-    if isinstance(live.error, ModelInterrupted) and live.error.partial:
-        verbatim(live.error.partial)
+    episode = live.episode
+    # Also where a later attempt got nothing.
+    arrived = episode.interrupted if episode is not None and episode.phase is Phase.GENERATE else ""
+    if arrived:
+        verbatim(arrived)
     with st.container(horizontal=True):
         st.button("Try again", key="retry", on_click=_move, args=(view, LiveRun.step))
-        if isinstance(live.error, ModelInterrupted) and live.error.partial:
+        if arrived:
             st.button("Keep what arrived", key="keep_partial", on_click=_move, args=(view, LiveRun.keep_partial))
         st.button("Drop this step", key="drop", on_click=_move, args=(view, LiveRun.drop))
 

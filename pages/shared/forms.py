@@ -10,10 +10,11 @@ from pydantic.fields import FieldInfo
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import valid_name
+from memrl_core.bank.places import delete_bank, valid_name
 from memrl_core.environments import environment_class, environment_names, environment_title, why_unusable
 from memrl_core.environments.task_sets import set_names
 from memrl_core.errors import MemRLError
+from memrl_core.models.base import CHOSEN, ModelOptions
 from memrl_core.policies import policy_class, settings_of, usable_policies
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
@@ -51,12 +52,17 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     with st.expander("Settings"):
         values = settings_fields(settings_of(policy, {}), f"new_run_{policy}", often_changed(policy))
         options = _environment_options(environment, workspace.is_simulated(model))
+    model_options = _model_options(environment, model)
     if not st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None):
         return
+    preferences, made = workspace.load_preferences(), ""
     try:
         settings = settings_of(policy, values)
+        workspace.must_be_there(model, preferences)
         new_bank = new_bank if new_bank in known else valid_name(new_bank)
-        bank = _existing_or_new(new_bank, embedder, workspace.load_preferences())
+        bank = _existing_or_new(new_bank, embedder, preferences)
+        made = "" if new_bank in known else new_bank
+        bank.must_match(workspace.make_embedder(bank.embedder.name, preferences))
         info = workspace.start_run(
             bank,
             environment=environment,
@@ -67,12 +73,23 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
             base=base,
             policy=policy,
             environment_options=options,
+            model_options=model_options,
             by=person(),
         )
     except MemRLError as error:
+        if made:
+            _take_back(made)
         st.error(literal(str(error)))
         return
     places.go_to_steps(bank=new_bank, run=info.id)
+
+
+def _take_back(name: str) -> None:
+    """Delete the bank that was made for a run which could not be started."""
+    path = workspace.banks_folder() / name
+    if not places.opened(str(path)).runs():
+        places.opened.clear(str(path))
+        delete_bank(path)
 
 
 def _environment_and_tasks() -> tuple[str, str | None]:
@@ -99,6 +116,19 @@ def _environment_options(environment: str, simulated: bool) -> dict[str, Any]:
         if value != field.default or name in begins_with:
             chosen[name] = value
     return chosen
+
+
+def _model_options(environment: str, model: str) -> dict[str, Any]:
+    """The options of the model that differ from what they are where nobody chooses."""
+    if workspace.is_simulated(model):
+        return {}
+    usual = ModelOptions(num_predict=environment_class(environment).spec.answer_tokens).model_dump()
+    with st.expander("Model options"):
+        chosen = {
+            name: _field_input(name, ModelOptions.model_fields[name], usual[name], f"new_{environment}_model_{name}")
+            for name in CHOSEN
+        }
+    return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
 def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
@@ -173,4 +203,6 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
         return st.number_input(title, value=value, step=1, key=key, help=help_text)
     if isinstance(value, str):
         return st.text_input(title, value=value, key=key, help=help_text)
+    if value is None:
+        return st.number_input(title, value=None, placeholder="as set for this machine", key=key, help=help_text)
     return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)

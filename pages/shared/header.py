@@ -181,7 +181,11 @@ def _model_chip(run: RunInfo) -> None:
     status = status_of(workspace.load_preferences().ollama_address, run.model)
     colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
-    st.badge(in_badge(says[status.state]), icon=":material/smart_toy:", color=colour, help=literal(status.sentence))
+    options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
+    st.badge(
+        in_badge(" · ".join(part for part in (says[status.state], options) if part)),
+        icon=":material/smart_toy:", color=colour, help=literal(status.sentence),
+    )  # fmt: skip
     if status.state != "running":
         with st.popover("What to do", type="tertiary"):
             st.text(status.sentence)

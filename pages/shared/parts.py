@@ -12,7 +12,7 @@ from memrl_core.analysis.explain import normaliser_line, score_formula, setting_
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import TITLES, line, value_label
+from memrl_core.analysis.outline import TITLES, line, reply_notes, value_label
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
@@ -320,6 +320,7 @@ def _about_reply(reply) -> None:
         parts.append(f"{reply.answer_tokens} tokens written")
     if reply.stopped:
         parts.append("**stopped**: kept as it was, no automatic reward")
+    parts += [f"**{literal(note)}**" for note in reply_notes(reply)]
     st.caption(" · ".join(parts))
 
 

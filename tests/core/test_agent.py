@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import ModelInterrupted, StepError
+from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Phase, Reply, StepTrace, UpdateRecord
@@ -126,6 +126,24 @@ def test_a_failed_model_call_can_be_tried_again_from_there(tmp_path: Path) -> No
     assert len(episode.trace.generate.turns) == 1
     assert agent.bank.view("r").size == 0
     assert episode.finish().write is not None
+
+
+@pytest.mark.parametrize("error", [OllamaDown("nobody is there"), ModelInterrupted("it went away")])
+def test_what_had_arrived_is_still_there_when_trying_again_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ModelError
+) -> None:
+    agent = an_agent(tmp_path / "bank", Breaks())
+    episode = agent.begin(sample_tasks("household-train")[0])
+    with pytest.raises(ModelInterrupted):
+        episode.finish()
+
+    def fail(*_: Any) -> Reply:
+        raise error
+
+    monkeypatch.setattr(agent.model, "chat", fail)
+    with pytest.raises(type(error)):
+        episode.advance()
+    assert episode.keep_partial().turns[-1].reply.text == "take the"
 
 
 def test_going_on_with_a_broken_answer_earns_no_reward(tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ def test_the_same_cell_has_the_same_digest_and_any_other_another(tmp_path: Path)
     assert len(found | {here}) == 5
 
 
+def test_options_of_the_model_reach_the_runs_of_every_arm_and_an_arms_own_go_before(tmp_path: Path) -> None:
+    arms = [{"name": "a"}, {"name": "b", "model_options": {"temperature": 0.9}}]
+    cells = cells_of(a_plan(count=2, epochs=1, arms=arms, model_options={"temperature": 0.2, "num_predict": 20}))
+    found = []
+    for cell in cells:
+        run_cell(cell, str(tmp_path / cell.arm.name))
+        with MemoryBank.open(str(tmp_path / cell.arm.name)) as bank:
+            generate = bank.trace(bank.runs()[0].id, 1).generate
+            assert generate is not None
+            found.append((generate.options["temperature"], generate.options["num_predict"]))
+    assert found == [(0.2, 20), (0.9, 20)]
+
+
 def test_the_name_of_an_arm_changes_no_digest_and_names_another_cell(tmp_path: Path) -> None:
     (one,), (other,) = (cells_of(a_plan(arms=[{"name": name}])) for name in "ab")
     assert one.fingerprint != other.fingerprint

@@ -19,6 +19,9 @@ from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
 from memrl_core.records import EventKind, LedgerEvent, Phase
 from pages.shared import picture
+from pages.shared.header import status_of
+from tests.ollama.scene import LLAMA
+from tests.ollama.server import OllamaServer
 
 Visit = Callable[..., AppTest]
 
@@ -402,6 +405,27 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.settings["weight"], dict(info.environment_options)) == (0.25, {"shift_at": 7})
+
+
+def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_model_is_gone(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OllamaServer() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        status_of.clear()
+        app = visit("home")
+        app.selectbox(key="new_run_model").set_value("llama3.2").run()
+        app.number_input(key="new_household_model_temperature").set_value(0.4)
+        app.number_input(key="new_household_model_num_predict").set_value(64)
+        server.models.clear()
+        button(app, "start_run").click().run()
+        assert "ollama pull llama3.2" in said(app).replace("\\", "")
+        assert not (workspace.banks_folder() / "my-bank").exists()
+        server.models[LLAMA.name] = LLAMA
+        button(app, "start_run").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
+        assert dict(bank.runs()[0].model_options) == {"temperature": 0.4, "num_predict": 64}
 
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:

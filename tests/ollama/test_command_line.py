@@ -1,0 +1,130 @@
+"""`memrl run` with a model server: what is sent, what is told meanwhile, and what is left when it cannot answer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli, workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import EmbedderMismatch, MemRLError, ModelMissing, OllamaDown, SettingsError
+from tests.ollama.server import OllamaServer
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def bank(tmp_path: Path, server: OllamaServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OLLAMA_HOST", server.address)
+    return str(tmp_path / "bank")
+
+
+def memrl(*words: str) -> str:
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, MemRLError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def a_run(bank: str, *words: str) -> str:
+    return memrl("run", "--bank", bank, "--tasks", "1", "--model", "llama3.2", *words)
+
+
+def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, server: OllamaServer) -> None:
+    server.faults.answer, server.faults.endless = " go", True
+    a_run(bank)
+    assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 300}
+    assert "(cut at 32 tokens)" in memrl("show", "1", "--bank", bank)
+    with MemoryBank.open(bank) as kept:
+        trace = kept.trace(kept.runs()[0].id, 1)
+        assert trace.generate is not None and {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}
+        assert "(cut at 300 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience  # type: ignore[union-attr]
+
+
+def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: str, server: OllamaServer) -> None:
+    chosen = {"temperature": 0.7, "num_ctx": 2048, "num_predict": 40}
+    a_run(bank, *(word for name, value in chosen.items() for word in ("--model-option", f"{name}={value}")))
+    first = server.asked("/api/chat")[0]["options"]
+    assert {name: first[name] for name in chosen} == chosen
+    with MemoryBank.open(bank) as kept:
+        info = kept.runs()[0]
+        assert dict(info.model_options) == chosen
+        forked = workspace.fork(kept, info.id, 1, info.settings)
+        preferences = workspace.load_preferences()
+        for run in (info, forked):
+            options = workspace.live_run(kept, run.id, preferences).agent.options
+            assert (options.temperature, options.num_ctx, options.num_predict) == (0.7, 2048, 40)
+        asked = len(server.asked("/api/chat"))
+        workspace.rerunner(kept, kept.trace(info.id, 1), preferences).rerun(())
+        assert server.asked("/api/chat")[asked]["options"] == first
+
+
+@pytest.mark.parametrize(
+    "option", ["temperature=3", "num_predict=0", "num_predict=many", "colour=blue", "seed=4", "num_ctx"]
+)
+def test_an_option_that_cannot_be_is_a_sentence_that_names_it(bank: str, option: str) -> None:
+    with pytest.raises(SettingsError, match=option.partition("=")[0]):
+        a_run(bank, "--model-option", option)
+    assert not Path(bank).exists()
+
+
+def test_a_model_that_cannot_answer_leaves_no_bank_and_no_run(
+    bank: str, server: OllamaServer, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (("--model", "mistral"), ("--model", "nomic-embed-text"), ("--embedder", "mistral")):
+        with pytest.raises(ModelMissing):
+            a_run(bank, *words)
+    with pytest.raises(MemRLError, match="240 tasks"):
+        a_run(bank, "--tasks", "9999")
+    assert not Path(bank).exists()
+    a_run(bank, "--embedder", "nomic-embed-text")
+    monkeypatch.setenv("OLLAMA_HOST", nobody)
+    for words in ((), ("--model", "simulated")):
+        with pytest.raises(OllamaDown):
+            a_run(bank, *words)
+    with MemoryBank.open(bank) as kept:
+        assert len(kept.runs()) == 1
+
+
+def test_another_embedder_than_the_banks_is_refused_by_both_names(bank: str, server: OllamaServer) -> None:
+    a_run(bank, "--embedder", "nomic-embed-text:latest")
+    a_run(bank, "--embedder", "nomic-embed-text", "--run", "again")
+    a_run(bank, "--run", "and-again")
+    with pytest.raises(EmbedderMismatch, match=r"nomic-embed-text.*hashing"):
+        a_run(bank, "--embedder", "hashing")
+    with MemoryBank.open(bank) as kept:
+        assert len(kept.runs()) == 3
+
+
+@pytest.mark.slow
+def test_the_line_in_the_terminal_moves_while_a_model_is_slow(bank: str, server: OllamaServer) -> None:
+    server.faults.answer, server.faults.delay = " ".join(["word"] * 60), 0.2
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "memrl_core.cli", "run", "--bank", bank, "--tasks", "1", "--model", "llama3.2"]
+    told = b""
+    with subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    ) as running:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and not re.search(rb"turn 1 \xc2\xb7 2\d tokens \xc2\xb7 \d+ s", told):
+            if select.select([ours], [], [], 1)[0]:
+                told += os.read(ours, 65536)
+        running.terminate()
+    seen = [
+        (int(tokens), int(seconds))
+        for tokens, seconds in re.findall(rb"turn 1 \xc2\xb7 (\d+) tokens? \xc2\xb7 (\d+) s", told)
+    ]
+    assert len(set(seen)) > 5 and seen == sorted(seen), seen
+    assert len(re.search(rb"Run [^\r\n]*", told).group()) < 140  # type: ignore[union-attr]
