@@ -142,6 +142,10 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--setting", help="A setting of the policy, such as weight=0.5; repeatable.")
     ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(help="Settings of a published configuration: alfworld, hle, bigcodebench or lifelong for memrl."),
+    ] = "",
     policy: Annotated[str, typer.Option(help="The method; `memrl policies` lists all.")] = "memrl",
     name: Annotated[str, typer.Option("--run", help="Name of the new run.")] = "",
     base: Annotated[str, typer.Option("--base", help="Start from what this run of the bank knows.")] = "",
@@ -158,7 +162,7 @@ def run(
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()
-    chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"))
+    chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"), preset)
     env, task_set = environment_and_set(env, task_set)
     chosen_options = checked_options(_pairs(model_options or [], "a model option", "temperature=0.7"))
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}

@@ -98,8 +98,20 @@ class MemRLSettings(PolicySettings):
         description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
         "q by the pool and cut at ±3 (official code).",
     )
-    fixed_mean: float = Field(0.5, ge=-1, le=1, title="Similarity mean (fixed)", description="Used by `fixed` only.")
-    fixed_sd: float = Field(0.15, gt=0, le=2, title="Similarity sd (fixed)", description="Used by `fixed` only.")
+    fixed_mean: float = Field(
+        0.5,
+        ge=-1,
+        le=1,
+        title="Similarity mean (fixed)",
+        description="Used by `fixed` only. Of this bank's embedder; 0.5 is ours, the presets have the official code's.",
+    )
+    fixed_sd: float = Field(
+        0.15,
+        gt=0,
+        le=2,
+        title="Similarity sd (fixed)",
+        description="Used by `fixed` only. 0.15 is ours, the presets have the official code's.",
+    )
     epsilon: float = Field(
         0.0,
         ge=0,
@@ -149,6 +161,45 @@ class MemRLSettings(PolicySettings):
     def least_q(self) -> float | None:
         """The least q of memories that are recalled; None when any will do."""
         return self.q_min if self.q_min > OFF else None
+
+
+_OFFICIAL: Mapping[str, Any] = {
+    "k1": 5,
+    "k1_counts": "intent",
+    "delta": 0.5,
+    "k2": 3,
+    "weight": 0.5,
+    "normaliser": "fixed",
+    "fixed_mean": 0.1856827586889267,
+    "fixed_sd": 0.09407906234264374,
+    "epsilon": 0.0,
+    "exploration": "epsilon",
+    "ties": "older",
+    "q_floor": OFF,
+    "q_min": OFF,
+    "alpha": 0.3,
+    "q0_success": 0.0,
+    "q0_failure": 0.0,
+    "reward_success": 1.0,
+    "reward_failure": -1.0,
+    "duplicates": "group",
+    "duplicate_threshold": 0.9,
+}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "alfworld": {**_OFFICIAL, "fixed_mean": 0.5187, "fixed_sd": 0.1203},
+    "hle": {**_OFFICIAL, "q0_success": 1.0},
+    "bigcodebench": {**_OFFICIAL, "fixed_mean": 0.31, "fixed_sd": 0.1, "k2": 5, "epsilon": 0.1, "q_min": -0.8},
+    "lifelong": {
+        **_OFFICIAL, "k1": 10, "k2": 5, "epsilon": 0.01, "q_min": -0.8, "q_floor": 0.0, "q0_success": 0.5,
+        "q0_failure": 0.5, "reward_failure": 0.0, "duplicate_threshold": 0.99,
+    },
+}  # fmt: skip
+"""The official code's four configurations as settings of `memrl`, by name: what its runs go by at commit 7c3beba.
+
+δ is 0.5 in all four: their `tau` is read only where `sim_threshold` is missing, and it has a default. The mean 0.39 and
+sd 0.14 of the LifelongAgentBench configuration are never handed on by its runner, so that the service's own hold, which
+are HLE's. HLE's runner sets the first q itself. Means and sd are of cosines of text-embedding-3-large.
+"""
 
 
 def symbol(setting: str, of: type[PolicySettings] = MemRLSettings) -> str:

@@ -43,6 +43,8 @@ def _tell(name: str) -> None:
         console.print(f"[bold]{word.replace('_', ' ')}[/]: {escape(getattr(spec, word))}")
     for sentence in spec.deviations:
         console.print(f"  differs: {escape(sentence)}")
+    if found.presets:
+        console.print(f"[bold]presets[/]: {', '.join(found.presets)} (memrl run --preset NAME)")
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("setting", "default", "allowed", "what it is"):
         table.add_column(heading)

@@ -24,7 +24,7 @@ from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.fitting import fits
 from memrl_core.models.base import checked_options
-from memrl_core.policies import make_policy, policy_class, policy_names, settings_that_fit
+from memrl_core.policies import make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
 from memrl_core.workspace import SIMULATED
@@ -75,11 +75,15 @@ class Prune(_Part):
 
 
 class ArmPlan(_Part):
-    """One way to run the agent: a policy and its settings, and what is done to its memory on the way."""
+    """One way to run the agent: a policy and its settings, and what is done to its memory on the way.
+
+    `settings` stand over those of the policy's `preset`, where one is named, and both over the plan's.
+    """
 
     name: str = Field(min_length=1, max_length=80)
     policy: str = DEFAULT_POLICY
-    settings: dict[str, Any] = Field(default_factory=dict)
+    preset: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     model_options: ModelChoices = Field(default_factory=dict, description="Over those of the experiment.")
     poison: Poison | None = None
     prune: Prune | None = None
@@ -89,12 +93,21 @@ class ArmPlan(_Part):
     def _known(cls, policy: str) -> str:
         return _one_of_the_policies(policy)
 
+    @field_validator("preset")
+    @classmethod
+    def _one_of_its_own(cls, preset: str, before: ValidationInfo) -> str:
+        presets = policy_class(before.data["policy"]).presets if "policy" in before.data else {preset: {}}
+        if preset and preset not in presets:
+            raise ValueError(f"no preset of {before.data['policy']}; allowed: {', '.join(presets) or 'none'}")
+        return preset
+
     @field_validator("settings")
     @classmethod
     def _its_own(cls, settings: dict[str, Any], before: ValidationInfo) -> dict[str, Any]:
-        if "policy" in before.data:
-            _must_be_in_all(settings, [before.data["policy"]])
-        return settings
+        if "policy" not in before.data or "preset" not in before.data:
+            return settings
+        _must_be_in_all(settings, [before.data["policy"]])
+        return {**preset_of(before.data["policy"], before.data["preset"]), **settings}
 
 
 class Stage(_Part):

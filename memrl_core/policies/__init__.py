@@ -80,9 +80,21 @@ def make_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
     return policy_class(name)(settings_of(name, settings))
 
 
-def settings_of(name: str, values: Mapping[str, Any]) -> PolicySettings:
-    """The settings of the policy `name`, validated. Raises `SettingsError`."""
-    return policy_class(name).Settings.of(values)
+def settings_of(name: str, values: Mapping[str, Any], preset: str = "") -> PolicySettings:
+    """The settings of the policy `name`, validated: `values` over those of a preset, or over the defaults.
+
+    Raises `SettingsError` for a value out of range, and for a preset that the policy does not have.
+    """
+    return policy_class(name).Settings.of({**preset_of(name, preset), **values})
+
+
+def preset_of(name: str, preset: str) -> Mapping[str, Any]:
+    """The settings of a preset of the policy `name`; none for "". Raises `SettingsError` for an unknown one."""
+    presets = policy_class(name).presets
+    if preset and preset not in presets:
+        known = f"Known: {', '.join(presets)}" if presets else "It has none"
+        raise SettingsError(f"The policy {name} has no preset “{preset[:80]}”. {known}. Nothing was changed.")
+    return presets[preset] if preset else {}
 
 
 def settings_fields_of(name: str) -> Mapping[str, FieldInfo]:

@@ -119,6 +119,8 @@ class Policy(Generic[S]):
     Settings: ClassVar[type[PolicySettings]] = PolicySettings
     wants_summary: ClassVar[bool] = True
     """Whether the model shall sum the episode up before `write`; False for methods that ask for words of their own."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings that belong together, by name, such as those of a published configuration."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Settings of all policies that this one does not go by: no form offers them."""
 

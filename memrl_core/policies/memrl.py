@@ -16,7 +16,7 @@ from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, RecallRecord, Utility
 from memrl_core.retrieval import positions_in, recall, select, without_poor
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PRESETS, MemRLSettings
 from memrl_core.view import MemoryView
 
 SPEC = PolicySpec(
@@ -52,6 +52,7 @@ class MemRL(Policy[MemRLSettings]):
 
     spec = SPEC
     Settings = MemRLSettings
+    presets = PRESETS
 
     def __init__(self, settings: MemRLSettings) -> None:
         super().__init__(settings)
@@ -115,6 +116,11 @@ def _of_code(settings: MemRLSettings) -> Iterator[str]:
             "Official code: similarity is standardised by a set mean and sd, z of q within the pool and cut at ±3, the "
             "gate is ≥ δ. The paper standardises both within the pool, cuts nothing, and has > δ."
         )
+        if (settings.fixed_mean, settings.fixed_sd) not in {(p["fixed_mean"], p["fixed_sd"]) for p in PRESETS.values()}:
+            yield (
+                f"The mean {settings.fixed_mean:g} and sd {settings.fixed_sd:g} stand in none of the official code's "
+                "configurations, which have their own (presets), measured on text-embedding-3-large."
+            )
     if settings.k1_counts == "intent":
         yield "Official code: k1 counts intents, and all memories of each are recalled. The paper's k1 counts memories."
     if settings.exploration == "epsilon" and settings.epsilon > 0:

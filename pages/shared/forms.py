@@ -50,7 +50,9 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
     policy = policy_choice("new_policy")
     with st.expander("Settings"):
-        values = settings_fields(settings_of(policy, {}), f"new_run_{policy}", often_changed(policy))
+        preset = _preset_choice(policy)
+        key = f"new_run_{policy}_{preset}" if preset else f"new_run_{policy}"
+        values = settings_fields(settings_of(policy, {}, preset), key, often_changed(policy))
         options = _environment_options(environment, workspace.is_simulated(model))
     model_options = _model_options(environment, model)
     if not st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None):
@@ -167,6 +169,19 @@ def policy_choice(key: str, label: str = "Method") -> str:
     policy = st.selectbox(label, usable_policies(), key=key, format_func=lambda name: policy_class(name).spec.title)
     arm_line(policy_class(policy).spec)
     return policy
+
+
+def _preset_choice(policy: str) -> str:
+    """The settings that the fields begin with: those of a preset, or "" for the defaults."""
+    presets = policy_class(policy).presets
+    if not presets:
+        return ""
+    chosen = st.selectbox(
+        "Begin with", ["", *presets], key=f"new_preset_{policy}",
+        format_func=lambda name: f"the official configuration {name}" if name else "the defaults",
+        help="All settings of the configuration, also those that are not shown here.",
+    )  # fmt: skip
+    return str(chosen)
 
 
 def often_changed(policy: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from memrl_core import cli
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
+from memrl_core.settings import PRESETS, MemRLSettings
 from tests.builders import a_bank, a_step
 
 
@@ -76,6 +77,13 @@ def test_interrupting_keeps_what_is_done(home: Path) -> None:
     assert f"Cancelled after {kept} of 12000 steps" in " ".join(said.split())
 
 
+def test_a_preset_sets_everything_that_is_not_given(home: Path) -> None:
+    words = ["--preset", "lifelong", "--setting", "k2=2", "--tasks", "2", "--bank", str(home / "bank")]
+    assert memrl("run", *words)[0] == 0
+    (run,) = MemoryBank.open(str(home / "bank")).runs()
+    assert run.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -84,6 +92,8 @@ def test_interrupting_keeps_what_is_done(home: Path) -> None:
         (["--setting", "k1=2", "--setting", "k2=3"], "k2 = 3 cannot be larger than k1 = 2"),
         (["--setting", "weight"], "write it as name=value"),
         (["--setting", "colour=blue"], "colour"),
+        (["--preset", "webarena"], "alfworld, hle, bigcodebench, lifelong"),
+        (["--preset", "hle", "--policy", "rag"], "no preset “hle”"),
         (["--env", "nowhere"], "nowhere"),
         (["--set", "nothing"], "no set of tasks"),
         (["--tasks", "9999"], "240 tasks"),

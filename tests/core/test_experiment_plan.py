@@ -16,6 +16,7 @@ from memrl_core.experiments import plan as plan_module
 from memrl_core.experiments.cells import cells_of
 from memrl_core.experiments.plan import read_plan
 from memrl_core.policies import POLICIES, policy_class
+from memrl_core.settings import PRESETS, MemRLSettings
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "sample_data" / "experiments").glob("*.toml"))
 WIDE = list(range(1, 60))
@@ -40,9 +41,16 @@ def refusal(path: Path, **changes: int) -> str:
     ("text", "line", "key", "allowed"),
     [
         ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, epochs"),
-        (f"{ARM}polcy = 'memrl'\n", 4, "arms.1.polcy", "Allowed: name, policy, settings, model_options, poison, prune"),
+        (
+            f"{ARM}polcy = 'memrl'\n",
+            4,
+            "arms.1.polcy",
+            "Allowed: name, policy, preset, settings, model_options, poison, prune",
+        ),
         (f"{ARM}policy = 'other'\n", 4, "arms.1.policy", "Allowed: memrl"),
         ("[grid]\npolicy = ['other']\n", 2, "grid", "Allowed: memrl"),
+        (f"{ARM}preset = 'db'\n", 4, "arms.1.preset", "allowed: alfworld, hle, bigcodebench, lifelong"),
+        (f"{ARM}policy = 'rag'\npreset = 'hle'\n", 5, "arms.1.preset", "allowed: none"),
         ("[settings]\nweigth = 0\n", 2, "settings", "there is no setting “weigth”. Allowed: k1, "),
         (f"{ARM}settings = {{ weigth = 0 }}\n", 4, "arms.1.settings", "Allowed: k1, "),
         (f"{ARM}settings = {{ weight = 2 }}\n", 4, "arms.1.settings", "less than or equal to 1 (given: 2)"),
@@ -214,3 +222,11 @@ def test_the_shipped_comparison_of_methods_has_every_policy_once_and_memrl_with_
     assert sorted(arm.policy for arm in grid) == sorted(POLICIES), "name every policy under [grid]"
     assert (first.policy, first.settings) == ("memrl", {"q0_success": 0.5, "q0_failure": -0.5})
     assert {plan.settings_of(arm).k2 for arm in plan.all_arms()} == {3}
+
+
+def test_an_arm_runs_under_its_preset_with_its_own_settings_above_it(tmp_path: Path) -> None:
+    plan = read_plan(a_file(tmp_path, f"{ARM}preset = 'lifelong'\nsettings = {{ k2 = 2 }}\n[settings]\nk1 = 7\n"))
+    (arm,) = plan.all_arms()
+    settings = plan.settings_of(arm).model_dump()
+    assert settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
+    assert settings["q_floor"] == 0.0

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from memrl_core.policies import make_policy
+from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.memrl import SPEC
 from memrl_core.records import Utility
+from memrl_core.settings import PRESETS, MemRLSettings
 
 CODE: Mapping[str, Mapping[str, Any]] = {
     "set mean and sd": {"normaliser": "fixed"},
@@ -34,6 +35,37 @@ def card(**settings: Any) -> tuple[str, tuple[str, ...]]:
     spec = make_policy("memrl", settings).spec
     assert spec.deviations[: len(SPEC.deviations)] == SPEC.deviations
     return spec.variant, spec.deviations[len(SPEC.deviations) :]
+
+
+def test_a_mean_and_sd_of_none_of_the_configurations_are_told() -> None:
+    assert any("stand in none" in sentence for sentence in card(normaliser="fixed")[1])
+    for preset in PRESETS.values():
+        variant, told = card(**preset)
+        assert variant == "code"
+        assert not any("stand in none" in sentence or "As in the paper" in sentence for sentence in told)
+
+
+# Mean, sd, k1, k2, ε, least q, floor, first q of a success and a failure, r−, cosine from which intents are grouped.
+OFFICIAL = {
+    "alfworld": (0.5187, 0.1203, 5, 3, 0.0, None, None, 0.0, 0.0, -1.0, 0.9),
+    "hle": (0.1856827586889267, 0.09407906234264374, 5, 3, 0.0, None, None, 1.0, 0.0, -1.0, 0.9),
+    "bigcodebench": (0.31, 0.1, 5, 5, 0.1, -0.8, None, 0.0, 0.0, -1.0, 0.9),
+    "lifelong": (0.1856827586889267, 0.09407906234264374, 10, 5, 0.01, -0.8, 0.0, 0.5, 0.5, 0.0, 0.99),
+}
+
+
+def test_the_presets_are_the_four_configurations_of_the_official_code() -> None:
+    assert PRESETS.keys() == OFFICIAL.keys()
+    for name, preset in PRESETS.items():
+        s = settings_of("memrl", {}, name)
+        assert isinstance(s, MemRLSettings) and s.model_dump() == s.model_dump() | dict(preset)
+        found = (
+            s.fixed_mean, s.fixed_sd, s.k1, s.k2, s.epsilon, s.least_q, s.floor, s.q0_success, s.q0_failure,
+            s.reward_failure, s.duplicate_threshold,
+        )  # fmt: skip
+        assert found == OFFICIAL[name]
+        shared = (s.delta, s.weight, s.alpha, s.reward_success, s.k1_counts, s.duplicates, s.normaliser, s.ties)
+        assert shared == (0.5, 0.5, 0.3, 1.0, "intent", "group", "fixed", "older")
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -18,6 +18,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
 from memrl_core.records import EventKind, LedgerEvent, Phase
+from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
 from pages.shared.header import status_of
 from tests.ollama.scene import LLAMA
@@ -426,6 +427,18 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
     assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         assert dict(bank.runs()[0].model_options) == {"temperature": 0.4, "num_predict": 64}
+
+
+def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.text_input(key="new_run_bank").set_value("official").run()
+    app.selectbox(key="new_preset_memrl").set_value("lifelong").run()
+    app.number_input(key="new_run_memrl_lifelong_k2").set_value(2).run()
+    button(app, "start_run").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "official")) as bank:
+        (info,) = bank.runs()
+        assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
 
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
