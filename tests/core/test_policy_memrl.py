@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,6 +67,11 @@ def test_the_presets_are_the_four_configurations_of_the_official_code() -> None:
         assert found == OFFICIAL[name]
         shared = (s.delta, s.weight, s.alpha, s.reward_success, s.k1_counts, s.duplicates, s.normaliser, s.ties)
         assert shared == (0.5, 0.5, 0.3, 1.0, "intent", "group", "fixed", "older")
+
+
+def test_the_mini_batches_of_the_official_runners_are_told() -> None:
+    (told,) = [sentence for sentence in SPEC.deviations if "mini-batch" in sentence]
+    assert [int(number) for number in re.findall(r"\d+", told)] == [32, 25, 5]
 
 
 def test_the_defaults_are_the_papers() -> None:
