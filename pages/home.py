@@ -20,7 +20,7 @@ st.markdown(
     "and watch the memory's utilities move."
 )
 
-place = places.current()
+place = places.current(stop=False)
 
 demo, start, openings = st.columns(3, border=True)
 with demo:

@@ -42,20 +42,29 @@ def go(**changes: str | None) -> None:
 
 
 def current() -> LabPlace:
-    """Where the URL, or without one the session, says the person is; what does not exist gets a notice."""
+    """Where the URL, or without one the session, says the person is; what does not exist gets a notice.
+
+    Where the bank or a run is not here, the URL stays as it is until the person goes elsewhere.
+    """
     asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
     if st.session_state.pop(MOVED, False) or not asked:
         asked = dict(st.session_state.get(STORED, {}))
+    wrong = ""
     known = places.known_banks()
     name = asked.get("bank", BANK)
     if name not in known and name != BANK:
-        _notice(f"There is no bank “{name}” on this machine. The Lab's own is shown.")
+        wrong = f"There is no bank “{name[:80]}” on this machine. Nothing is shown in its place; below is a new pair."
         name = BANK
     if name not in known:
         lab_bank().close()
     bank = places.opened(known.get(name) or str(workspace.banks_folder() / BANK))
     bank.refresh()
-    twins = _twins(bank, asked.get("left", ""), asked.get("right", ""))
+    twins = None
+    if not wrong and asked.get("left") and asked.get("right"):
+        try:
+            twins = pair_of(bank, asked["left"], asked["right"])
+        except MemRLError as error:
+            wrong = str(error)
     view = asked.get("view", TWINS)
     if view not in VIEWS:
         _notice(f"The Lab has no view “{view}”.")
@@ -71,7 +80,10 @@ def current() -> LabPlace:
         **({"chart": chart} if chart != EPOCHS else {}),
     }
     st.session_state[STORED] = kept
-    st.query_params.from_dict(kept)
+    if wrong:
+        st.warning(literal(wrong[:300]), icon=":material/link_off:")
+    else:
+        st.query_params.from_dict(kept)
     return LabPlace(name, bank, twins, view, chart)
 
 
@@ -87,16 +99,6 @@ def choose_view(place: LabPlace) -> str:
         go(view=str(chosen))
         st.rerun()
     return place.view
-
-
-def _twins(bank: MemoryBank, left: str, right: str) -> TwinRuns | None:
-    if not left or not right:
-        return None
-    try:
-        return pair_of(bank, left, right)
-    except MemRLError as error:
-        _notice(str(error))
-        return None
 
 
 def _notice(sentence: str) -> None:

@@ -75,10 +75,12 @@ def go_to_steps(**changes: object) -> None:
     st.switch_page("pages/step.py", query_params=st.session_state["place"])
 
 
-def current(keep: Mapping[str, str] | None = None) -> Place | None:
-    """Where the URL, or without one the session, says the person is; each part that does not exist gets a sentence.
+def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Place | None:
+    """Where the URL, or without one the session, says the person is.
 
-    `keep` holds what a page has in the URL besides. None when there is no bank to show.
+    A bank, run or step that does not exist gets a notice in the page's place, and the URL stays as it is: nothing else
+    is shown under a link that somebody gave. Without `stop` the page goes on below the notice. `keep` holds what a page
+    has in the URL besides. None when there is nothing to show.
     """
     asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
     if st.session_state.pop("moved", False) or not asked:
@@ -92,18 +94,26 @@ def current(keep: Mapping[str, str] | None = None) -> Place | None:
             st.info(literal(str(error)))
             return None
     if name not in banks:
-        _notice(_no_such_bank(name))
-        go(bank=workspace.DEMO)
-        return current(keep) if workspace.DEMO in banks else None
+        if "bank" in st.query_params and not is_local(name):
+            st.query_params["bank"] = shown(name)  # Without a password.
+        return _not_here(_no_such_bank(name), "Open the demo", {"bank": workspace.DEMO}, stop)
     bank = opened(banks[name])
     bank.refresh()
-    run = _run(bank, asked.get("run"))
+    runs = bank.runs()
+    run = next((info for info in runs if info.id == asked["run"]), None) if "run" in asked else (None, *runs)[-1]
+    if run is None and "run" in asked:
+        sentence = f"There is no run “{asked['run']}” in the bank {name}. Nothing is shown in its place."
+        newest = (f"Show its newest run, {runs[-1].id}", {"run": runs[-1].id}) if runs else ("Show the bank", {})
+        return _not_here(sentence, newest[0], {"bank": name, **newest[1]}, stop)
     first, last = _steps(bank, run)
+    if run is not None and last and not _is_step(asked.get("step"), first, last):
+        sentence = f"“{asked['step']}” is not a step of the run {run.id}, which has steps {first} to {last}."
+        return _not_here(sentence, "Show its newest step", {"bank": name, "run": run.id}, stop)
     place = Place(
         name,
         bank,
         run,
-        _step(asked.get("step"), first, last),
+        int(asked["step"]) if "step" in asked and last else None,
         first,
         last,
         _memory(bank, asked.get("memory")),
@@ -152,21 +162,21 @@ def _name_of(asked: str, banks: Mapping[str, str]) -> str:
 
 def _no_such_bank(asked: str) -> str:
     if is_local(asked):
-        return f"There is no bank “{asked}” on this machine. The demo bank is shown instead."
+        return f"There is no bank “{asked[:80]}” on this machine. Import it, or open it on Home; then reload this page."
     # A link must not make the server knock at an address that nobody here has chosen.
     return (
-        f"There is no bank at {shown(asked)} that was opened here before: open it on Home. The demo is shown instead."
+        f"There is no bank at {shown(asked)[:200]} that was opened here before. Open it on Home; then reload this page."
     )
 
 
-def _run(bank: MemoryBank, asked: str | None) -> RunInfo | None:
-    runs = bank.runs()
-    if asked is not None:
-        for info in runs:
-            if info.id == asked:
-                return info
-        _notice(f"This bank has no run “{asked}”. Its newest run is shown instead.")
-    return runs[-1] if runs else None
+def _not_here(sentence: str, label: str, to: Mapping[str, str], stop: bool) -> None:
+    with st.container(border=True, key="not_here"):
+        st.warning(literal(sentence[:400]), icon=":material/link_off:")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.button(literal(label), key="show_instead", on_click=go, kwargs=dict(to))
+            st.page_link("pages/home.py", label="Home")
+    if stop:
+        st.stop()
 
 
 def _steps(bank: MemoryBank, run: RunInfo | None) -> tuple[int, int]:
@@ -178,13 +188,11 @@ def _steps(bank: MemoryBank, run: RunInfo | None) -> tuple[int, int]:
 LONGEST_STEP = 9
 
 
-def _step(asked: str | None, first: int, last: int) -> int | None:
-    if asked is None or not last:
-        return None
-    if not asked.isascii() or not asked.isdigit() or len(asked) > LONGEST_STEP or not first <= int(asked) <= last:
-        _notice(f"“{asked}” is not a step of this run: it has steps {first} to {last}. The newest is shown instead.")
-        return None
-    return int(asked)
+def _is_step(asked: str | None, first: int, last: int) -> bool:
+    """Whether there is such a step; to ask for none is to ask for the live end."""
+    if asked is None:
+        return True
+    return asked.isascii() and asked.isdigit() and len(asked) <= LONGEST_STEP and first <= int(asked) <= last
 
 
 def _memory(bank: MemoryBank, asked: str | None) -> str | None:

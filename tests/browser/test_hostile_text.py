@@ -321,7 +321,7 @@ def test_no_other_view_of_a_page_becomes_more_than_text(watched: Watched, path: 
 @pytest.mark.parametrize("text", LINKS)
 def test_no_link_becomes_more_than_text(watched: Watched, text: str) -> None:
     watched.go("step", bank=text)
-    expect(watched.page.get_by_test_id("stToast").first).to_contain_text("There is no bank")
+    expect(watched.page.locator(".st-key-not_here")).to_contain_text("There is no bank")
     watched.must_be_harmless()
 
 

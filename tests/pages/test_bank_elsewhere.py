@@ -79,7 +79,7 @@ def test_a_link_makes_nobody_knock_at_an_address_that_was_never_opened(
     app = visit("step", bank="demo")
     app.query_params["bank"] = f"s3://{ACCESS_KEY}:{SECRET}@bucket/team/shared"
     app.run()
-    assert "There is no bank at s3://bucket/team/shared that was opened here before" in app.toast[0].value.replace(
+    assert "There is no bank at s3://bucket/team/shared that was opened here before" in app.warning[0].value.replace(
         "\\", ""
     )
     assert app.session_state["place"]["bank"] == workspace.DEMO

@@ -277,18 +277,38 @@ def test_a_run_without_steps_says_what_the_first_one_does(home: Path, visit: Vis
     [
         ({"bank": "nobody"}, "There is no bank"),
         ({"bank": "../../etc"}, "There is no bank"),
-        ({"bank": "demo", "run": "nobody"}, "has no run"),
+        ({"bank": "demo", "run": "nobody"}, "There is no run"),
+        ({"bank": "demo", "run": "nobody", "step": "12"}, "There is no run"),
         ({"bank": "demo", "step": "0"}, "is not a step"),
         ({"bank": "demo", "step": "41"}, "is not a step"),
         ({"bank": "demo", "step": "9" * 40}, "is not a step"),
         ({"bank": "demo", "step": "nine"}, "is not a step"),
-        ({"bank": "demo", "memory": "<script>"}, "holds no memory"),
     ],
 )
-def test_a_link_to_what_is_not_there_gets_a_sentence(demo: Path, visit: Visit, link: dict[str, str], says: str) -> None:
+def test_a_link_to_what_is_not_here_stays_and_nothing_else_is_shown_under_it(
+    demo: Path, visit: Visit, link: dict[str, str], says: str
+) -> None:
     app = visit("step", **link)
-    assert says in said(app)
-    assert "40 memories" in said(app)
+    for _ in range(2):
+        assert [says in warning.value for warning in app.warning] == [True]
+        assert {name: app.query_params[name] for name in link} in (
+            link,
+            {name: [value] for name, value in link.items()},
+        )
+        assert "40 memories" not in said(app) and "put the" not in said(app)
+        app.run()
+    button(app, "show_instead").click().run()
+    assert says not in said(app) and "40 memories" in said(app)
+
+
+def test_home_can_be_used_below_a_link_to_a_bank_that_is_not_here(demo: Path, visit: Visit) -> None:
+    app = visit("home", bank="nobody")
+    assert app.warning and button(app, "start_run") and button(app, "open_known_go")
+
+
+def test_a_link_to_a_memory_that_is_not_there_shows_the_rest(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", memory="<script>")
+    assert "holds no memory" in said(app) and "40 memories" in said(app)
 
 
 def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> None:
