@@ -15,6 +15,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from memrl_core.policies.base import Lesson, Policy, changed_value
 from memrl_core.policies.breaks import TOLERANCE, decision_breaks, json_breaks, record_breaks, sound_spec
 from memrl_core.policies.made_up import OUTCOMES, Prompt, World
 from memrl_core.records import Decision, Outcome, RecallRecord, Utility, ValueChange
+from memrl_core.view import MemoryView
 
 __all__ = ["CHECKS", "World", "decision_breaks"]
 
@@ -127,6 +129,28 @@ def updates_only_the_credited(make: Make) -> None:
         rule = type(world.policy).rule
         assert change.before == known.q, "A change does not begin with what was believed."
         assert change.after == rule(known, 1.0, world.policy.settings.model_dump()), "update and rule disagree."
+
+
+def learns_where_its_card_says(make: Make) -> None:
+    """Rewards move q where `learns` says so; elsewhere nothing is credited, and q and visits decide nothing."""
+    for seed in range(3):
+        world = World(make(), seed)
+        policy, looked = world.policy, world.look()
+        learns, credited = policy.spec.learns, policy.credited(looked.decision)
+        if policy.spec.keeps_q:
+            assert credited or not looked.decision.selected, f"`learns` is “{learns}”, and no memory is credited."
+            moved = [
+                type(policy).rule(Utility(0.25, 2), reward, policy.settings.model_dump()) for reward in (-1.0, 1.0)
+            ]
+            assert moved != [0.25, 0.25], f"`learns` is “{learns}”, and no reward moves q."
+            continue
+        assert not credited, f"Memories are credited with rewards, and `learns` is “{learns}”, not “q”."
+        assert learns != "nothing" or not policy.values(world.state), "Values are learned, and `learns` is “nothing”."
+        nothing = np.zeros(len(looked.view.ids))
+        unlearned = replace(looked.view, q=nothing, visits=nothing.astype(np.int64))
+        assert _judged(policy, looked.view) == _judged(policy, unlearned), (
+            f"q or visits decide, and `learns` is “{learns}”: no memory is credited, so both stay as they began."
+        )
 
 
 def writes_what_can_be_stored(make: Make) -> None:
@@ -254,6 +278,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     reports_what_it_learns,
     takes_a_lesson_without_reward,
     updates_only_the_credited,
+    learns_where_its_card_says,
     writes_what_can_be_stored,
     learns_alike_however_often_it_is_asked,
     has_a_state_that_can_be_copied,
@@ -277,6 +302,13 @@ def _reporting(policy: Policy[Any], state: Any, lesson: Lesson) -> Sequence[Valu
     for name, change in reported.items():
         assert name not in after or abs(after[name] - change.after) < TOLERANCE, f"{name} is not what was reported."
     return changes
+
+
+def _judged(policy: Policy[Any], view: MemoryView) -> Any:
+    """What a decision about a view comes to, without the q and visits that it notes."""
+    assert view.asked is not None
+    decision = policy.select(policy.recall(view.asked.embedding, view), view, 0)
+    return decision.selected, [(c.memory_id, c.terms, c.score, c.rank_select, c.reason) for c in decision.candidates]
 
 
 def _decided(world: World) -> tuple[Mapping[str, Any], RecallRecord, Decision, Prompt]:

@@ -67,6 +67,7 @@ SPEC = PolicySpec(
     "end of that episode, so the first turns of another find few.",
     carries_over="Memories of another policy, by their own key. Where it has seen their step: in that task's list, "
     "with that step's score; otherwise in every list, with 1 for a success, 0 for a failure and 0.5 for the rest.",
+    learns="nothing",
     needs=("episode reward", "model on write"),
     variants=("adapted",),
 )

@@ -78,6 +78,7 @@ class ExpRag(Policy[ExpRagSettings]):
         cannot="The label says how the episode ended, not whether the text helps others: a misleading one is recalled "
         "for ever.",
         carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
+        learns="nothing",
         needs=("episode reward",),
     )
     Settings = ExpRagSettings

@@ -39,6 +39,7 @@ SPEC = PolicySpec(
     forget="Nothing.",
     cannot="A similar case that never helps is read for ever: like RAG, this read values no case.",
     carries_over="Every memory is a case.",
+    learns="nothing",
     needs=("episode reward",),
     variants=("paper", "code", "adapted"),
 )

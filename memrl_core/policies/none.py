@@ -45,6 +45,7 @@ class NoMemory(Policy[PolicySettings]):
         forget="Nothing.",
         cannot="It cannot learn: a task that failed is met again as if for the first time, and only luck solves it.",
         carries_over="Nothing: memories of another policy stay in the bank and are not read.",
+        learns="nothing",
         feedback=(),
     )
 

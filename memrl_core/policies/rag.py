@@ -34,6 +34,7 @@ class Rag(Policy[PolicySettings]):
         cannot="A similar memory that always misleads is recalled for ever, and copies of one intent can fill the "
         "pool.",
         carries_over="Every memory; its q is not read.",
+        learns="nothing",
         feedback=(),
     )
 

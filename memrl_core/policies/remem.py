@@ -67,6 +67,7 @@ class ReMem(ExpRag):
         forget="Nothing.",
         cannot="It does not remember what it dropped, and a weak model drops the wrong ones.",
         carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
+        learns="nothing",
         needs=("episode reward", "model on read"),
         variants=("adapted",),
     )

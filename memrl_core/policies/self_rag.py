@@ -106,6 +106,7 @@ class SelfRag(Policy[SelfRagSettings]):
         forget="Nothing.",
         cannot="Nobody checks the grades: a model that likes what misleads it is not corrected by rewards.",
         carries_over="Every memory; its q is not read.",
+        learns="nothing",
         feedback=(),
         needs=("model on read",),
         variants=("adapted",),

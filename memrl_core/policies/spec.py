@@ -17,8 +17,9 @@ class PolicySpec:
 
     `variant` says whose rules these are; `deviations` says in plain words where they differ from the source, and is
     never empty for "adapted". The texts from `idea` to `cannot` are the method's card, a sentence or two each. `needs`
-    is what it must be given, `feedback` what it learns from, `learns` where that is kept. `carries_over` says what it
-    can use of a memory that another policy wrote.
+    is what it must be given, `feedback` what it learns from, `learns` where that is kept: only where it is "q" or
+    "success rate" are memories credited with rewards, so that their q and visits move. `carries_over` says what it can
+    use of a memory that another policy wrote.
     """
 
     name: str
@@ -36,9 +37,9 @@ class PolicySpec:
     forget: str
     cannot: str
     carries_over: str
+    learns: Learns
     feedback: tuple[Feedback, ...] = ("episode reward", "human")
     needs: tuple[Need, ...] = ()
-    learns: Learns = "nothing"
     variants: tuple[Variant, ...] = ("paper",)
 
     @property

@@ -132,6 +132,7 @@ SPEC = PolicySpec(
     cannot="It does not learn which advice helped. In the source's own tables memory made the smallest model worse: "
     "the coach is only as good as the model that plays it.",
     carries_over="Every memory, as it stands; its q is not read.",
+    learns="nothing",
     needs=("episode reward", "model on write", "model on read"),
     variants=("adapted",),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,17 +10,19 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import field_validator
 
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import PolicyFailed, SettingsError
+from memrl_core.learning import unmoved
 from memrl_core.policies import contract, make_policy, policy_class, usable_policies
 from memrl_core.policies.base import Lesson, Policy, When, deleted
 from memrl_core.policies.contract import CHECKS, World
 from memrl_core.policies.rag import Rag
-from memrl_core.policies.ranking import Chosen, ranked
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked
 from memrl_core.policies.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, MemoryOperation, RecallRecord, StepTrace, ValueChange, WriteRecord
@@ -327,9 +330,40 @@ class Unmeasured(RMMReranker):
         return ranked(recalled, view, [], k2=self.settings.k2, seed=seed, chosen=chosen)
 
 
+class Ucb(Newest):
+    """A bonus for memories with few visits, with what is learned left as in plain RAG."""
+
+    spec = replace(Newest.spec, learns="nothing")
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        visits = view.visits[[view.position(member.memory_id) for member in recalled.pool]]
+        bonus = TermColumn("bonus", 1 / np.sqrt(1.0 + visits))
+        return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
+
+
+def test_a_card_says_where_learning_is_kept() -> None:
+    fields = {field.name: getattr(Newest.spec, field.name) for field in dataclasses.fields(Newest.spec)}
+    del fields["learns"]
+    with pytest.raises(TypeError, match="learns"):
+        PolicySpec(**fields)
+
+
 @pytest.mark.parametrize(
     ("check", "make", "sentence"),
     [
+        (contract.learns_where_its_card_says, lambda: Ucb(NewestSettings()), "q or visits decide"),
+        (contract.learns_where_its_card_says, a_policy(credited=lambda s, decision: ()), "no memory is credited"),
+        (contract.learns_where_its_card_says, a_policy(rule=staticmethod(unmoved)), "no reward moves q"),
+        (
+            contract.learns_where_its_card_says,
+            a_policy(spec=Ucb.spec, credited=lambda s, decision: decision.selected),
+            "are credited with rewards",
+        ),
+        (
+            contract.learns_where_its_card_says,
+            lambda: type("Odd", (Counting,), {"spec": Ucb.spec})(lambda: {"lessons": 0.0}),
+            "Values are learned",
+        ),
         (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted(("m-9999",), ""),)), "not there"),
         (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted((), ""),)), "deletes nothing"),
         (
