@@ -39,8 +39,9 @@ class MapLayout:
 
     A bank gets a PCA map with its first memory, a better one with `PCA_FROM` memories, and once, at `UMAP_FROM`, a UMAP
     map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it. Each new
-    layout is turned to fit the one before it and said in `announcement`. Memories that came later are placed into the
-    layout there is. `provisional` holds those whose place is a guess until the projection is ready again.
+    layout is turned to fit the one before it and said in `announcement`; `outgrown` says when one is worth asking for.
+    Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
+    the projection is ready again.
     """
 
     def __init__(self, bank: MemoryBank) -> None:
@@ -76,6 +77,17 @@ class MapLayout:
     def method(self) -> str:
         """How the layout in force was made."""
         return self._layout.method if self._layout else PCA
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether most memories came after the layout was fitted, so that a new one would show much that it cannot."""
+        layout = self._layout
+        return layout is not None and layout.method == UMAP and len(layout.coordinates) > 2 * len(layout.fitted)
+
+    @property
+    def fitted(self) -> int:
+        """On how many memories the layout in force was fitted."""
+        return len(self._layout.fitted) if self._layout else 0
 
     @property
     def state(self) -> Literal["ready", "fitting"]:

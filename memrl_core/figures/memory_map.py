@@ -5,8 +5,10 @@ Position is frozen and never encodes q; colour does, on a fixed scale, and the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +28,22 @@ ColourBy = Literal["q", "Δq", "similarity", "visits", "age", "outcome"]
 Labels = Literal["off", "chosen", "all"]
 Plane = npt.NDArray[np.floating[Any]]
 Trace = dict[str, Any]
+Box = tuple[Plane, tuple[float, float]]
+Frame = tuple[tuple[float, float], tuple[float, float]]
 OUTCOMES = {"failure": 0.0, "unrated": 0.5, "success": 1.0}
 SVG_POINTS = 1000
 """Beyond this a screen draws the points as a cloud (point_cloud.py), and a figure by WebGL."""
 
 LIFTED_POINTS = 2000
 LABELLED_POINTS = 300
+
+NOMINAL = (470.0, 420.0)
+"""Pixels across and down by which names are kept apart; a map of another size keeps them apart nearly as well."""
+
+LETTER, LINE, REACH, POINT = 6.3, 14.0, 17.0, 8.0
+"""Pixels of a letter's width, a name's height, from a point to its name, and from a point's middle to its edge."""
+
+SIDES = {"top center": (0, 1), "bottom center": (0, -1), "middle right": (1, 0), "middle left": (-1, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +74,9 @@ class MapScene:
 
 def map_picture(scene: MapScene, colour: ColourBy = "q", labels: Labels = "chosen", lifted: bool = False) -> Picture:
     """The scene as a figure in two dimensions, or `lifted` into a third whose height is q."""
-    draw = _Pen(scene, lifted)
+    draw = _Pen(scene, lifted, _frame(scene))
     traces = [draw.points(colour, labels), *_marks(draw, labels)]
-    figure = go.Figure({"data": traces, "layout": _layout(scene, lifted)})
+    figure = go.Figure({"data": traces, "layout": _layout(scene, draw.frame, lifted)})
     return Picture(figure, map_table(scene), map_title(scene), map_alt(scene, colour, lifted))
 
 
@@ -75,17 +87,15 @@ def marks_over(
 
     `limits` are `cmin` and `cmax` of the colours.
     """
-    draw = _Pen(scene, lifted=False, ids=())
-    layout = _layout(scene, lifted=False)
-    margin = 0.04 * (high - low) + 1e-9
-    for axis, name in enumerate(("xaxis", "yaxis")):
-        layout[name] |= {"range": [float(low[axis] - margin[axis]), float(high[axis] + margin[axis])]}
+    draw = _Pen(scene, lifted=False, frame=_frame(scene, low, high), ids=())
+    layout = _layout(scene, draw.frame, lifted=False)
     return Drawing([draw.colour_bar(colour, limits), *_marks(draw, labels)], layout)
 
 
 def left_out_when_lifted(scene: MapScene) -> str:
     """What a map in three dimensions leaves out, in a sentence; "" when it shows everything."""
-    drawn, there = len(_Pen(scene, lifted=True).ids), len(_Pen(scene, lifted=False).ids)
+    ids = _there(scene)
+    drawn, there = len(_few(ids, scene)), len(ids)
     if drawn == there:
         return ""
     return (
@@ -138,22 +148,32 @@ def colour_scale(scene: MapScene, colour: ColourBy) -> dict[str, Any]:
     return {"colorscale": q_colorscale(), "cmin": 0, "cmax": 1, "colorbar": ticks}
 
 
-def _few(ids: Sequence[str], scene: MapScene) -> list[str]:
-    """`LIFTED_POINTS` of `ids`, evenly spread, and all that the step's marks lie on."""
+def _there(scene: MapScene) -> list[str]:
+    return [memory_id for memory_id in scene.utilities if memory_id in scene.places]
+
+
+def _few(ids: Sequence[str], scene: MapScene) -> Sequence[str]:
+    """At most `LIFTED_POINTS` of `ids`, evenly spread, and all that the step's marks lie on."""
     marked = {*scene.pool, *scene.selected, *scene.moved, scene.focus}
-    step = -(-len(ids) // LIFTED_POINTS)
+    step = max(1, -(-len(ids) // LIFTED_POINTS))
     return [memory_id for row, memory_id in enumerate(ids) if row % step == 0 or memory_id in marked]
 
 
 class _Pen:
     """Makes the traces of one scene, flat or lifted."""
 
-    def __init__(self, scene: MapScene, lifted: bool, ids: Sequence[str] | None = None) -> None:
+    def __init__(self, scene: MapScene, lifted: bool, frame: Frame | None, ids: Sequence[str] | None = None) -> None:
+        self.frame = frame
         self.scene = scene
         self.lifted = lifted
-        there = ids if ids is not None else [memory_id for memory_id in scene.utilities if memory_id in scene.places]
-        self.ids = _few(there, scene) if lifted and len(there) > LIFTED_POINTS else there
         self.low, self.middle, self.high = q_range(scene.settings)
+        there = _there(scene) if ids is None else ids
+        # The last is drawn on top: what was never used covers nothing that was, nor a weak q a strong one.
+        self.ids = sorted(_few(there, scene) if lifted else there, key=self._weight)
+
+    def _weight(self, memory_id: str) -> tuple[bool, float, int]:
+        known = self.scene.utilities[memory_id]
+        return known.visits > 0, abs(known.q - self.middle), known.visits
 
     def points(self, colour: ColourBy, labels: Labels) -> Trace:
         scene = self.scene
@@ -192,7 +212,7 @@ class _Pen:
             mode="markers+text" if named else "markers",
             marker={**marker, "line": {"width": width, "color": RING}},
             text=["" if i in self.scene.moved else memory_label(i, self.scene.run) for i in here] if named else None,
-            textposition="bottom center",
+            textposition=self._sides(here) if named else None,
             hoverinfo="skip",
         )
 
@@ -202,24 +222,66 @@ class _Pen:
         marker = {
             "symbol": "circle-open",
             "size": 14 if self.lifted else 30,
-            "color": [self._sign_colour(d) for d in moved.values()],
-            "line": {"width": widths if not self.lifted else 3},
+            "color": [self._sign_colour(d) for d in moved.values()] or self._sign_colour(1.0),
+            "line": {"width": widths if widths and not self.lifted else 3},
         }
         return self._trace(
             list(moved),
             "q just moved",
             mode="markers+text",
             marker=marker,
-            text=[f"{memory_label(i, self.scene.run)} {signed(d)}" if named else signed(d) for i, d in moved.items()],
-            textposition="top center",
+            text=[self._name(i) if named else f"Δq {signed(d)}" for i, d in moved.items()],
+            textposition=self._sides(list(moved)),
             hoverinfo="skip",
         )
+
+    def _name(self, memory_id: str) -> str:
+        label, change = memory_label(memory_id, self.scene.run), self.scene.moved.get(memory_id)
+        return label if change is None else f"{label} Δq {signed(change)}"
+
+    def _sides(self, ids: Sequence[str]) -> list[str] | str:
+        """On which side of each point its name lies."""
+        return "bottom center" if self.lifted or self.frame is None else [self._side[memory_id] for memory_id in ids]
+
+    @cached_property
+    def _side(self) -> Mapping[str, str]:
+        """The side of each marked point on which its name meets the fewest others, point and name."""
+        assert self.frame is not None
+        scene, frame = self.scene, self.frame
+        scale = np.array(NOMINAL) / [high - low for low, high in frame]
+
+        def pixel(place: tuple[float, float]) -> Plane:
+            return np.array([place[0] - frame[0][0], place[1] - frame[1][0]]) * scale
+
+        marked = {
+            i: pixel(scene.places[i])
+            for i in {**dict.fromkeys(scene.moved), **dict.fromkeys(scene.selected)}
+            if self._is_there(i)
+        }
+        around = self.ids if 0 < len(self.ids) <= LABELLED_POINTS else [i for i in scene.pool if self._is_there(i)]
+        near = [scene.places[i] for i in around] + ([scene.query] if scene.query is not None else [])
+        points = [(pixel(place), (POINT, POINT)) for place in near]
+        names: list[Box] = []
+        sides = {}
+        for memory_id, centre in marked.items():
+            half = (len(self._name(memory_id)) * LETTER / 2, LINE / 2)
+            boxes: dict[str, Box] = {
+                side: (centre + np.array([x * (REACH + half[0]), y * (REACH + half[1])]), half)
+                for side, (x, y) in SIDES.items()
+            }
+
+            def met(box: Box) -> tuple[int, int]:
+                return sum(_meet(box, name) for name in names), sum(_meet(box, point) for point in points)
+
+            sides[memory_id] = min(boxes, key=lambda side: met(boxes[side]))
+            names.append(boxes[sides[memory_id]])
+        return sides
 
     def focus(self) -> Trace:
         focus = self.scene.focus
         here = [focus] if focus is not None and self._is_there(focus) else []
         marker = {"symbol": "square-open", "size": 14 if self.lifted else 28, "color": RING, "line": {"width": 2}}
-        return self._trace(here, "opened below", mode="markers", marker=marker, hoverinfo="skip")
+        return self._trace(here, "opened", mode="markers", marker=marker, hoverinfo="skip")
 
     def query(self) -> Trace:
         at = [self.scene.query] if self.scene.query is not None else []
@@ -228,8 +290,8 @@ class _Pen:
         height = {"z": [self.middle] * len(at)} if self.lifted else {}
         return {
             "type": "scatter3d" if self.lifted else "scatter",
-            "x": [x for x, _ in at],
-            "y": [y for _, y in at],
+            "x": [x for x, _ in at] or [None],
+            "y": [y for _, y in at] or [None],
             **height,
             "name": "this task",
             "mode": "markers",
@@ -242,6 +304,9 @@ class _Pen:
         return {"type": "scatter", "x": [None], "y": [None], "name": "memories", "mode": "markers", "marker": marker}
 
     def _trace(self, ids: Sequence[str], name: str, by_webgl: bool = False, **look: Any) -> Trace:
+        if not ids and not self.lifted:
+            # Plotly leaves a trace without any point out of the legend, and the map would grow and shrink with that.
+            return {"type": "scatter", "x": [None], "y": [None], "name": name, **look}
         height = {"z": np.array([self._q(i) for i in ids])} if self.lifted else {}
         flat = "scattergl" if by_webgl else "scatter"
         return {
@@ -272,12 +337,12 @@ class _Pen:
     def _card(self, memory_id: str) -> list[str]:
         scene, memory = self.scene, self.scene.memories[memory_id]
         known = scene.utilities[memory_id]
-        similarity = scene.similarities.get(memory_id)
+        similarity, change = scene.similarities.get(memory_id), scene.moved.get(memory_id)
         nearness = "" if similarity is None else f" · similarity {similarity:.3f}"
         return [
             memory_id,
             memory_label(memory_id, scene.run),
-            signed(known.q),
+            signed(known.q) if change is None else f"{signed(known.q - change)} → {signed(known.q)}",
             str(known.visits),
             plain(memory.intent),
             f"{memory.outcome} · step {memory.step}{nearness}",
@@ -287,9 +352,39 @@ class _Pen:
 _BAR_TITLES = {"q": "q", "Δq": "Δq", "similarity": "cosine", "visits": "uses", "age": "step", "outcome": ""}
 
 
-def _layout(scene: MapScene, lifted: bool) -> dict[str, Any]:
+def _meet(one: Box, other: Box) -> bool:
+    """Whether two boxes, each a centre and half its width and height, overlap."""
+    apart = np.abs(one[0] - other[0]) + 1  # Those that only touch do not.
+    return bool(apart[0] < one[1][0] + other[1][0] and apart[1] < one[1][1] + other[1][1])
+
+
+def _frame(scene: MapScene, low: Plane | None = None, high: Plane | None = None) -> Frame | None:
+    """What the axes show: every place from `low` (2,) to `high` (2,), of all the memories if not given, and the query.
+
+    Rounded outwards, so that most queries and memories that come later change nothing. None where nothing has a place.
+    """
+    if low is None or high is None:
+        if not scene.places:
+            return None
+        everywhere = np.array(list(scene.places.values()), dtype=float)
+        low, high = everywhere.min(axis=0), everywhere.max(axis=0)
+    ends = []
+    for axis in (0, 1):
+        first, last = float(low[axis]), float(high[axis])
+        span = last - first if last - first > 1e-9 else 1.0
+        grid, margin = 2.0 ** math.floor(math.log2(span)) / 16, 0.06 * span
+        first, last = math.floor((first - margin) / grid) * grid, math.ceil((last + margin) / grid) * grid
+        if scene.query is not None:
+            first = min(first, math.floor(scene.query[axis] / grid - 0.5) * grid)
+            last = max(last, math.ceil(scene.query[axis] / grid + 0.5) * grid)
+        ends.append((first, last))
+    return ends[0], ends[1]
+
+
+def _layout(scene: MapScene, frame: Frame | None, lifted: bool) -> dict[str, Any]:
     layout: dict[str, Any] = {
-        "margin": {"l": 0, "r": 0, "t": 8, "b": 0},
+        # On the right as much as the widest bar of colours takes, so that another colour moves no point.
+        "margin": {"l": 0, "r": 80, "t": 8, "b": 0},
         "paper_bgcolor": CLEAR,
         "plot_bgcolor": CLEAR,
         "uirevision": scene.layout_id,
@@ -299,7 +394,8 @@ def _layout(scene: MapScene, lifted: bool) -> dict[str, Any]:
         "showlegend": True,
     }
     if not lifted:
-        return {**layout, "xaxis": {"visible": False}, "yaxis": {"visible": False}}
+        ranges: Sequence[dict[str, Any]] = [{"range": list(ends)} for ends in frame] if frame else [{}, {}]
+        return {**layout, "xaxis": {"visible": False, **ranges[0]}, "yaxis": {"visible": False, **ranges[1]}}
     low, _, high = q_range(scene.settings)
     hidden = {"visible": False, "showspikes": False}
     space = {

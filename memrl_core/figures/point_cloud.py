@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,19 @@ import numpy as np
 import numpy.typing as npt
 from plotly.colors import get_colorscale, sample_colorscale
 
+from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map_points import MapPoints, colours_of
 from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over
 from memrl_core.figures.palette import q_range
+from memrl_core.figures.text import one_line
 
 SHADES = 64
 NO_SHADE = 255
 """The shade of a point that there is no colour for."""
+
+NAMED_POINTS = 20_000
+"""In a larger cloud the hint at the mouse tells no names: they would be megabytes. A click still opens the memory."""
 
 CHANGED_AT_MOST = 1000
 """With more differences than this a cloud is sent anew."""
@@ -33,7 +38,8 @@ class PointCloud:
     """The memories of a map, oldest first: `ids` (n,), `places` (n, 2) float32, `q` (n,) float32, `visits` (n,) uint16.
 
     `shades` (n,) uint8 are rows of `palette`, `NO_SHADE` where the colour has nothing to go by. `middle` is that of q:
-    points above and below it have another shape. `limits` are the `cmin` and `cmax` of the colours.
+    points above and below it have another shape. `limits` are the `cmin` and `cmax` of the colours. `named`
+    gives the label of a memory and its intent in one line.
     """
 
     ids: Sequence[str]
@@ -44,6 +50,7 @@ class PointCloud:
     palette: tuple[str, ...]
     middle: float
     limits: Mapping[str, float]
+    named: Callable[[str], tuple[str, str]]
 
     @property
     def key(self) -> str:
@@ -55,8 +62,9 @@ class PointCloud:
         return known.hexdigest()
 
     def packed(self) -> dict[str, Any]:
-        """Everything but the ids as JSON: little-endian numbers in base64."""
+        """The cloud as JSON: little-endian numbers in base64, and what the points are called."""
         return {
+            **self._names(),
             "key": self.key,
             "palette": list(self.palette),
             "middle": self.middle,
@@ -65,6 +73,19 @@ class PointCloud:
             "q": _base64(self.q, "<f4"),
             "visits": _base64(self.visits, "<u2"),
             "shades": _base64(self.shades, "u1"),
+        }
+
+    def _names(self) -> dict[str, Any]:
+        """Labels a point, and each intent once with the points that have it; nothing where there are too many."""
+        if len(self.ids) > NAMED_POINTS:
+            return {"labels": [], "intents": [], "intent_of": ""}
+        names = [self.named(memory_id) for memory_id in self.ids]
+        intents = {intent: number for number, intent in enumerate(dict.fromkeys(intent for _, intent in names))}
+        of_each = np.array([intents[intent] for _, intent in names], dtype=np.uint32)
+        return {
+            "labels": [label for label, _ in names],
+            "intents": list(intents),
+            "intent_of": _base64(of_each, "<u4"),
         }
 
     def since(self, sent: PointCloud) -> dict[str, list[Any]] | None:
@@ -89,7 +110,11 @@ class PointCloud:
             "visits": self.visits,
             "shades": self.shades,
         }
-        return {"rows": rows.tolist(), **{name: column[rows].tolist() for name, column in columns.items()}}
+        return {
+            "rows": rows.tolist(),
+            **{name: column[rows].tolist() for name, column in columns.items()},
+            "added": [list(self.named(memory_id)) for memory_id in self.ids[before:]],
+        }
 
 
 def point_cloud(scene: MapScene, points: MapPoints, colour: ColourBy = "q") -> PointCloud:
@@ -101,6 +126,7 @@ def point_cloud(scene: MapScene, points: MapPoints, colour: ColourBy = "q") -> P
         shades = np.where(np.isnan(at), NO_SHADE, np.rint(np.nan_to_num(shares) * (SHADES - 1)))
     colours = scale["colorscale"]
     drawn = get_colorscale(colours) if isinstance(colours, str) else colours
+    run, memories = scene.run, scene.memories
     return PointCloud(
         points.ids,
         points.places.astype(np.float32),
@@ -110,6 +136,7 @@ def point_cloud(scene: MapScene, points: MapPoints, colour: ColourBy = "q") -> P
         tuple(sample_colorscale(drawn, np.linspace(0, 1, SHADES).tolist(), colortype="rgb")),
         q_range(scene.settings)[1],
         {"cmin": scale["cmin"], "cmax": scale["cmax"]},
+        lambda memory_id: (memory_label(memory_id, run), one_line(memories[memory_id].intent)),
     )
 
 

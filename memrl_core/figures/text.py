@@ -9,8 +9,12 @@ from functools import lru_cache
 
 @lru_cache(maxsize=65_536)
 def plain(text: str, longest: int = 60) -> str:
-    """`text` in one line of at most `longest` characters, without control or direction marks, escaped for Plotly."""
+    """`one_line` of `text`, escaped for Plotly."""
+    return html.escape(one_line(text, longest), quote=False)
+
+
+def one_line(text: str, longest: int = 60) -> str:
+    """`text` in one line of at most `longest` characters, without control or direction marks; not escaped."""
     kept = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
     line = " ".join(kept.split())
-    short = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
-    return html.escape(short, quote=False)
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

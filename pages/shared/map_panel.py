@@ -145,6 +145,13 @@ def _notes(layout: MapLayout, far: int) -> None:
         st.warning(literal(layout.error), icon=":material/map:")
     if layout.state == "fitting":
         _while_fitting(layout)
+    elif layout.outgrown:
+        with st.container(horizontal=True, vertical_alignment="center", key="outgrown"):
+            st.caption(
+                f":material/map: This map was fitted on {layout.fitted:,} memories, fewer than half of those it shows. "
+                "A new one is turned to fit it; positions then change once, for everyone who uses this bank."
+            )
+            st.button("Lay out anew", key="lay_out_anew", icon=":material/refresh:", on_click=layout.relayout)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
             f"{layout.method} of the embeddings, frozen. Distances here are approximate; ranking uses cosine in the "

@@ -126,10 +126,13 @@ function pointed(host, canvas, hint, chosen) {
       hint.hidden = row < 0;
       if (row < 0) return;
       const { q, visits } = host.cloud;
-      hint.textContent = `q ${q[row] < 0 ? "−" : "+"}${Math.abs(q[row]).toFixed(2)} · ${visits[row]} uses · click to read`;
+      const [label, intent] = window.memrlCloud.nameOf(host.cloud, row);
+      const worth = `q ${q[row] < 0 ? "−" : "+"}${Math.abs(q[row]).toFixed(3)} · ${visits[row]} uses`;
+      // As text: intents are anybody's words.
+      hint.textContent = label ? `${label} · ${worth}\n${intent}` : `${worth} · click to read`;
       const box = host.getBoundingClientRect();
       const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      Object.assign(hint.style, { top: `${y + 14}px`, left: `${Math.min(x + 12, box.width - 190)}px` });
+      Object.assign(hint.style, { top: `${y + 14}px`, left: `${Math.max(0, Math.min(x + 12, box.width - hint.offsetWidth))}px` });
     });
   });
   host.addEventListener("mouseleave", () => (hint.hidden = true));

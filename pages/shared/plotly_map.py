@@ -27,7 +27,7 @@ _chart = st.components.v2.component(
 .memory-map:not([data-drawn])::before { content: "Drawing …"; position: absolute; top: 24px; font-size: 14px; }
 .map-cloud { position: absolute; pointer-events: none; }
 .map-hint {
-  position: absolute; pointer-events: none; padding: 2px 6px; font-size: 12px; white-space: nowrap;
+  position: absolute; pointer-events: none; padding: 2px 6px; font-size: 12px; white-space: pre;
   color: Canvas; background: CanvasText; border-radius: 3px;
 }
 """,

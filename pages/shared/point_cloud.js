@@ -5,6 +5,7 @@ const SHAPES = ["circle", "triangle-up", "triangle-down"];
 const NO_SHADE = 255;
 const GREY = "rgb(140, 140, 150)";
 const NEAR = 9;
+const LEVELS = 256;
 const clouds = (window.memrlClouds = window.memrlClouds || {});
 
 function unpacked(text, Kind) {
@@ -27,7 +28,9 @@ function takeCloud(slot, sent) {
   const kinds = { x: Float32Array, y: Float32Array, q: Float32Array, visits: Uint16Array, shades: Uint8Array };
   const first = {};
   for (const [name, Kind] of Object.entries(kinds)) first[name] = unpacked(sent[name], Kind);
-  clouds[slot] = { key: sent.key, palette: sent.palette, middle: sent.middle, first, kinds, version: 0 };
+  const { labels, intents } = sent;
+  const names = { labels, intents, of: unpacked(sent.intent_of, Uint32Array), added: [] };
+  clouds[slot] = { key: sent.key, palette: sent.palette, middle: sent.middle, first, kinds, names, version: 0 };
 }
 
 function changedCloud(slot, key, changes) {
@@ -35,7 +38,8 @@ function changedCloud(slot, key, changes) {
   if (!cloud || cloud.key !== key) return null;
   const told = JSON.stringify(changes);
   if (cloud.told === told) return cloud;
-  const { rows, ...columns } = changes;
+  const { rows, added, ...columns } = changes;
+  cloud.names.added = added;
   const size = cloud.first.x.length;
   cloud.count = Math.max(size, rows.length ? rows[rows.length - 1] + 1 : 0);
   for (const [name, Kind] of Object.entries(cloud.kinds)) {
@@ -44,7 +48,29 @@ function changedCloud(slot, key, changes) {
   }
   cloud.told = told;
   cloud.version += 1;
+  cloud.order = drawingOrder(cloud);
   return cloud;
+}
+
+// The last is on top: what was never used covers nothing that was, nor a weak q a strong one. In levels, because a sort
+// of a large cloud would take longer than to paint it.
+function drawingOrder({ q, visits, count, middle }) {
+  let widest = 1e-9;
+  for (let row = 0; row < count; row += 1) widest = Math.max(widest, Math.abs(q[row] - middle));
+  const level = (row) => (visits[row] ? 1 + Math.round((LEVELS - 2) * (Math.abs(q[row] - middle) / widest)) : 0);
+  const ends = new Uint32Array(LEVELS + 1);
+  for (let row = 0; row < count; row += 1) ends[level(row) + 1] += 1;
+  for (let at = 1; at <= LEVELS; at += 1) ends[at] += ends[at - 1];
+  const order = new Uint32Array(count);
+  for (let row = 0; row < count; row += 1) order[ends[level(row)]++] = row;
+  return order;
+}
+
+// The label of a point and its intent; nothing in a cloud that is too large to be sent with names.
+function nameOf({ names: { labels, intents, of, added }, first }, row) {
+  const sent = first.x.length;
+  if (row >= sent) return added[row - sent] ?? [];
+  return row < labels.length ? [labels[row], intents[of[row]]] : [];
 }
 
 function sprite(shape, colour, radius) {
@@ -102,7 +128,7 @@ function lens(host, ratio) {
 
 function paint(canvas, cloud, seen, ratio) {
   const { width, height, xBy, yBy, x0, y0 } = seen;
-  const { x, y, q, visits, shades, count, middle, palette } = cloud;
+  const { x, y, q, visits, shades, count, middle, palette, order } = cloud;
   let inside = 0;
   for (let row = 0; row < count; row += 1) {
     const [px, py] = [x[row] * xBy + x0, y[row] * yBy + y0];
@@ -117,7 +143,7 @@ function paint(canvas, cloud, seen, ratio) {
   const stride = width + 2 * margin;
   const picture = new ImageData(stride, height + 2 * margin);
   const bytes = picture.data;
-  for (let row = 0; row < count; row += 1) {
+  for (const row of order) {
     const px = Math.floor(x[row] * xBy + x0);
     const py = Math.floor(y[row] * yBy + y0);
     if (px < 0 || px >= width || py < 0 || py >= height) continue;
@@ -189,8 +215,9 @@ function nearest(canvas, host, event) {
   const box = canvas.getBoundingClientRect();
   const [mx, my] = [event.clientX - box.left, event.clientY - box.top];
   let [found, best] = [-1, NEAR * NEAR];
-  const { x, y, count } = host.cloud;
-  for (let row = 0; row < count; row += 1) {
+  const { x, y, order } = host.cloud;
+  // Of those in one place the one on top.
+  for (const row of order) {
     const [dx, dy] = [x[row] * xBy + x0 - mx, y[row] * yBy + y0 - my];
     const away = dx * dx + dy * dy;
     if (away <= best) [found, best] = [row, away];
@@ -198,7 +225,7 @@ function nearest(canvas, host, event) {
   return found;
 }
 
-window.memrlCloud = { changedCloud, follow, nearest, repaint };
+window.memrlCloud = { changedCloud, follow, nameOf, nearest, repaint };
 
 export default function ({ data, setStateValue }) {
   takeCloud(data.slot, data.cloud);

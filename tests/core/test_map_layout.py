@@ -84,6 +84,23 @@ def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stor
     assert layout.provisional == frozenset()
 
 
+def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(
+    tmp_path: Path, umap: type[InstantUmap]
+) -> None:
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+    layout.announcement = ""
+    grown(layout._bank, 16)
+    before = dict(layout.places())
+    assert not layout.outgrown
+    grown(layout._bank, 1)
+    assert {memory_id: place for memory_id, place in layout.places().items() if memory_id in before} == before
+    assert layout.outgrown and layout.fitted == 16 and layout.announcement == ""
+    layout.relayout()
+    layout.wait()
+    assert len(layout.places()) == layout.fitted == 33
+    assert not layout.outgrown and layout.announcement
+
+
 def test_a_layout_of_another_process_is_followed_and_announced(tmp_path: Path, umap: type[InstantUmap]) -> None:
     layout = settled(grown(a_bank(tmp_path / "bank"), 16))
     layout.announcement = ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memrl_core.analysis.explain import signed
 from memrl_core.analysis.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.map_points import map_points, pool_far_on_screen
@@ -141,7 +142,41 @@ def test_the_map_marks_pool_selection_query_and_what_moved(lived: Any) -> None:
     assert len(drawn["given to the model"].x) == len(scene.selected)
     assert drawn["given to the model"].marker.line.width > drawn["in the pool"].marker.line.width
     assert (tuple(drawn["this task"].x), drawn["this task"].marker.symbol) == ((0.5,), "star")
-    assert all(text[text.index(" ") + 1] in "+−" for text in drawn["q just moved"].text)
+    assert list(drawn["q just moved"].text) == [f"#{int(i[2:])} Δq {signed(d)}" for i, d in scene.moved.items()]
+    cards = {card[0]: card for card in drawn["memories"].customdata}
+    for memory_id, change in scene.moved.items():
+        q = scene.utilities[memory_id].q
+        assert cards[memory_id][2] == f"{signed(q - change)} → {signed(q)}"
+
+
+def test_what_was_never_used_covers_nothing_and_a_weak_q_no_strong_one(lived: Any) -> None:
+    scene = a_scene(lived)
+    believed = (Utility(0.0, 0), Utility(-0.2, 1), Utility(0.9, 0), Utility(-0.8, 1), Utility(0.8, 3), Utility(0.1, 7))
+    known = dict(zip(scene.utilities, believed, strict=False))
+    drawn = traces_of(replace(scene, utilities=known))["memories"].customdata
+    assert [known[card[0]] for card in drawn] == [believed[row] for row in (0, 2, 5, 1, 3, 4)]
+
+
+def test_what_a_step_marks_changes_neither_the_axes_nor_the_legend(lived: Any) -> None:
+    scene = a_scene(lived)
+    bare = replace(scene, pool=(), selected=(), moved={}, query=None, focus=None)
+    known = list(scene.utilities)
+    early = replace(bare, utilities={i: scene.utilities[i] for i in known[:3]})
+    frames = [map_picture(one, colour=colour).figure for one in (scene, bare, early) for colour in ("q", "outcome")]
+    assert len({(f.layout.xaxis.range, f.layout.yaxis.range, f.layout.margin.r) for f in frames}) == 1
+    # Plotly names in the legend what has at least one point, be it nowhere.
+    assert {tuple(trace.name for trace in f.data if len(trace.x)) for f in frames} == {tuple(traces_of(scene))}
+    low, high = frames[0].layout.xaxis.range
+    assert all(low < x < high for x, _ in scene.places.values())
+    far = map_picture(replace(scene, query=(500.0, 0.5))).figure.layout
+    assert far.xaxis.range[1] > 500 and far.yaxis.range == frames[0].layout.yaxis.range
+
+
+def test_names_of_memories_in_one_place_lie_on_different_sides(lived: Any) -> None:
+    scene = a_scene(lived, moved={})
+    together = dict.fromkeys(scene.places, (3.0, -3.0))
+    sides = traces_of(replace(scene, places=together | {"elsewhere": (90.0, 90.0)}))["given to the model"].textposition
+    assert len(set(sides)) == len(scene.selected) > 1
 
 
 def test_colour_has_a_fixed_scale_whatever_the_values(lived: Any) -> None:
@@ -182,7 +217,10 @@ def test_pool_members_far_on_the_screen_are_counted(lived: Any) -> None:
 def test_the_lifted_map_shows_q_as_height(lived: Any) -> None:
     scene = a_scene(lived)
     picture = map_picture(scene, lifted=True)
-    assert list(picture.figure.data[0].z) == [known.q for known in scene.utilities.values()]
+    drawn = picture.figure.data[0]
+    assert {card[0]: q for card, q in zip(drawn.customdata, drawn.z, strict=True)} == {
+        memory_id: known.q for memory_id, known in scene.utilities.items()
+    }
     assert tuple(picture.figure.layout.scene.zaxis.range) == (-1, 1)
 
 

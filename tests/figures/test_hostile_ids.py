@@ -41,10 +41,13 @@ def test_no_id_becomes_markup_on_a_map() -> None:
     assert not [mark for mark in MARKS if mark in drawn]
 
 
-def test_the_points_of_a_large_map_carry_no_text_and_its_marks_no_markup() -> None:
+def test_the_names_of_a_large_map_are_lines_of_text_and_its_marks_have_no_markup() -> None:
     scene = hostile(1200)
+    evil = {i: replace(memory, intent="<b>x</b>\n\u202e" + "y" * 100) for i, memory in scene.memories.items()}
+    scene = replace(scene, memories=evil)
     cloud = point_cloud(scene, map_points(scene))
-    assert "other.example" not in json.dumps(cloud.packed())
+    # As they were written: the hint at the mouse shows them as text.
+    assert cloud.packed()["intents"] == ["<b>x</b> " + "y" * 50 + "…"]
     # Read back: the text escapes what it holds.
     marks = json.dumps(json.loads(cloud_marks(scene, cloud).to_json()), ensure_ascii=False)
     assert "other.example" in marks

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memrl_core.figures import memory_map
+from memrl_core.figures import point_cloud as cloud_module
 from memrl_core.figures.map_points import map_points
 from memrl_core.figures.memory_map import ColourBy, MapScene, left_out_when_lifted, map_picture
 from memrl_core.figures.point_cloud import CHANGED_AT_MOST, NO_SHADE, PointCloud, cloud_marks
@@ -69,6 +70,7 @@ def test_what_a_step_changes_and_adds_is_all_that_is_sent() -> None:
     assert np.array_equal(shown["x"], now.places[:, 0])
     assert np.array_equal(shown["q"], now.q)
     assert np.array_equal(shown["shades"], now.shades)
+    assert changes["added"] == [[f"m-{COUNT}", "cool the egg"]]
 
 
 @pytest.mark.parametrize("change", ["forgotten", "everything moved", "another middle"])
@@ -82,6 +84,14 @@ def test_a_cloud_that_differs_too_much_is_sent_anew(change: str) -> None:
         "another middle": replace(scene, settings={**scene.settings, "reward_failure": 0.0}),
     }[change]
     assert point_cloud(other).since(sent) is None
+
+
+def test_each_point_has_its_name_and_an_intent_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = point_cloud(a_scene()).packed()
+    assert sent["labels"] == [f"m-{number:04d}" for number in range(COUNT)]
+    assert sent["intents"] == ["cool the egg"]
+    monkeypatch.setattr(cloud_module, "NAMED_POINTS", COUNT - 1)
+    assert point_cloud(a_scene()).packed()["labels"] == []
 
 
 def test_what_is_packed_has_a_name_that_only_the_same_cloud_has() -> None:
