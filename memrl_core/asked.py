@@ -28,6 +28,7 @@ def asked_by(trace: StepTrace) -> Asked:
         family=trace.task.family,
         observation=first_observation(trace.generate.messages, trace.task.intent) if trace.generate else "",
         step=trace.step,
+        seed=trace.decision.seed if trace.decision is not None else 0,
         said=said_in(trace),
     )
 

@@ -9,6 +9,7 @@ strong however small the differences in visits became, and exploration would nev
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -22,13 +23,18 @@ from memrl_core.records import Reason, Term
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
+Ties = Literal["seeded", "older"]
+"""Which of equals goes first: the one that the step's seed draws, or the older (as in the official code)."""
+
 SEEDED_TIES = "Of equal scores and similarities, the step's seed decides which goes first."
 REACH = 9.0
 """Beyond this many sd of each score nothing is integrated: less than 1e-18 of its chances lies there."""
 STEPS_PER_SD = 3.0
 MOST_POINTS = 4_000_000
 """Of the grid of an integral, in all: a pool with very unequal sd gets a coarser one."""
-_TIES_STREAM = 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
+_BITS = np.array([30, 27, 31, 1], dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,11 @@ class Exploration:
     kind: Literal["epsilon", "ucb", "thompson"] = "epsilon"
     ucb_c: float = 1.0
     thompson_scale: float = 0.5
-    ties: Literal["older", "seeded"] = "older"
+    ties: Ties = "seeded"
 
 
 BY_CHANCE = Exploration()
-"""ε alone, with the older first in ties: the official code's."""
+"""ε alone, as in the official code; which of equals goes first is drawn by the step's seed, as everywhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +89,7 @@ class Slate:
     mode: Literal["greedy", "explore", "fallback", "sampled"]
     draw: float | None
     propensity: float
+    tied: bool = False  # whether the seed has drawn among equals at the cut
 
     def reason(self, position: int, greedy: Collection[int]) -> Reason:
         """Why the candidate at a position is in the slate or not, where `greedy` would be without exploration."""
@@ -116,10 +123,11 @@ def added(exploration: Exploration, visits: Places, sd_of_q: float, weight: floa
     return None
 
 
-def note_of(exploration: Exploration, extra: Added | None) -> str:
-    """What is to be said of a decision under this exploration; "" where it is by chance ε, which the records show."""
-    ties = SEEDED_TIES if exploration.ties == "seeded" else ""
-    return " ".join(filter(None, ("" if extra is None else extra.note, ties)))
+def note_of(extra: Added | None, drawn: bool) -> str:
+    """What is to be said of a decision: what exploration `extra` added, and whether the seed has `drawn` among equals;
+    "" where it explored by chance ε, which the records show.
+    """
+    return " ".join(filter(None, ("" if extra is None else extra.note, SEEDED_TIES if drawn else "")))
 
 
 def ucb_bonus(visits: Places) -> Floats:
@@ -128,11 +136,23 @@ def ucb_bonus(visits: Places) -> Floats:
     return bonus
 
 
-def order_of_equals(rank_recall: Places, ties: Literal["older", "seeded"], seed: int) -> Places:
-    """By what candidates with equal scores and similarities are ordered (n,): age, or a draw of its own."""
-    if ties == "older":
-        return rank_recall
-    return np.random.default_rng([seed, _TIES_STREAM]).permutation(len(rank_recall))
+def order_of_equals(rank_recall: Places, ties: Ties, seed: int) -> Places:
+    """By what candidates with equal scores and similarities are ordered (n,): age, or a draw of the seed's."""
+    return rank_recall if ties == "older" else drawn_keys(rank_recall, seed, "select")
+
+
+def drawn_keys(numbers: Places, seed: int, phase: Literal["recall", "select"]) -> Places:
+    """A random number for each of `numbers` (n,), which are not negative: (n,), by seed, phase and number alone.
+
+    A number has the same key whatever others stand beside it, so equals keep their order when another one comes. The
+    mixing is that of SplitMix64 (Steele, Lea & Flood 2014).
+    """
+    begin = hashlib.blake2b(f"{phase} {seed}".encode(), digest_size=8).digest()
+    z = np.asarray(numbers).astype(np.uint64) * _GOLDEN + np.frombuffer(begin, dtype="<u8").astype(np.uint64)
+    z = (z ^ (z >> _BITS[0])) * _MIX[0]
+    z = (z ^ (z >> _BITS[1])) * _MIX[1]
+    keys: Places = ((z ^ (z >> _BITS[2])) >> _BITS[3]).astype(np.int64)
+    return keys
 
 
 def slate(
@@ -144,7 +164,7 @@ def slate(
     known: Floats,
     extra: Added | None,
     epsilon: float,
-    ties: Literal["older", "seeded"],
+    ties: Ties,
     seed: int,
 ) -> Slate:
     """The first k2 of `order`, the positions of a pool of n from the best score to the worst, or any k2 of them.
@@ -165,12 +185,12 @@ def slate(
         explores = draw < epsilon
         if explores:
             chosen = tuple(int(i) for i in rng.choice(n, size=size, replace=False))
-    tied = _tied_at_cut(order, size, score, similarity) if ties == "seeded" else set()
+    tied = tied_at_cut(order, size, score, similarity) if ties == "seeded" else set()
     propensity = epsilon / comb(n, size) + (1 - epsilon) * chance_by_ties(chosen, best, tied)
-    return Slate(chosen, "explore" if explores else "greedy", draw, propensity)
+    return Slate(chosen, "explore" if explores else "greedy", draw, propensity, bool(tied))
 
 
-def _tied_at_cut(order: Sequence[int], size: int, score: Floats, similarity: Floats) -> set[int]:
+def tied_at_cut(order: Sequence[int], size: int, score: Floats, similarity: Floats) -> set[int]:
     """The positions of the equals that the cut goes through."""
     if not 0 < size < len(order):
         return set()

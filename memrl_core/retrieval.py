@@ -22,7 +22,17 @@ import numpy.typing as npt
 
 from memrl_core.deferred import deferred, source_of
 from memrl_core.errors import InputError
-from memrl_core.exploration import BY_CHANCE, Exploration, Slate, added, note_of, order_of_equals, slate
+from memrl_core.exploration import (
+    BY_CHANCE,
+    Exploration,
+    Slate,
+    Ties,
+    added,
+    drawn_keys,
+    note_of,
+    order_of_equals,
+    slate,
+)
 from memrl_core.records import (
     Candidate,
     Decision,
@@ -133,13 +143,15 @@ def recall(
     strict: bool,
     coarse: npt.NDArray[np.float32] | None = None,
     exclude_task: str = "",
+    ties: Ties = "seeded",
+    seed: int = 0,
 ) -> RecallRecord:
     """Phase A (eq. 6): the k1 memories, or the memories of the k1 intents, nearest to `query` (d,) beyond the gate.
 
-    Ties go to the older memory. `left_out` are the nearest `NEAR_MISSES` that missed the pool. `coarse` (n,) may hold
-    the float32 product of the view's embeddings and the query, where many queries were multiplied at once; it is
-    changed in place. Memories of the task `exclude_task` stay outside. Raises `InputError` when the query is not a
-    finite vector of the view's dimension.
+    Which of equal similarities goes first `seed` draws, or it is the older (`ties`). `left_out` are the nearest
+    `NEAR_MISSES` that missed the pool. `coarse` (n,) may hold the float32 product of the view's embeddings and the
+    query, where many queries were multiplied at once; it is changed in place. Memories of the task `exclude_task` stay
+    outside. Raises `InputError` when the query is not a finite vector of the view's dimension.
     """
     if query.shape != view.embeddings.shape[1:] or not _is_finite(query):
         raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
@@ -148,7 +160,9 @@ def recall(
         own = np.array(_of_task(view, exclude_task), dtype=np.int64)
         is_open = _without(view, own)
     shortlist = shortlist_of(query, view, coarse, is_open)
-    near, exact, ranks, size = _ranked(query, view, shortlist, is_open, k1, k1_counts, delta, strict)
+    near, exact, ranks, size = _ranked(
+        query, view, shortlist, is_open, k1, k1_counts, delta, strict, None if ties == "older" else seed
+    )
     reasons = partial(_reasons, exact[size:], delta, strict)
     if own is not None:
         own_similarity = exact_similarity(view.embeddings[own], query)
@@ -226,13 +240,14 @@ def _ranked(
     k1_counts: str,
     delta: float,
     strict: bool,
+    seed: int | None,
 ) -> tuple[Positions, Floats, Positions, int]:
     """The pool followed by the `NEAR_MISSES` as (positions, similarities, ranks, size of the pool).
 
-    Both parts are most similar first, older first in ties.
+    Both parts are most similar first; of equals the one that `seed` draws, the older without one.
     """
     wanted = k1 + NEAR_MISSES
-    near, exact = _measured(query, view, shortlist(wanted))
+    near, exact = _measured(query, view, shortlist(wanted), seed)
     if k1_counts == "record":
         size = sum([value > delta if strict else value >= delta for value in exact[:k1].tolist()])
         last = min(size + NEAR_MISSES, len(near))
@@ -241,23 +256,37 @@ def _ranked(
     most = len(view.ids) if is_open is None else int(np.count_nonzero(is_open))
     while len(near) < most and len(np.unique(groups[near])) <= k1:
         wanted *= 2
-        near, exact = _measured(query, view, shortlist(wanted))
+        near, exact = _measured(query, view, shortlist(wanted), seed)
     _, first = np.unique(groups[near], return_index=True)
     chosen = groups[near[np.sort(first)[:k1]]]
     of_chosen = np.isin(groups, chosen)
     members = np.flatnonzero(of_chosen if is_open is None else of_chosen & is_open)
-    near, exact = _measured(query, view, np.union1d(near, members))
+    near, exact = _measured(query, view, np.union1d(near, members), seed)
     member = (exact > delta if strict else exact >= delta) & of_chosen[near]
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)[:NEAR_MISSES]
     places = np.concatenate((inside, outside))
     return near[places], exact[places], places + 1, len(inside)
 
 
-def _measured(query: npt.NDArray[np.float32], view: MemoryView, positions: Positions) -> tuple[Positions, Floats]:
-    """Memories at ascending positions and their similarities, most similar first, older first in ties."""
+def _measured(
+    query: npt.NDArray[np.float32], view: MemoryView, positions: Positions, seed: int | None
+) -> tuple[Positions, Floats]:
+    """Memories at ascending positions and their similarities, most similar first; in ties as `_ranked`."""
     exact = exact_similarity(view.embeddings.take(positions, axis=0), query)
     order = (-exact).argsort(kind="stable")
-    return positions[order], exact[order]
+    falling = exact[order]
+    if seed is not None and (falling[1:] == falling[:-1]).any():
+        order = np.lexsort((positions, turns_of(positions, view, seed), -exact))
+    return positions[order], falling
+
+
+def turns_of(positions: Positions, view: MemoryView, seed: int) -> Positions:
+    """By what equally similar memories at these positions are ordered in phase A (n,): a draw of the seed's.
+
+    It goes by the place that a memory has by age among those of the run, so other runs in the bank change nothing.
+    """
+    places = positions if view.visible is None else np.flatnonzero(view.visible).searchsorted(positions)
+    return drawn_keys(places, seed, "recall")
 
 
 def standardised_pool(
@@ -269,13 +298,13 @@ def standardised_pool(
     return standardised_by(similarity, fixed_mean, fixed_sd), clipped(zscore(q))
 
 
-def score_order(score: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Positions from the best score to the worst; ties go to the more similar, then to the older memory."""
-    return _order(score.round(DIGITS), similarity, rank_recall)
+def score_order(score: Floats, similarity: Floats, equals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Positions from the best score to the worst; ties go to the more similar, then to the lower of `equals` (n,)."""
+    return _order(score.round(DIGITS), similarity, equals)
 
 
-def _order(decisive: Floats, similarity: Floats, rank_recall: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    order: npt.NDArray[np.int64] = np.lexsort((rank_recall, -similarity, -decisive))
+def _order(decisive: Floats, similarity: Floats, equals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    order: npt.NDArray[np.int64] = np.lexsort((equals, -similarity, -decisive))
     return order
 
 
@@ -360,7 +389,7 @@ def select(
         draw=taken.draw,
         seed=seed,
         propensity=taken.propensity,
-        note=note_of(exploration, extra) if n else "",
+        note=note_of(extra, taken.tied) if n else "",
     )
     return deferred(decision, told, "normaliser_lines", "candidates")
 

@@ -33,6 +33,12 @@ class PolicySettings(BaseModel):
     k2: int = Field(
         3, ge=0, le=100, title="k2 · memories in the prompt", description="How many phase B gives the model."
     )
+    ties: Literal["seeded", "older"] = Field(
+        "seeded",
+        title="Ties",
+        description="Which of equals goes first, at the cut of k1 and of k2. seeded: the step's seed decides. older: "
+        "the older memory (official code), so that equal intents keep to their first attempts.",
+    )
     exclude_same_task: bool = Field(
         False,
         title="Leave out the same task",
@@ -128,11 +134,6 @@ class MemRLSettings(PolicySettings):
     ucb_c: float = Field(1.0, ge=0, le=10, title="c · weight of the bonus", description="Used by `ucb` only.")
     thompson_scale: float = Field(
         0.5, gt=0, le=10, title="s · scale of the noise", description="Used by `thompson` only: its sd without visits."
-    )
-    ties: Literal["older", "seeded"] = Field(
-        "older",
-        title="Ties",
-        description="older: of equals the older memory goes first. seeded: the step's seed decides (ours).",
     )
     q_floor: float = Field(
         OFF,

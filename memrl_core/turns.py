@@ -46,7 +46,7 @@ def recalled_for(
     when = policy.when(asked)
     if not when.now:
         return None
-    asked = replace(asked, embedding=embed([policy.key(asked)])[0])
+    asked = replace(asked, embedding=embed([policy.key(asked)])[0], seed=seed)
     seen = replace(view, asked=asked)
     recall = policy.recall(asked.embedding, seen)
     seen = replace(seen, asked=replace(asked, said=policy.consult(recall, seen, ask)))

@@ -18,7 +18,8 @@ class Asked:
 
     `embedding` (d,) is the unit vector of the policy's key, most often of the intent. `task` is the task's id, `family`
     its kind and `step` the number of the step, for rules that go by them; `observation` is what the environment said
-    last. `said` holds what the model said when the policy consulted it before selecting.
+    last. `said` holds what the model said when the policy consulted it before selecting. `seed` is the step's: it draws
+    among equally similar memories in phase A, as it does among equals in phase B.
     """
 
     embedding: npt.NDArray[np.float32]
@@ -29,6 +30,7 @@ class Asked:
     turn: int = 0
     step: int = 0
     said: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

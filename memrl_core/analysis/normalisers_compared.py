@@ -64,11 +64,12 @@ def normalisers_compared(decision: Decision, settings: MemRLSettings) -> Normali
     ids = [member.memory_id for member in members]
     similarity = np.array([member.similarity for member in members], dtype=np.float64)
     q = np.array([member.q for member in members], dtype=np.float64)
+    equals = np.array([member.rank_select for member in members], dtype=np.int64)
     ranked = []
     for name in NORMALISERS:
         by_similarity, by_q = _sides(name, similarity, q, settings)
         score = (1 - decision.weight) * by_similarity.z + decision.weight * by_q.z
-        order = score_order(score, similarity, np.arange(len(ids)))[: decision.k2]
+        order = score_order(score, similarity, equals)[: decision.k2]
         cut = by_similarity.clipped | by_q.clipped
         flat = [term for term, side in (("similarity", by_similarity), ("q", by_q)) if side.flat and len(ids) > 1]
         ranked.append(

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.whatif import Situation, decided, rank_of
+from memrl_core.exploration import order_of_equals
+from memrl_core.policies.base import seed_of
 from memrl_core.retrieval import CLIP, DIGITS, FLAT_SD, recall
 from memrl_core.settings import MemRLSettings
 
@@ -81,7 +83,9 @@ def required_q(situation: Situation, memory_id: str, settings: MemRLSettings | N
     similarity = np.array([member.similarity for member in found.pool])
     q = _q_of(situation, ids)
     reach = Q_REACH * max(1.0, float(np.abs(q).max()))
-    stretches = _Pool(similarity, q, ids.index(memory_id), chosen).stretches_of_q(-reach, reach)
+    ranks = np.array([member.rank_recall for member in found.pool], dtype=np.int64)
+    equals = order_of_equals(ranks, chosen.ties, situation.seed)
+    stretches = _Pool(similarity, q, ids.index(memory_id), chosen, equals).stretches_of_q(-reach, reach)
     return _requirement(memory_id, "q", now, memory_id in decision.greedy, stretches)
 
 
@@ -100,8 +104,9 @@ def required_similarity(situation: Situation, memory_id: str, settings: MemRLSet
         )  # fmt: skip
     strict = chosen.normaliser == "pool"
     found = recall(
-        situation.query, situation.view, k1=chosen.k1 + 1, k1_counts="record", delta=chosen.delta, strict=strict
-    )
+        situation.query, situation.view, k1=chosen.k1 + 1, k1_counts="record", delta=chosen.delta, strict=strict,
+        ties=chosen.ties, seed=seed_of(situation.view),
+    )  # fmt: skip
     rivals = [member for member in found.pool if member.memory_id != memory_id]
     gate = chosen.delta
     if len(rivals) >= chosen.k1:
@@ -110,7 +115,7 @@ def required_similarity(situation: Situation, memory_id: str, settings: MemRLSet
     # Positions stand for age: the pool's own order only breaks ties, which lie on the edges of the stretches.
     similarity = np.array([member.similarity for member in rivals] + [now])
     q = _q_of(situation, [*(member.memory_id for member in rivals), memory_id])
-    pool = _Pool(similarity, q, len(rivals), chosen)
+    pool = _Pool(similarity, q, len(rivals), chosen, np.arange(len(similarity)))
     shut = (Stretch(-1.0, gate, False),) if gate > -1 else ()
     inside = pool.stretches_of_similarity(gate, 1.0) if gate < 1 else ()
     return _requirement(memory_id, "similarity", now, selected, _joined((*shut, *inside)))
@@ -128,6 +133,7 @@ class _Pool:
     q: Floats
     member: int
     settings: MemRLSettings
+    equals: npt.NDArray[np.int64]  # of equals the lowest goes first
 
     def stretches_of_q(self, low: float, high: float) -> tuple[Stretch, ...]:
         s = self.settings
@@ -188,7 +194,7 @@ class _Pool:
         score = np.round(scores(middles), DIGITS)
         own_similarity = self._varied(middles) if similarity is None else np.repeat(similarity, len(middles), axis=0)
         own, tie = score[:, [self.member]], own_similarity[:, [self.member]]
-        first = np.arange(score.shape[1]) < self.member
+        first = self.equals < self.equals[self.member]
         ahead = (score > own) | ((score == own) & ((own_similarity > tie) | ((own_similarity == tie) & first)))
         selected = ahead.sum(axis=1) < self.settings.k2
         return _joined(

@@ -94,6 +94,8 @@ def spectrum(decision: Decision) -> Spectrum:
         ),
         key=lambda c: c.rank_recall,
     )
+    # Candidates whose lines are equal stand at every weight as they stood when the step decided.
+    equals = np.array([c.rank_select for c in pool], dtype=np.int64)
     ids = tuple(c.memory_id for c in pool)
     z_similarity = np.array([c.terms[0].normalised for c in pool], dtype=np.float64)
     z_q = np.array([c.terms[1].normalised for c in pool], dtype=np.float64)
@@ -101,7 +103,7 @@ def spectrum(decision: Decision) -> Spectrum:
     edges = _edges(z_similarity, z_q, decision.k2)
     middles = (edges[1:] + edges[:-1]) / 2
     # At an end of [0, 1] itself several candidates may tie; inside an interval they only do if their lines are equal.
-    sets = [_selected(ids, z_similarity, z_q, similarity, weight, decision.k2) for weight in middles]
+    sets = [_selected(ids, z_similarity, z_q, similarity, equals, weight, decision.k2) for weight in middles]
     intervals: list[Interval] = []
     for low, high, chosen in zip(edges[:-1], edges[1:], sets, strict=True):
         if intervals and intervals[-1].selected == chosen:
@@ -154,7 +156,13 @@ def _within_reach(z_similarity: Floats, z_q: Floats, k2: int) -> npt.NDArray[np.
 
 
 def _selected(
-    ids: tuple[str, ...], z_similarity: Floats, z_q: Floats, similarity: Floats, weight: float, k2: int
+    ids: tuple[str, ...],
+    z_similarity: Floats,
+    z_q: Floats,
+    similarity: Floats,
+    equals: npt.NDArray[np.int64],
+    weight: float,
+    k2: int,
 ) -> frozenset[str]:
-    order = score_order((1 - weight) * z_similarity + weight * z_q, similarity, np.arange(len(ids)))
+    order = score_order((1 - weight) * z_similarity + weight * z_q, similarity, equals)
     return frozenset(ids[position] for position in order[:k2])

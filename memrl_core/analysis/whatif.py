@@ -13,8 +13,9 @@ from memrl_core.asked import view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.policies import make_policy
+from memrl_core.policies.base import seed_of
 from memrl_core.records import Decision, RecallRecord, StepTrace
-from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval import exact_similarity, turns_of
 from memrl_core.view import MemoryView
 
 NOT_REPLAYABLE = (
@@ -102,5 +103,9 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
         coarse[~view.visible] = -2
     near = np.flatnonzero(coarse >= own - 1e-4)
     exact = exact_similarity(view.embeddings[near], query)
-    before = (exact > own) | ((exact == own) & (near < position))
+    ahead = near < position
+    if situation.settings.get("ties") == "seeded":
+        turns = turns_of(near, view, seed_of(view))
+        ahead = turns < turns[near == position]
+    before = (exact > own) | ((exact == own) & ahead)
     return 1 + int(before.sum()), own

@@ -114,6 +114,7 @@ class _Watcher:
             family=task.family,
             observation=observation,
             step=trace.step,
+            seed=trace.decision.seed,
         )
         asked = replace(asked, embedding=same.embedder.embed([policy.key(asked)])[0])
         view = replace(view, asked=asked, learned=self._state)

@@ -54,7 +54,7 @@ def difference_picture(one: Candidate, other: Candidate, run: str) -> Picture:
     )
     ahead, behind = (a, b) if total >= 0 else (b, a)
     if total == 0:
-        title = f"{a} and {b} have the same score: the more similar, then the older goes first"
+        title = f"{a} and {b} have the same score: the more similar goes first, then whichever the tie rule names"
     else:
         driver = max(zip(parts, names, strict=True), key=lambda p: p[0] * total)[1]
         title = f"{ahead} is {abs(total):.3f} ahead of {behind}, most of it by {driver}"

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from memrl_core.policies.a_mem_notes import Notes, content_of, embedded_text, linked_pairs, note_of, with_note
 from memrl_core.policies.a_mem_questions import Neighbour, analysed, analysis_question, evolution_question, evolved
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, Written, added
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, Written, added, seed_of
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
@@ -141,6 +141,7 @@ class AMem(Policy[AMemSettings]):
             terms,
             k2=k2,
             seed=seed,
+            ties="older",  # The order of the recall, which the seed has drawn.
             chosen=Chosen([ids.index(memory_id) for memory_id in chosen], "greedy" if ids else "fallback"),
             note=f"Chosen for a link with a nearer note: {', '.join(by_link)}." if by_link else "",
         )
@@ -151,7 +152,7 @@ class AMem(Policy[AMemSettings]):
         analysis = ask(analysis_question(new.experience, new.intent))
         note = analysed(analysis)
         (vector,) = new.embed([embedded_text(new.experience, note)])
-        near = self._neighbours(vector, view)
+        near = self._neighbours(vector, view, seed_of(new.trace))
         evolution = ask(evolution_question(new.experience, note, near)) if near else None
         note, changed = evolved(note, evolution, near)
         failed = [("the new note", analysis), *([("its neighbours", evolution)] if near else [])]
@@ -199,9 +200,13 @@ class AMem(Policy[AMemSettings]):
                 state.notes[op.memory_id] = note_of(op.data)
                 state.replaced.update(dict.fromkeys(op.replaces, op.memory_id))
 
-    def _neighbours(self, vector: Vector, view: MemoryView) -> list[Neighbour]:
+    def _neighbours(self, vector: Vector, view: MemoryView, seed: int) -> list[Neighbour]:
         """The notes nearest to a new one with this vector (d,)."""
-        near = recall(vector, view, k1=self.settings.neighbours, k1_counts="record", delta=-1.0, strict=False)
+        settings = self.settings
+        near = recall(
+            vector, view, k1=settings.neighbours, k1_counts="record", delta=-1.0, strict=False, ties=settings.ties,
+            seed=seed,
+        )  # fmt: skip
         state = _notes(view)
         places = state.places(view)
         return [
@@ -239,9 +244,8 @@ def _with(linked: Sequence[str], near: RecallRecord, query: Vector, view: Memory
     }
     same_task = [seen for seen in near.left_out if seen.reason is Reason.SAME_TASK]
     missed = [seen for seen in near.left_out if seen not in same_task and seen.memory_id not in come]
-    order = sorted(
-        (*near.pool, *come.values(), *missed), key=lambda seen: (-seen.similarity, view.position(seen.memory_id))
-    )
+    # Equals stay as they were recalled; what a link brought comes after those that similarity brought.
+    order = sorted((*near.pool, *missed, *come.values()), key=lambda seen: -seen.similarity)
     ranks = [replace(seen, rank_recall=rank) for rank, seen in enumerate((*order, *same_task), start=1)]
     return replace(
         near,

@@ -122,7 +122,14 @@ class Awm(Policy[AwmSettings]):
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 nearest, or the whole pool."""
         k2 = self.settings.k2 if self.settings.recall == "nearest" else len(recalled.pool)
-        return ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], k2=k2, seed=seed)
+        return ranked(
+            recalled,
+            view,
+            [TermColumn("similarity", similarities(recalled))],
+            k2=k2,
+            seed=seed,
+            ties=self.settings.ties,
+        )
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The family's workflow in its new version; nothing but after a success."""

@@ -149,6 +149,8 @@ class Policy(Generic[S]):
             strict=True,
             coarse=coarse,
             exclude_task=self.excluded_task(view),
+            ties=settings.ties,
+            seed=seed_of(view),
         )
 
     def excluded_task(self, view: MemoryView) -> str:
@@ -242,6 +244,13 @@ def changed_value(change: ValueChange) -> str:
     if change.target == "parameters":
         return change.name
     return change.memory_id if change.target == "memory" else f"{change.memory_id}:{change.name}"
+
+
+def seed_of(known: MemoryView | StepTrace) -> int:
+    """The step's seed, as a view is asked with it or a trace holds it; 0 where neither is known."""
+    if isinstance(known, StepTrace):
+        return known.decision.seed if known.decision is not None else 0
+    return known.asked.seed if known.asked is not None else 0
 
 
 def intent_key(intent: str) -> str:

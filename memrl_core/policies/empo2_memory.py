@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Question, Vector, When, Written, added, deleted
 from memrl_core.policies.empo2_card import SPEC, Empo2Settings
 from memrl_core.policies.episodes import exchanges, memories_told, verdict_of
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, ranked, similarities
 from memrl_core.policies.wide_recall import wide_recall
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, Task
@@ -91,6 +91,7 @@ class Empo2Memory(Policy[Empo2Settings]):
             strict=True,
             coarse=coarse,
             exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
         )
         why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
         return replace(found, why=why)
@@ -107,11 +108,24 @@ class Empo2Memory(Policy[Empo2Settings]):
             TermColumn("similarity", similar, 1 - by_score),
             TermColumn("novelty", np.full(n, novelty), 0.0),
         ]
-        best = self._best_first(recalled.pool, view)[: settings.k2]
+        by = scores if settings.variant == "code" else similar
+        order = best_first(by, recalled.pool, settings.ties, seed)
+        best = order[: settings.k2].tolist()
         epsilon = settings.epsilon * novelty if settings.novelty_explores else 0.0
-        chosen = _explored(best, n, epsilon, np.random.default_rng(seed)) if n and epsilon else None
+        chance, _ = chance_of(best, by, order, recalled.pool, settings.ties)
+        chosen = _explored(best, n, epsilon, np.random.default_rng(seed), chance) if n and epsilon else None
         note = f"Novelty 1/({found} + 1) = {novelty:.2f}: {found} {'tip' if found == 1 else 'tips'} beyond δ."
-        return ranked(recalled, view, terms, k2=settings.k2, seed=seed, chosen=chosen, epsilon=epsilon, note=note)
+        return ranked(
+            recalled,
+            view,
+            terms,
+            k2=settings.k2,
+            seed=seed,
+            ties=settings.ties,
+            chosen=chosen,
+            epsilon=epsilon,
+            note=note,
+        )
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The tips, as at the beginning of the task."""
@@ -170,11 +184,11 @@ class Empo2Memory(Policy[Empo2Settings]):
         return order
 
 
-def _explored(best: Sequence[int], n: int, epsilon: float, rng: np.random.Generator) -> Chosen:
-    """Without tips with the chance `epsilon`, else the best."""
+def _explored(best: Sequence[int], n: int, epsilon: float, rng: np.random.Generator, chance: float) -> Chosen:
+    """Without tips with the chance `epsilon`, else the best, which ties make as likely as `chance`."""
     draw = float(rng.random())
     if draw >= epsilon:
-        return Chosen(best, "greedy", 1 - epsilon, draw=draw)
+        return Chosen(best, "greedy", (1 - epsilon) * chance, draw=draw)
     return Chosen((), "explore", epsilon, draw=draw, reasons=dict.fromkeys(range(n), Reason.KEPT_SILENT))
 
 

@@ -85,9 +85,8 @@ class ExpRag(Policy[ExpRagSettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 most similar of the pool."""
-        return ranked(
-            recalled, view, [TermColumn("similarity", similarities(recalled))], k2=self.settings.k2, seed=seed
-        )
+        terms = [TermColumn("similarity", similarities(recalled))]
+        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView

@@ -34,7 +34,7 @@ class ExpRecentSettings(ExpRagSettings):
 class ExpRecent(ExpRag):
     """The k newest experiences, each with its label."""
 
-    ignored = ("k1_counts", "delta")
+    ignored = ("k1_counts", "delta", "ties")
 
     spec = PolicySpec(
         name="exprecent",

@@ -16,7 +16,7 @@ from memrl_core.policies.base import Lesson, Policy, Vector
 from memrl_core.policies.memento_cases import LABELS, Cases, Floats, Loss, episodic_values
 from memrl_core.policies.memento_network import chances, new_network, trained
 from memrl_core.policies.memento_spec import SPECS, MementoSettings, card
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked
+from memrl_core.policies.ranking import Chosen, TermColumn, best_first, chance_of, ranked
 from memrl_core.policies.wide_recall import wide_recall
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import score_order
@@ -45,18 +45,21 @@ class Memento(Policy[MementoSettings]):
 
         found = wide_recall(
             query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=self.settings.k1, delta=-1.0,
-            strict=False, coarse=coarse, exclude_task=self.excluded_task(view),
+            strict=False, coarse=coarse, exclude_task=self.excluded_task(view), ties=self.settings.ties,
         )  # fmt: skip
         return replace(found, rule="everything", why="The network scores every case; the k1 best are the pool.")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The K best by similarity, Q_EC or p."""
-        terms, cold, note = self._judged(recalled.pool, view)
+        settings, pool = self.settings, recalled.pool
+        terms, cold, note = self._judged(pool, view)
         chosen = None
         if cold:
-            taken = [int(position) for position in _order(terms, recalled.pool)[: self.settings.k2]]
-            chosen = Chosen(taken, "cold", reasons=dict.fromkeys(taken, Reason.COLD_START))
-        return ranked(recalled, view, [terms], k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+            order = best_first(terms.contribution, pool, settings.ties, seed)
+            taken = order[: settings.k2].tolist()
+            chance, _ = chance_of(taken, terms.contribution, order, pool, settings.ties)
+            chosen = Chosen(taken, "cold", chance, reasons=dict.fromkeys(taken, Reason.COLD_START))
+        return ranked(recalled, view, [terms], k2=settings.k2, seed=seed, ties=settings.ties, chosen=chosen, note=note)
 
     def start(self, memories: Sequence[Memory]) -> Cases:
         """No use of any case yet."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from memrl_core.exploration import Ties
 from memrl_core.policies.base import (
     Ask,
     Lesson,
@@ -23,6 +24,7 @@ from memrl_core.policies.base import (
     added,
     deleted,
     intent_key,
+    seed_of,
 )
 from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
@@ -122,13 +124,12 @@ class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 most similar of the pool."""
-        return ranked(
-            recalled, view, [TermColumn("similarity", similarities(recalled))], k2=self.settings.k2, seed=seed
-        )
+        terms = [TermColumn("similarity", similarities(recalled))]
+        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The operation that the model chooses; NOOP where its answer cannot be used."""
-        near = nearest(new, view, self.settings.shown)
+        near = nearest(new, view, self.settings.shown, self.settings.ties)
         chosen = ask(operation_question(new, near))
         if chosen is None:
             return (_nothing(new, UNUSABLE),)
@@ -162,9 +163,10 @@ def counted(state: Operations) -> Mapping[str, int]:
     return {name: state.counts[name] for name in ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)}
 
 
-def nearest(new: NewExperience, view: MemoryView, most: int) -> list[Memory]:
-    """The memories whose intents are most like the new one, nearest first, the older first in ties."""
-    near = recall(new.embedding, view, k1=most, k1_counts="record", delta=-1.0, strict=False)
+def nearest(new: NewExperience, view: MemoryView, most: int, ties: Ties) -> list[Memory]:
+    """The memories whose intents are most like the new one, nearest first; `ties` as in `recall`."""
+    seed = seed_of(new.trace)
+    near = recall(new.embedding, view, k1=most, k1_counts="record", delta=-1.0, strict=False, ties=ties, seed=seed)
     return [view.memories[seen.memory_id] for seen in near.pool]
 
 

@@ -76,7 +76,15 @@ class Memp(Policy[MempSettings]):
         if self.settings.recall_by in ("query", "facts"):
             return super().recall(query, view, coarse)
         chance = self.settings.recall_by == "random"
-        return up_to(MOST, query, view, by_chance=chance, coarse=coarse, exclude_task=self.excluded_task(view))
+        return up_to(
+            MOST,
+            query,
+            view,
+            by_chance=chance,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
+        )
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """The facts of the task, where they are compared."""
@@ -93,15 +101,34 @@ class Memp(Policy[MempSettings]):
             drawn = np.random.default_rng(seed).choice(n, size=size, replace=False).tolist()
             reasons = {i: Reason.RANDOM_EXPLORE if i in drawn else Reason.NOT_DRAWN for i in range(n)}
             chosen = Chosen(drawn, "sampled", 1 / comb(n, size), reasons=reasons)
-            return ranked(recalled, view, (), k2=k2, seed=seed, chosen=chosen, epsilon=1.0, note="Drawn at random.")
+            return ranked(
+                recalled,
+                view,
+                (),
+                k2=k2,
+                seed=seed,
+                ties=self.settings.ties,
+                chosen=chosen,
+                epsilon=1.0,
+                note="Drawn at random.",
+            )
         if self.settings.recall_by != "ave_fact" or view.asked is None:
-            return ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], k2=k2, seed=seed)
+            return ranked(
+                recalled,
+                view,
+                [TermColumn("similarity", similarities(recalled))],
+                k2=k2,
+                seed=seed,
+                ties=self.settings.ties,
+            )
         said = usable_facts(view.asked.said.get(FACTS))
         asked = said or content_words(view.asked.intent)
         found = [shared_facts_similarity(asked, _facts_of(member.memory_id, view)) for member in recalled.pool]
         means = np.array([NO_KEY_SHARED if mean is None else mean for mean in found], dtype=np.float64)
         note = "" if said or not n else "The content words of the intent stand in for its facts."
-        return ranked(recalled, view, [TermColumn("facts", means)], k2=k2, seed=seed, note=note)
+        return ranked(
+            recalled, view, [TermColumn("facts", means)], k2=k2, seed=seed, ties=self.settings.ties, note=note
+        )
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from memrl_core.exploration import Exploration
 from memrl_core.learning import memrl_rule
-from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory
+from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory, seed_of
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, RecallRecord, Utility
 from memrl_core.retrieval import positions_in, recall, select, without_poor
@@ -25,8 +25,8 @@ SPEC = PolicySpec(
     citation="arXiv 2601.03192",
     variant="paper",
     deviations=(
-        "The paper leaves ties, pools of one and equal values open: equal values have z = 0, ties go to the more "
-        "similar, then the older memory.",
+        "The paper leaves ties, pools of one and equal values open: equal values have z = 0; ties go to the more "
+        "similar, then to the one that the step's seed draws, or to the older by a setting, as in the official code.",
         "ε, the q floor and the least q are the official code's, not the paper's; all are off unless set. The code "
         "takes the mean and sd of q before memories below the least q leave; here they leave first.",
         "Every task finds the memory that the task before it left. The official runners retrieve for a mini-batch of "
@@ -78,6 +78,8 @@ class MemRL(Policy[MemRLSettings]):
             strict=self.settings.normaliser == "pool",
             coarse=coarse,
             exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
+            seed=seed_of(view),
         )
         return without_poor(recalled, view, self.settings.least_q, self.settings.floor)
 
@@ -158,6 +160,8 @@ def _left_as_in_the_paper(settings: MemRLSettings) -> Iterator[str]:
         )
     if settings.k1_counts == "record":
         yield "As in the paper, k1 counts memories; in the official code it counts intents."
+    if settings.ties == "seeded":
+        yield "Of equals the step's seed draws one; the official code's stable sort puts the older memory first."
     if settings.duplicates == "keep":
         yield "As in the paper, every memory has its own embedding; the official code groups intents that are alike."
 
@@ -178,5 +182,3 @@ def _ours(settings: MemRLSettings) -> Iterator[str]:
             "Noise on q is ours, after Thompson sampling: sd s / √(1 + visits), divided by the pool's sd of q (by 1 "
             "where all q are equal) and weighted with λ like q itself."
         )
-    if settings.ties == "seeded":
-        yield "Ties by the step's seed are ours; the official code's stable sort puts the older memory first."

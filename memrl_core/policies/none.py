@@ -27,7 +27,7 @@ class NoMemory(Policy[PolicySettings]):
     """Every task is met as if it were the first."""
 
     wants_summary = False
-    ignored = ("k1", "k1_counts", "delta", "k2", "exclude_same_task", "duplicates", "duplicate_threshold")
+    ignored = ("k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "duplicates", "duplicate_threshold")
 
     spec = PolicySpec(
         name="none",

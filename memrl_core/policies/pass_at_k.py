@@ -35,7 +35,7 @@ class PassAtK(Policy[PolicySettings]):
     """The same model tries again and again; only the first success of a task counts."""
 
     wants_summary = False
-    ignored = ("k1", "k1_counts", "delta", "k2", "exclude_same_task", "duplicates", "duplicate_threshold")
+    ignored = ("k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "duplicates", "duplicate_threshold")
 
     spec = PolicySpec(
         name="pass_at_k",

@@ -40,6 +40,5 @@ class Rag(Policy[PolicySettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 most similar of the pool."""
-        return ranked(
-            recalled, view, [TermColumn("similarity", similarities(recalled))], k2=self.settings.k2, seed=seed
-        )
+        terms = [TermColumn("similarity", similarities(recalled))]
+        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)

@@ -11,11 +11,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.records import Candidate, Decision, Reason, RecallRecord, Term
-from memrl_core.retrieval import score_order
+from memrl_core.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
+from memrl_core.records import Candidate, Decision, Reason, Recalled, RecallRecord, Term
+from memrl_core.retrieval import DIGITS, score_order
 from memrl_core.view import MemoryView
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,7 @@ class Chosen:
 
 def similarities(recalled: RecallRecord) -> Floats:
     """The pool's similarities (n,)."""
-    return np.array([member.similarity for member in recalled.pool], dtype=np.float64)
+    return _similar(recalled.pool)
 
 
 def ranked(
@@ -65,22 +67,25 @@ def ranked(
     *,
     k2: int,
     seed: int,
+    ties: Ties = "seeded",
     chosen: Chosen | None = None,
     epsilon: float = 0.0,
     note: str = "",
 ) -> Decision:
     """The pool in the order of its scores, the sums of `terms`; the best `k2` are selected unless `chosen` says others.
 
-    Ties go to the more similar, then to the older memory. A recall of nothing gives a decision that selects nothing.
+    Ties go to the more similar, then to the one that `seed` draws, or to the older (`ties`). A recall of nothing gives
+    a decision that selects nothing.
     """
     pool = recalled.pool
     n = len(pool)
     score = np.zeros(n) if not terms else np.sum([term.contribution for term in terms], axis=0)
-    rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
-    order = score_order(score, similarities(recalled), rank_recall)
+    order = best_first(score, pool, ties, seed)
     greedy = [int(position) for position in order[:k2]]
     if chosen is None:
-        chosen = Chosen(greedy, "greedy" if n else "fallback")
+        chance, drawn = chance_of(greedy, score, order, pool, ties)
+        chosen = Chosen(greedy, "greedy" if n else "fallback", chance)
+        note = " ".join(filter(None, (note, SEEDED_TIES if drawn else "")))
     taken = set(chosen.positions)
     reasons = chosen.reasons or {}
     told, scores = _terms_of(terms, n), score.tolist()
@@ -130,6 +135,24 @@ def ranked(
         log_propensity=log_propensity,
         note=note,
     )
+
+
+def best_first(score: Floats, pool: Sequence[Recalled], ties: Ties, seed: int) -> Places:
+    """The positions of a pool from the best score (n,) to the worst; in ties as `ranked`."""
+    rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
+    return score_order(score, _similar(pool), order_of_equals(rank_recall, ties, seed))
+
+
+def chance_of(
+    best: Sequence[int], score: Floats, order: Places, pool: Sequence[Recalled], ties: Ties
+) -> tuple[float, bool]:
+    """The probability that ranking a pool by score (n,) takes just these, the first of `order`; if the seed drew."""
+    tied = set() if ties == "older" else tied_at_cut(order.tolist(), len(best), score.round(DIGITS), _similar(pool))
+    return chance_by_ties(best, best, tied), bool(tied)
+
+
+def _similar(pool: Sequence[Recalled]) -> Floats:
+    return np.array([member.similarity for member in pool], dtype=np.float64)
 
 
 def _numbers(values: Floats) -> list[float]:

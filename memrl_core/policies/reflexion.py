@@ -59,7 +59,7 @@ class Reflexion(Policy[ReflexionSettings]):
     """Every task teaches itself alone."""
 
     wants_summary = False
-    ignored = ("k1", "k1_counts", "delta", "k2", "duplicates", "duplicate_threshold")
+    ignored = ("k1", "k1_counts", "delta", "k2", "ties", "duplicates", "duplicate_threshold")
 
     spec = PolicySpec(
         name="reflexion",

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memrl_core.policies.base import Ask, Question
+from memrl_core.policies.base import Ask, Question, seed_of
 from memrl_core.policies.exprag import LAID_OUT, ExpRag, ExpRagSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.shown import as_sentence, members_of, memories_shown, task_shown
@@ -75,7 +75,7 @@ class ReMem(ExpRag):
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """Which of the retrieved set to drop; not asked about none."""
-        retrieved = self._retrieved(recalled, view)
+        retrieved = self._retrieved(recalled, view, seed_of(view))
         if not retrieved:
             return {}
         told = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
@@ -84,7 +84,7 @@ class ReMem(ExpRag):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The retrieved set without what is dropped."""
-        retrieved = [member.memory_id for member in self._retrieved(recalled, view)]
+        retrieved = [member.memory_id for member in self._retrieved(recalled, view, seed)]
         if not retrieved:
             return self._by_similarity(recalled, view, seed)
         dropped, note = self._dropped(recalled, retrieved, view)
@@ -97,10 +97,11 @@ class ReMem(ExpRag):
         self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
     ) -> Decision:
         terms = [TermColumn("similarity", similarities(recalled))]
-        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+        k2, ties = self.settings.k2, self.settings.ties
+        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
 
-    def _retrieved(self, recalled: RecallRecord, view: MemoryView) -> list[Recalled]:
-        return members_of(recalled, self._by_similarity(recalled, view, seed=0).selected)
+    def _retrieved(self, recalled: RecallRecord, view: MemoryView, seed: int) -> list[Recalled]:
+        return members_of(recalled, self._by_similarity(recalled, view, seed).selected)
 
     def _dropped(self, recalled: RecallRecord, retrieved: Sequence[str], view: MemoryView) -> tuple[set[str], str]:
         """Which of the retrieved ids are dropped, and why in words."""

@@ -74,6 +74,7 @@ class Rememberer(Policy[RemembererSettings]):
             strict=False,
             coarse=coarse,
             exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
         )
         others = view.size - int(inside.sum())
         return replace(found, why=f"{others} of {view.size} memories hold no action with a value" if others else "")
@@ -92,7 +93,7 @@ class Rememberer(Policy[RemembererSettings]):
         chosen = Chosen(taken, "greedy" if taken else "cold" if pool else "fallback", reasons=unknown)
         exemplars = [state for place in taken if (state := scored.states[place]) is not None]
         note = invented_note([advice_for(state, view.asked, self._invents) for state in exemplars])
-        decision = ranked(recalled, view, terms, k2=k2, seed=seed, chosen=chosen, note=note)
+        decision = ranked(recalled, view, terms, k2=k2, seed=seed, ties=self.settings.ties, chosen=chosen, note=note)
         return _in_order(decision, [pool[place].memory_id for place in scored.order])
 
     def _scored(self, members: Sequence[Recalled], view: MemoryView) -> _Scored:

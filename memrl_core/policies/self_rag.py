@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import Ask, Policy, Question
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, ranked, similarities
 from memrl_core.policies.shown import as_sentence, memories_shown, task_shown
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
-from memrl_core.retrieval import score_order
 from memrl_core.settings import PolicySettings
 from memrl_core.view import MemoryView
 
@@ -135,9 +134,9 @@ class SelfRag(Policy[SelfRagSettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 graded best, above the threshold; by similarity where there are no grades to read."""
-        k2, similarity = self.settings.k2, similarities(recalled)
+        k2, ties, similarity = self.settings.k2, self.settings.ties, similarities(recalled)
         if not recalled.pool:
-            return ranked(recalled, view, [TermColumn("similarity", similarity)], k2=k2, seed=seed)
+            return ranked(recalled, view, [TermColumn("similarity", similarity)], k2=k2, seed=seed, ties=ties)
         needed, grades, note = self._judged(recalled, view)
         if grades is None:
             terms = [TermColumn("similarity", similarity)]
@@ -146,15 +145,15 @@ class SelfRag(Policy[SelfRagSettings]):
         everything = range(len(recalled.pool))
         if not needed:
             chosen = Chosen((), "silent", reasons=dict.fromkeys(everything, Reason.KEPT_SILENT))
-            return ranked(recalled, view, terms, k2=k2, seed=seed, chosen=chosen, note=note)
+            return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
         if grades is None:
-            return ranked(recalled, view, terms, k2=k2, seed=seed, note=note)
+            return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, note=note)
         poor = {position for position in everything if grades[position] <= self.settings.threshold}
-        ranks = np.array([member.rank_recall for member in recalled.pool], dtype=np.int64)
-        order = score_order(grades, similarity, ranks)
+        order = best_first(grades, recalled.pool, ties, seed)
         best = [position for position in order.tolist() if position not in poor][:k2]
-        chosen = Chosen(best, "greedy", reasons=dict.fromkeys(poor, Reason.PRUNED_BY_MODEL))
-        return ranked(recalled, view, terms, k2=k2, seed=seed, chosen=chosen, note=note)
+        chance, _ = chance_of(best, grades, order, recalled.pool, ties)
+        chosen = Chosen(best, "greedy", chance, reasons=dict.fromkeys(poor, Reason.PRUNED_BY_MODEL))
+        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
 
     def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[bool, Floats | None, str]:
         """Whether memory is needed, the pool's relevances (n,) where they are known, and how that came about."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, When, Written, one_memory
+from memrl_core.policies.base import Ask, NewExperience, Policy, When, Written, one_memory, seed_of
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
 from memrl_core.policies.shown import as_sentence, members_of
 from memrl_core.policies.spec import PolicySpec
@@ -159,7 +159,7 @@ class WebCoach(Policy[WebCoachSettings]):
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """What the coach says of the episodes that it reads; it is not asked about none."""
-        read = self._by_score(recalled, view, seed=0).selected
+        read = self._by_score(recalled, view, seed_of(view)).selected
         if not read:
             return {}
         said = ask(coach_question(members_of(recalled, read), view, self.settings.speak_above))
@@ -172,7 +172,7 @@ class WebCoach(Policy[WebCoachSettings]):
             return decision
         speaks, note = self._heard(recalled, decision.selected, view)
         if speaks:
-            return replace(decision, note=note)
+            return replace(decision, note=" ".join(filter(None, (note, decision.note))))
         kept_back = dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT)
         return self._by_score(recalled, view, seed, Chosen((), "silent", reasons=kept_back), note)
 
@@ -211,7 +211,8 @@ class WebCoach(Policy[WebCoachSettings]):
         terms = [TermColumn("similarity", similarities(recalled), 1 - weight)]
         if weight > 0:
             terms.append(TermColumn("recency", recency(recalled, view, self.settings.recency_scale), weight))
-        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, chosen=chosen, note=note)
+        k2, ties = self.settings.k2, self.settings.ties
+        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
 
     def _heard(self, recalled: RecallRecord, read: Sequence[str], view: MemoryView) -> tuple[bool, str]:
         """Whether the coach speaks, and why."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.policies.base import Vector
+from memrl_core.exploration import Ties
+from memrl_core.policies.base import Vector, seed_of
 from memrl_core.records import Reason, Recalled, RecallRecord
 from memrl_core.retrieval import NEAR_MISSES, recall
 from memrl_core.view import MemoryView
@@ -27,6 +28,7 @@ def wide_recall(
     strict: bool,
     coarse: Vector | None,
     exclude_task: str,
+    ties: Ties,
 ) -> RecallRecord:
     """The first `k1` by `best_first` of all memories of `view` that are `inside` (n,) and beyond the gate.
 
@@ -43,6 +45,8 @@ def wide_recall(
         strict=strict,
         coarse=coarse,
         exclude_task=exclude_task,
+        ties=ties,
+        seed=seed_of(view),
     )
     order = list(best_first(everything.pool))
     kept, next_best = set(order[:k1]), order[k1 : k1 + NEAR_MISSES]
@@ -57,7 +61,7 @@ def wide_recall(
 
 
 def up_to(
-    most: int, query: Vector, view: MemoryView, *, by_chance: bool, coarse: Vector | None, exclude_task: str
+    most: int, query: Vector, view: MemoryView, *, by_chance: bool, coarse: Vector | None, exclude_task: str, ties: Ties
 ) -> RecallRecord:
     """Every memory where there are at most `most`; else the most similar, or so many drawn by chance.
 
@@ -72,7 +76,7 @@ def up_to(
 
     found = wide_recall(
         query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=most, delta=-1.0, strict=False,
-        coarse=coarse, exclude_task=exclude_task,
+        coarse=coarse, exclude_task=exclude_task, ties=ties,
     )  # fmt: skip
     is_cut = any(missed.reason is Reason.BEYOND_K1 for missed in found.left_out)
     if by_chance:

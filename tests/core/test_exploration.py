@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,19 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.explain import score_formula, setting_notes, warnings
 from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.exploration import chance_of_best, ucb_bonus
+from memrl_core.exploration import chance_of_best, drawn_keys, ucb_bonus
+from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import MemoryView
+from memrl_core.view import Asked, MemoryView
 from tests.builders import an_agent
+from tests.core.policy_run import an_agent_of
 from tests.oracles import retrieval as oracle
+from tests.oracles.ties import turn
 
 
 def a_view(similarity: list[float], q: list[float], visits: list[int]) -> MemoryView:
@@ -159,7 +164,9 @@ def test_seeded_ties_give_every_copy_its_turn_and_the_first_place_to_the_better(
     often = Counter(d.selected[1] for d in found)
     assert sorted(often) == ["r-0002", "r-0003", "r-0004"] and min(often.values()) > 60
     assert {d.propensity for d in found} == {1 / 3}
-    assert {decide(similarity, q, seed=seed, k2=2)[1].selected for seed in range(9)} == {("r-0001", "r-0002")}
+    assert {decide(similarity, q, seed=seed, k2=2, ties="older")[1].selected for seed in range(9)} == {
+        ("r-0001", "r-0002")
+    }
 
 
 def test_ties_inside_the_selection_only_change_its_order() -> None:
@@ -181,6 +188,47 @@ def test_chance_and_ties_together_are_still_a_probability() -> None:
     told = {frozenset(d.selected): d.propensity for d in found}
     assert len(told) == 3 and sum(told.values()) == pytest.approx(1)
     assert told[frozenset({"r-0001", "r-0003"})] == pytest.approx(0.4 / 3 + 0.6 / 2)
+
+
+@pytest.mark.parametrize("policy", ["memrl", "rag", "exprag", "memento", "self_rag", "remem"])
+def test_attempts_at_one_task_do_not_freeze_on_the_first_ones(tmp_path: Path, policy: str) -> None:
+    """Every attempt has the same intent, so similarity cannot tell them apart: by age the first ones stay for ever."""
+    task = next(task for task in sample_tasks("household-train") if task.family == "heat")
+    settings = {"k1": 6, "k2": 2, **({"weight": 0.0} if policy == "memrl" else {})}
+
+    def used(name: str, **ties: str) -> list[tuple[str, ...]]:
+        agent = an_agent_of(
+            tmp_path / name, policy, SimulatedModel(), make_environment("household"), **settings, **ties
+        )
+        with agent.bank.batch(40):
+            decisions = [trace.decision for trace in agent.run([task], epochs=24)]
+        return [decision.selected for decision in decisions if decision is not None]
+
+    older, seeded = used("older", ties="older"), used("seeded")
+    assert len({memory_id for selected in older[6:] for memory_id in selected}) <= 2
+    assert len({memory_id for selected in seeded[6:] for memory_id in selected}) > 6
+    assert used("again") == seeded
+
+
+def test_the_order_of_equals_is_the_oracles_and_stays_when_another_equal_comes() -> None:
+    for seed in (0, 1, 2**40, 2**70):
+        for phase in ("recall", "select"):
+            numbers = np.arange(1, 40)
+            keys = drawn_keys(numbers, seed, phase)  # type: ignore[arg-type]
+            assert keys.tolist() == [turn(number, seed, phase) for number in range(1, 40)]
+            assert drawn_keys(numbers[:9], seed, phase).tolist() == keys[:9].tolist()  # type: ignore[arg-type]
+
+
+def test_ranking_by_similarity_tells_how_likely_its_set_was() -> None:
+    view = a_view([0.9, 0.5, 0.5, 0.5], [0.0] * 4, [0] * 4)
+    often: Counter[frozenset[str]] = Counter()
+    for seed in range(300):
+        policy = make_policy("rag", {"delta": -1.0, "k2": 2})
+        asked = replace(view, asked=Asked(np.array([1, 0], dtype=np.float32), seed=seed))
+        decision = policy.select(policy.recall(np.array([1, 0], dtype=np.float32), asked), asked, seed)
+        assert decision.propensity == pytest.approx(1 / 3)
+        often[frozenset(decision.selected)] += 1
+    assert len(often) == 3 and min(often.values()) > 70
 
 
 # --- bounds on q ------------------------------------------------------------------------------------------------------
@@ -256,7 +304,8 @@ def test_a_bonus_or_noise_leaves_epsilon_aside() -> None:
         ({"normaliser": "fixed"}, "code", ""),
         ({"exploration": "ucb"}, "adapted", "bonus of UCB is ours"),
         ({"normaliser": "fixed", "exploration": "thompson"}, "adapted", "Noise on q is ours"),
-        ({"ties": "seeded"}, "adapted", "seed are ours"),
+        ({"ties": "older"}, "paper", "step's seed draws"),
+        ({"normaliser": "fixed"}, "code", "Of equals the step's seed draws one"),
     ],
 )
 def test_the_card_says_whose_rules_the_settings_make(chosen: dict[str, Any], variant: str, says: str) -> None:
@@ -284,7 +333,7 @@ def test_exploration_is_told_where_it_changed_the_choice() -> None:
 def test_the_rule_of_ties_that_is_told_is_the_one_in_force() -> None:
     pool: tuple[list[float], list[float]] = ([0.5, 0.5, 0.1], [0.1, 0.1, 0.9])
     assert "the step's seed" in " ".join(warnings(*decide(*pool, k2=1, weight=0.1, ties="seeded"), "r"))
-    assert "the older memory goes first" in " ".join(warnings(*decide(*pool, k2=1, weight=0.1), "r"))
+    assert "the older memory goes first" in " ".join(warnings(*decide(*pool, k2=1, weight=0.1, ties="older"), "r"))
 
 
 @pytest.mark.parametrize("exploration", ["ucb", "thompson"])

@@ -109,7 +109,7 @@ def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str
     near = [member.similarity for member in pool]
     values = [q[member.memory_id] for member in pool]
     sides = z_sides(near, values, own["normaliser"], own["fixed_mean"], own["fixed_sd"])
-    return {pool[i].memory_id for i in taken(*sides, near, own["weight"], own["k2"])}
+    return {pool[i].memory_id for i in taken(*sides, near, own["weight"], own["k2"], trace.decision.seed)}
 
 
 def selections_by_definition(bank: MemoryBank, run: str = "r") -> dict[int, set[str]]:

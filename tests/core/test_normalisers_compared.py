@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.normalisers_compared import NORMALISERS, NormalisersCompared, normalisers_compared
+from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Recalled, RecallRecord
 from memrl_core.retrieval import select
 from memrl_core.settings import MemRLSettings
@@ -23,7 +24,10 @@ def a_decision(similarity: list[float], q: list[float], **more: Any) -> Decision
     pool = tuple(Recalled(f"m{rank}", value, rank, None) for rank, value in enumerate(ordered, start=1))
     recall = RecallRecord(10, "record", 0.0, True, len(pool), pool, ())
     options = {"k2": 2, "weight": 0.5, "normaliser": "pool", "fixed_mean": 0.4, "fixed_sd": 0.1, "epsilon": 0.0}
-    return select(recall, np.array(q), np.zeros(len(q), dtype=np.int64), seed=1, **{**options, **more})
+    older = Exploration(ties="older")
+    return select(
+        recall, np.array(q), np.zeros(len(q), dtype=np.int64), seed=1, exploration=older, **{**options, **more}
+    )
 
 
 def by_name(compared: NormalisersCompared) -> dict[str, Any]:

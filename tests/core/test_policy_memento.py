@@ -395,7 +395,7 @@ def scores_of(trace: StepTrace) -> dict[str, float]:
 
 
 def test_the_most_similar_cases_stand_under_headings_by_how_they_ended(tmp_path: Path) -> None:
-    agent, traces = ran(tmp_path)
+    agent, traces = ran(tmp_path, ties="older")
     for trace in traces[4:]:
         assert trace.decision is not None and trace.recall is not None and trace.update is not None
         assert list(trace.decision.selected) == [seen.memory_id for seen in trace.recall.pool][:4]

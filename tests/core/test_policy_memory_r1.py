@@ -142,7 +142,7 @@ def test_the_form_knows_four_operations() -> None:
 def test_the_nearest_memories_are_shown_and_no_more() -> None:
     memories = [a_memory(f"m{n}", LOST, "failure", f"put a hot egg number {n} on the table") for n in range(5)]
     view, new = a_view(*memories, OTHER), newcomer()
-    shown = nearest(new, view, 3)
+    shown = nearest(new, view, 3, "older")
     cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
     assert [memory.id for memory in shown] == [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
     told = operation_question(new, shown).told

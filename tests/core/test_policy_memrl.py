@@ -25,7 +25,6 @@ CODE: Mapping[str, Mapping[str, Any]] = {
 OURS: Mapping[str, Mapping[str, Any]] = {
     "bonus of UCB": {"exploration": "ucb"},
     "Thompson": {"exploration": "thompson"},
-    "seed are ours": {"ties": "seeded"},
     "the task that is asked": {"exclude_same_task": True},
     "keep both": {"duplicates": "skip"},
 }

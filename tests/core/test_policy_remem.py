@@ -34,7 +34,7 @@ def test_what_is_dropped_is_taken_out_of_the_retrieved_set_and_nothing_takes_its
 ) -> None:
     nearest = [f"m-{n}" for n in sorted(range(len(known)), key=lambda n: (-known[n][1], n))]
     named = {f"m-{n}" for n in dropped}
-    recalled, decision = decided("remem", a_pool(*known), dropping(*sorted(named)), k2=k)
+    recalled, decision = decided("remem", a_pool(*known), dropping(*sorted(named)), k2=k, ties="older")
     assert list(decision.selected) == [memory_id for memory_id in nearest[:k] if memory_id not in named]
     assert decision.greedy == tuple(nearest[:k])
     told = reasons(decision)

@@ -119,7 +119,7 @@ def test_a_grade_outside_its_range_does_not_fit_the_form() -> None:
 @given(KNOWN, st.integers(0, 9).map(lambda n: n / 10 + 0.03))
 def test_by_the_rule_relevance_is_the_similarity_and_half_of_it_without_a_success(known: Any, threshold: float) -> None:
     relevance = [max(similarity, 0.0) * (1.0 if outcome == "success" else 0.5) for outcome, similarity in known]
-    decision = by_template("self_rag", a_pool(*known), k1=10, k2=10, threshold=threshold)
+    decision = by_template("self_rag", a_pool(*known), k1=10, k2=10, threshold=threshold, ties="older")
     used = sorted((n for n in range(len(known)) if relevance[n] > threshold), key=lambda n: decision_order(known, n))
     assert list(decision.selected) == [f"m-{n}" for n in used]
     assert (decision.mode == "silent") == (not used)

@@ -46,7 +46,7 @@ def heard(said: dict[str, Any]) -> Any:
 @given(st.lists(st.tuples(OUTCOMES, SIMILARITIES), max_size=9), st.sets(st.integers(0, 8)))
 def test_it_reads_the_five_nearest_and_none_of_the_task_that_is_asked(known: Any, own: set[int]) -> None:
     view = a_pool(*known, own=sorted(own))
-    recalled, decision = decided("webcoach", view, templates)
+    recalled, decision = decided("webcoach", view, templates, ties="older")
     others = [n for n in range(len(known)) if n not in own]
     nearest = sorted(others, key=lambda n: (-known[n][1], n))[:5]
     assert [member.memory_id for member in recalled.pool] == [f"m-{n}" for n in nearest]

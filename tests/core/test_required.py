@@ -49,7 +49,7 @@ def taken(where: Situation, number: int, q: float | None = None, similarity: flo
     s = where.settings
     return number in given_to_the_model(
         similarities, values, k1=s["k1"], k2=s["k2"], delta=s["delta"], weight=s["weight"],
-        normaliser=s["normaliser"], mean=s["fixed_mean"], sd=s["fixed_sd"],
+        normaliser=s["normaliser"], mean=s["fixed_mean"], sd=s["fixed_sd"], seed=where.seed,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,9 @@ def test_phase_a_agrees_with_the_equation(seed: int, n: int, k1: int, delta: flo
     if n > 3:
         vectors[n // 2] = vectors[0]
     query = unit(rng.normal(size=6))
-    got = recall(query, a_view(vectors), k1=k1, k1_counts="record", delta=delta, strict=True)
+    got = recall(query, a_view(vectors), k1=k1, k1_counts="record", delta=delta, strict=True, seed=seed)
     assume(all(abs(float(v @ query) - delta) > 1e-5 for v in vectors))
-    expected = oracle.phase_a(query.tolist(), vectors.tolist(), k1, delta)
+    expected = oracle.phase_a(query.tolist(), vectors.tolist(), k1, delta, seed)
     assert [member.memory_id for member in got.pool] == [f"m{i}" for i in expected]
 
 
@@ -92,8 +93,8 @@ def test_k1_can_count_intents(seed: int, n: int, k1: int) -> None:
     centres = unit(rng.normal(size=(9, 6)))
     vectors = centres[groups]
     query = unit(rng.normal(size=6))
-    got = recall(query, a_view(vectors, groups.tolist()), k1=k1, k1_counts="intent", delta=-1.0, strict=True)
-    expected = oracle.phase_a_by_intent(query.tolist(), vectors.tolist(), groups.tolist(), k1, -1.0)
+    got = recall(query, a_view(vectors, groups.tolist()), k1=k1, k1_counts="intent", delta=-1.0, strict=True, seed=seed)
+    expected = oracle.phase_a_by_intent(query.tolist(), vectors.tolist(), groups.tolist(), k1, -1.0, seed)
     assert [member.memory_id for member in got.pool] == [f"m{i}" for i in expected]
 
 
@@ -134,9 +135,29 @@ def test_equal_memories_are_ordered_by_age_whatever_the_size_of_the_bank() -> No
     for n in (3, 7, 33, 1001):
         vectors = unit(rng.normal(size=(n, 64)))
         vectors[n // 2], vectors[n - 1] = twin, twin
-        got = recall(twin, a_view(vectors), k1=2, k1_counts="record", delta=0.9, strict=True)
+        got = recall(twin, a_view(vectors), k1=2, k1_counts="record", delta=0.9, strict=True, ties="older")
         assert [m.memory_id for m in got.pool] == [f"m{n // 2}", f"m{n - 1}"]
         assert got.pool[0].similarity == got.pool[1].similarity
+
+
+def test_of_equal_memories_at_the_cut_the_seed_draws_each_as_often_and_alike_beside_another_run() -> None:
+    rng = np.random.default_rng(0)
+    twin = unit(rng.normal(size=8))
+    vectors = np.stack([twin, *unit(rng.normal(size=(2, 8))), *[twin] * 5])
+    query = unit(twin + 0.01)
+    often: Counter[str] = Counter()
+    for seed in range(1200):
+        pool = recall(query, a_view(vectors), k1=2, k1_counts="record", delta=0.9, strict=True, seed=seed).pool
+        often.update(member.memory_id for member in pool)
+    assert set(often) == {"m0", "m3", "m4", "m5", "m6", "m7"}
+    assert all(abs(count - 400) < 5 * (1200 * 2 / 9) ** 0.5 for count in often.values())
+    # Rows of another run in between: the same places by age, so the same draw.
+    both = np.repeat(vectors, 2, axis=0)
+    shared = a_view(both, visible=np.arange(len(both)) % 2 == 1)
+    for seed in range(20):
+        alone = recall(query, a_view(vectors), k1=2, k1_counts="record", delta=0.9, strict=True, seed=seed).pool
+        beside = recall(query, shared, k1=2, k1_counts="record", delta=0.9, strict=True, seed=seed).pool
+        assert [m.memory_id for m in beside] == [f"m{2 * int(m.memory_id[1:]) + 1}" for m in alone]
 
 
 def test_an_empty_bank_gives_an_empty_pool_and_a_fallback() -> None:

@@ -5,30 +5,34 @@ from __future__ import annotations
 import math
 from statistics import fmean, pstdev
 
+from tests.oracles.ties import turn
+
 
 def cosine(a: list[float], b: list[float]) -> float:
     dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
     return dot / math.sqrt(math.fsum(x * x for x in a)) / math.sqrt(math.fsum(y * y for y in b))
 
 
-def phase_a(query: list[float], stored: list[list[float]], k1: int, delta: float) -> list[int]:
-    """Positions of the pool: TopK_k1 of { i : cos > delta }, most similar first, older first in ties."""
+def phase_a(query: list[float], stored: list[list[float]], k1: int, delta: float, seed: int | None = None) -> list[int]:
+    """Positions of the pool: TopK_k1 of { i : cos > delta }, most similar first; ties by the seed, else by age."""
+    equal = range(len(stored)) if seed is None else [turn(i, seed, "recall") for i in range(len(stored))]
     similarity = [round(cosine(query, vector), 6) for vector in stored]
     passed = [i for i, s in enumerate(similarity) if s > delta]
-    return sorted(passed, key=lambda i: (-similarity[i], i))[:k1]
+    return sorted(passed, key=lambda i: (-similarity[i], equal[i]))[:k1]
 
 
 def phase_a_by_intent(
-    query: list[float], stored: list[list[float]], intents: list[int], k1: int, delta: float
+    query: list[float], stored: list[list[float]], intents: list[int], k1: int, delta: float, seed: int | None = None
 ) -> list[int]:
-    """The official code's pool: the k1 nearest distinct intents, then every memory of each of them."""
+    """The official code's pool: the k1 nearest distinct intents, then every memory of each; ties as in `phase_a`."""
+    equal = range(len(stored)) if seed is None else [turn(i, seed, "recall") for i in range(len(stored))]
     similarity = [round(cosine(query, vector), 6) for vector in stored]
     nearest: list[int] = []
-    for i in sorted(range(len(stored)), key=lambda i: (-similarity[i], i)):
+    for i in sorted(range(len(stored)), key=lambda i: (-similarity[i], equal[i])):
         if intents[i] not in nearest:
             nearest.append(intents[i])
     members = [i for i in range(len(stored)) if intents[i] in nearest[:k1] and similarity[i] > delta]
-    return sorted(members, key=lambda i: (-similarity[i], i))
+    return sorted(members, key=lambda i: (-similarity[i], equal[i]))
 
 
 def _z(values: list[float]) -> list[float]:

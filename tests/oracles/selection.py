@@ -5,6 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from statistics import fmean, pstdev
 
+from tests.oracles.ties import turn
+
 
 def z_pool(values: list[float]) -> list[float]:
     """Within the pool, population sd; zeros when it is below 1e-9."""
@@ -23,10 +25,20 @@ def z_sides(
     return [(s - mean) / sd for s in similarity], [max(-3.0, min(3.0, z)) for z in z_pool(q)]
 
 
-def taken(z_similarity: list[float], z_q: list[float], similarity: list[float], weight: float, k2: int) -> list[int]:
-    """Positions of the k2 best, ties (to nine digits) to the more similar, then to the earlier."""
+def taken(
+    z_similarity: list[float],
+    z_q: list[float],
+    similarity: list[float],
+    weight: float,
+    k2: int,
+    seed: int | None = None,
+) -> list[int]:
+    """Positions of the k2 best of a pool as recalled, ties (to nine digits) to the more similar, then by the seed; to
+    the earlier without one.
+    """
     score = [round((1 - weight) * s + weight * u, 9) for s, u in zip(z_similarity, z_q, strict=True)]
-    return sorted(range(len(score)), key=lambda i: (-score[i], -similarity[i], i))[:k2]
+    equal = range(len(score)) if seed is None else [turn(rank, seed, "select") for rank in range(1, len(score) + 1)]
+    return sorted(range(len(score)), key=lambda i: (-score[i], -similarity[i], equal[i]))[:k2]
 
 
 def crossings(z_similarity: list[float], z_q: list[float]) -> list[tuple[float, int, int]]:
@@ -51,10 +63,12 @@ def given_to_the_model(
     normaliser: str,
     mean: float,
     sd: float,
+    seed: int | None = None,
 ) -> set[int]:
     """Both phases on memories in order of age: positions that greedy selection gives to the model."""
     open_gate = [s > delta if normaliser == "pool" else s >= delta for s in similarity]
-    pool = sorted((i for i, passed in enumerate(open_gate) if passed), key=lambda i: (-similarity[i], i))[:k1]
+    equal = range(len(similarity)) if seed is None else [turn(i, seed, "recall") for i in range(len(similarity))]
+    pool = sorted((i for i, passed in enumerate(open_gate) if passed), key=lambda i: (-similarity[i], equal[i]))[:k1]
     near = [similarity[i] for i in pool]
     by_similarity, by_q = z_sides(near, [q[i] for i in pool], normaliser, mean, sd)
-    return {pool[i] for i in taken(by_similarity, by_q, near, weight, k2)}
+    return {pool[i] for i in taken(by_similarity, by_q, near, weight, k2, seed)}
