@@ -13,26 +13,14 @@ HERE = Path(__file__).parent
 # What takes longest begins first, so that neither process ends with it alone.
 BEGIN_WITH = (
     "browser",
-    "pages",
     "core/test_experiment_runs.py",
-    "core/test_projection.py",
-    "core/test_scienceworld.py",
     "core/test_many_raters.py",
     "core/test_crash_harness.py",
     "core/test_several_processes_bench.py",
-    "core/test_experiment_cluster.py",
-    "core/test_repair.py",
-    "core/test_benchmarks.py",
-    "core/test_environment_contract.py",
-    "core/test_bank.py",
-    "core/test_wheel.py",
-    "core/test_twins.py",
-    "core/test_cli.py",
-    "core/test_experiment_reports.py",
-    "core/test_textworld.py",
-    "core/test_map_layout.py",
-    "core/test_merging.py",
+    "core/test_scienceworld.py",
+    "core/test_policy_contract.py",
 )
+SMOKE = "browser/test_smoke.py"
 
 # Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.
 os.environ.setdefault("NUMBA_OPT", "0")
@@ -46,7 +34,10 @@ settings.load_profile("ci")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One browser at a time, because two on a small machine wait for each other; all other tests go file by file."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("browser" if _is_in(item, "browser") else _file(item)))
+        in_browser = _is_in(item, "browser")
+        item.add_marker(pytest.mark.xdist_group("browser" if in_browser else _file(item)))
+        if in_browser and not _is_in(item, SMOKE):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: next((n for n, part in enumerate(BEGIN_WITH) if _is_in(item, part)), len(BEGIN_WITH)))
 
 

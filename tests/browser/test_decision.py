@@ -83,20 +83,6 @@ def test_a_report_is_downloaded_and_opens_without_a_network(decision: Page, tmp_
     context.close()
 
 
-def test_a_slider_moves_the_decision_and_the_link_remembers_it(decision: Page, app: RunningApp) -> None:
-    slider = decision.get_by_role("slider", name=re.compile("λ"))
-    slider.press("End")
-    settled(decision)
-    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
-    decision.wait_for_url(re.compile(r"weight=1\.0"))
-    link = decision.url
-    decision.goto("about:blank")
-    decision.goto(link)
-    settled(decision)
-    expect(decision.get_by_text("what-if — not applied")).to_be_visible()
-    expect(decision.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
-
-
 def test_the_line_of_lambda_stays_where_the_slider_left_it(decision: Page, app: RunningApp) -> None:
     decision.goto(f"{app.url}/decision?bank=demo&run=household&step=29&weight=0.5")
     chart = decision.locator(".st-key-diagram .memory-map")

@@ -121,19 +121,6 @@ def test_played_charts_are_drawn_in_place_and_keep_their_zoom(page: Page, app: R
     assert chart.evaluate("chart => chart.mark") == "the same node"
 
 
-def test_the_keys_n_and_p_step_play_and_pause(page: Page, app: RunningApp) -> None:
-    page.goto(a_link(app, 3))
-    drawn(page, MOVING)
-    settled(page)
-    page.keyboard.press("n")
-    until_step(page, 4)
-    settled(page)
-    page.keyboard.press("p")
-    until_step(page, 8)
-    page.keyboard.press("p")
-    expect(page.locator(".st-key-lab_play button")).to_be_visible()
-
-
 def test_a_shift_is_told_and_marked_while_they_play(page: Page, app: RunningApp) -> None:
     page.goto(a_link(app, 6))
     chart = drawn(page, MOVING)

@@ -36,6 +36,7 @@ def predict(page: Page, choice: int) -> None:
 
 
 def turn(page: Page, at: str) -> None:
+    expect(page.locator("body[data-keys]")).to_have_count(1)
     page.keyboard.press("ArrowRight")
     on(page, at)
 
@@ -46,26 +47,6 @@ def pick(page: Page, memory: str) -> None:
     box.fill(memory)
     page.get_by_role("option", name=memory).first.click()
     settled(page)
-
-
-def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_reload(
-    page: Page, app: RunningApp
-) -> None:
-    show(page, app, REWARD)
-    turn(page, "predict")
-    predict(page, 2)
-    turn(page, "do")
-    for reward in (0, 0, 0, 0, 1):
-        press(page, f"reward_{reward}")
-    expect(page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal")).not_to_contain_text("lock")
-    turn(page, "reveal")
-    expect(page.get_by_text("You predicted it.")).to_be_visible()
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    page.reload()
-    on(page, "reveal")
-    expect(page.get_by_text("You predicted it.")).to_be_visible()
-    turn(page, "notice")
-    expect(page.get_by_text("so q never passes it")).to_be_visible()
 
 
 def test_a_lesson_with_a_wrong_prediction_says_why_and_opens_all_the_same(page: Page, app: RunningApp) -> None:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind, LedgerEvent
 from tests.browser.conftest import RunningApp
-from tests.browser.test_story import settled, violations
+from tests.browser.test_story import settled
 
 OUTPUT = "[class*='st-key-output_']"
 
@@ -49,29 +49,6 @@ def queue(page: Page, app: RunningApp) -> Page:
     expect(page.locator(OUTPUT)).to_be_visible()
     settled(page)
     return page
-
-
-def test_ten_outputs_are_rated_by_keyboard_only(queue: Page, app: RunningApp) -> None:
-    go_by(queue, "Ada <b>x</b>")
-    assert violations(queue) == []
-    # Digits that are typed into a field rate nothing.
-    queue.keyboard.press("e")
-    queue.keyboard.type("took 2 tries, 1 too many")
-    queue.keyboard.press("Enter")
-    for key in "1212211211":
-        press(queue, key)
-    expect(queue.locator(".st-key-queue_moves")).to_contain_text("10 of")
-    rated = ratings_of(app.home, "Ada <b>x</b>")
-    assert [event.value for event in rated] == [1.0 if key == "1" else -1.0 for key in "1212211211"]
-    assert rated[0].reason == "took 2 tries, 1 too many"
-    assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
-    press(queue, "u")
-    expect(queue.locator(".st-key-queue_moves")).to_contain_text("9 of")
-    queue.reload()
-    expect(queue.locator(OUTPUT)).to_be_visible()
-    settled(queue)
-    expect(queue.locator(".st-key-queue_undo button").first).to_be_enabled()
-    assert f"step={rated[-1].step}" in queue.url
 
 
 def test_a_key_that_is_held_rates_one_output(queue: Page, app: RunningApp) -> None:

@@ -92,23 +92,6 @@ def step_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
     next(pages, None)
 
 
-def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> None:
-    page.goto(app.url)
-    page.locator(".st-key-play_demo button").click()
-    drawn_map(page)
-    expect_memories(page, "40")
-    press_step(page)
-    for _ in range(40):
-        button = page.locator(".st-key-step button")
-        if "next task" in button.inner_text():
-            break
-        press_step(page)
-    for phase in PARTS:
-        expect(part(page, phase)).to_contain_text("—")
-    assert sending(page) == []
-    expect_memories(page, "41")
-
-
 def test_zoom_and_selection_survive_a_step(step_page: Page) -> None:
     shown = drawn_map(step_page)
     box = shown.bounding_box()
@@ -186,31 +169,6 @@ def test_keys_are_heard_once_whatever_the_theme(step_page: Page) -> None:
     assert listeners(step_page, "keydown") == heard
 
 
-def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/step?bank=demo&step=12")
-    drawn_map(page)
-    settled(page)
-    part(page, "REWARD").locator("summary").click()
-    page.locator(".st-key-reward_rater input").fill("ann")
-    page.locator(".st-key-reward_rater input").press("Enter")
-    while not (app.home / "preferences.json").exists():
-        page.wait_for_timeout(100)
-    settled(page)
-    expect(page.get_by_role("button", name="Save reward")).to_be_disabled()
-    page.locator(".st-key-thumb_2 button").click()
-    settled(page)
-    page.get_by_role("button", name="Save reward").click()
-    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
-    page.reload()
-    drawn_map(page)
-    settled(page)
-    part(page, "REWARD").locator("summary").click()
-    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
-    settled(page)
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("Saved: −1.000 by ann")).to_have_count(0)
-
-
 def test_a_link_reopens_bank_run_step_and_memory(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&run=household&step=9&memory=household-0007")
     expect(page.get_by_text("Replay of step 9")).to_be_visible()
@@ -225,71 +183,6 @@ def test_a_link_to_what_is_not_there_gets_a_sentence(page: Page, app: RunningApp
     page.goto(f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}")
     expect(page.get_by_test_id("stToast").first).to_be_visible()
     drawn_map(page)
-
-
-def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/step?bank=demo&step=9")
-    expect_memories(page, "9")
-    expect(part(page, "SELECT")).to_contain_text("#7")
-    drawn_map(page)
-    settled(page)
-    page.keyboard.press("ArrowLeft")
-    expect(page.get_by_text("Replay of step 8")).to_be_visible()
-    expect(page).to_have_url(re.compile("step=8"))
-    expect_memories(page, "8")
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("Replay of step 9")).to_be_visible()
-    page.locator(".st-key-go_live button").click()
-    expect(page.locator(".st-key-step button")).to_be_visible()
-
-
-def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None:
-    typed = "<img src=x onerror=alert(1)> <b>bold</b> **stars** $x^2$ :red[colour] [link](http://x.test)"
-    page.goto(app.url)
-    page.get_by_role("button", name="Start a live run").click()
-    page.get_by_label("Environment").click()
-    page.get_by_role("option", name="conversation").click()
-    settled(page)
-    page.locator(".st-key-new_run_bank input").fill("markup")
-    page.locator(".st-key-new_run_bank input").press("Enter")
-    settled(page)
-    page.locator(".st-key-start_run button").click()
-    page.locator(".st-key-typed_intent textarea").fill(typed)
-    page.locator(".st-key-ask button").click()
-    settled(page)
-    page.locator(".st-key-finish button").click()
-    settled(page)
-    press_step(page)
-    press_step(page)
-    press_step(page)
-    expect_memories(page, "1")
-    expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
-    assert page.locator("img[src='x']").count() == 0
-    assert page.locator("a[href='http://x.test']").count() == 0
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        "/",
-        "/step?bank=demo",
-        "/step?bank=demo&step=9&memory=household-0007",
-        "/decision?bank=demo&step=29&ask=pair",
-        "/compare?bank=demo&under=k2=1",
-        "/bank?bank=demo",
-    ],
-)
-def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningApp, where: str) -> None:
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        if scheme == "light":
-            page.goto(f"{app.url}{where}")
-            if where.startswith("/step"):
-                drawn_map(page)
-        expect(page.get_by_test_id("stMainBlockContainer")).to_be_visible()
-        settled(page)
-        page.wait_for_timeout(500)
-        assert violations(page) == [], scheme
 
 
 def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Page) -> None:

@@ -1,0 +1,232 @@
+"""The main way through each screen, in a real browser: what `make test` looks at. The rest of this folder is slow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser import test_lab as lab
+from tests.browser import test_lessons as lessons
+from tests.browser import test_rewards as rewards
+from tests.browser.conftest import RunningApp
+from tests.browser.test_other_sites import ACCEPTED, REFUSED, answer
+from tests.browser.test_story import PARTS, drawn_map, expect_memories, part, press_step, sending, settled, violations
+
+SCREENS = [
+    "/",
+    "/step?bank=demo&step=9&memory=household-0007",
+    "/bank?bank=demo",
+    pytest.param("/step?bank=demo", marks=pytest.mark.slow),
+    pytest.param("/decision?bank=demo&step=29&ask=pair", marks=pytest.mark.slow),
+    pytest.param("/compare?bank=demo&under=k2=1", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module")
+def app(serve: Callable[..., RunningApp]) -> RunningApp:
+    """One app for this file, which nobody else has changed."""
+    return serve()
+
+
+def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> None:
+    page.goto(app.url)
+    page.locator(".st-key-play_demo button").click()
+    drawn_map(page)
+    expect_memories(page, "40")
+    press_step(page)
+    for _ in range(40):
+        button = page.locator(".st-key-step button")
+        if "next task" in button.inner_text():
+            break
+        press_step(page)
+    for phase in PARTS:
+        expect(part(page, phase)).to_contain_text("—")
+    assert sending(page) == []
+    expect_memories(page, "41")
+
+
+def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=9")
+    expect_memories(page, "9")
+    expect(part(page, "SELECT")).to_contain_text("#7")
+    drawn_map(page)
+    settled(page)
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_text("Replay of step 8")).to_be_visible()
+    expect(page).to_have_url(re.compile("step=8"))
+    expect_memories(page, "8")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Replay of step 9")).to_be_visible()
+    page.locator(".st-key-go_live button").click()
+    expect(page.locator(".st-key-step button")).to_be_visible()
+
+
+def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=12")
+    drawn_map(page)
+    settled(page)
+    part(page, "REWARD").locator("summary").click()
+    page.locator(".st-key-reward_rater input").fill("ann")
+    page.locator(".st-key-reward_rater input").press("Enter")
+    while not (app.home / "preferences.json").exists():
+        page.wait_for_timeout(100)
+    settled(page)
+    expect(page.get_by_role("button", name="Save reward")).to_be_disabled()
+    page.locator(".st-key-thumb_2 button").click()
+    settled(page)
+    page.get_by_role("button", name="Save reward").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
+    page.reload()
+    drawn_map(page)
+    settled(page)
+    part(page, "REWARD").locator("summary").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
+    settled(page)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Saved: −1.000 by ann")).to_have_count(0)
+
+
+def test_a_slider_moves_the_decision_and_the_link_remembers_it(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/decision?bank=demo&run=household&step=29")
+    settled(page)
+    slider = page.get_by_role("slider", name=re.compile("λ"))
+    slider.press("End")
+    settled(page)
+    expect(page.get_by_text("what-if — not applied")).to_be_visible()
+    page.wait_for_url(re.compile(r"weight=1\.0"))
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    settled(page)
+    expect(page.get_by_text("what-if — not applied")).to_be_visible()
+    expect(page.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
+
+
+def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/rewards?bank=demo")
+    expect(page.locator(rewards.OUTPUT)).to_be_visible()
+    settled(page)
+    rewards.go_by(page, "Ada <b>x</b>")
+    assert violations(page) == []
+    # Digits that are typed into a field rate nothing.
+    page.keyboard.press("e")
+    page.keyboard.type("took 2 tries, 1 too many")
+    page.keyboard.press("Enter")
+    for key in "1212211211":
+        rewards.press(page, key)
+    expect(page.locator(".st-key-queue_moves")).to_contain_text("10 of")
+    rated = rewards.ratings_of(app.home, "Ada <b>x</b>")
+    assert [event.value for event in rated] == [1.0 if key == "1" else -1.0 for key in "1212211211"]
+    assert rated[0].reason == "took 2 tries, 1 too many"
+    assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
+    rewards.press(page, "u")
+    expect(page.locator(".st-key-queue_moves")).to_contain_text("9 of")
+    page.reload()
+    expect(page.locator(rewards.OUTPUT)).to_be_visible()
+    settled(page)
+    expect(page.locator(".st-key-queue_undo button").first).to_be_enabled()
+    assert f"step={rated[-1].step}" in page.url
+
+
+def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_reload(
+    page: Page, app: RunningApp
+) -> None:
+    lessons.show(page, app, lessons.REWARD)
+    lessons.turn(page, "predict")
+    lessons.predict(page, 2)
+    lessons.turn(page, "do")
+    for reward in (0, 0, 0, 0, 1):
+        lessons.press(page, f"reward_{reward}")
+    expect(page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal")).not_to_contain_text("lock")
+    lessons.turn(page, "reveal")
+    expect(page.get_by_text("You predicted it.")).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    page.reload()
+    lessons.on(page, "reveal")
+    expect(page.get_by_text("You predicted it.")).to_be_visible()
+    lessons.turn(page, "notice")
+    expect(page.get_by_text("so q never passes it")).to_be_visible()
+
+
+def test_the_keys_n_and_p_step_play_and_pause(page: Page, app: RunningApp) -> None:
+    page.goto(lab.a_link(app, 3))
+    lab.drawn(page, lab.MOVING)
+    settled(page)
+    page.keyboard.press("n")
+    lab.until_step(page, 4)
+    settled(page)
+    page.keyboard.press("p")
+    lab.until_step(page, 8)
+    page.keyboard.press("p")
+    expect(page.locator(".st-key-lab_play button")).to_be_visible()
+
+
+def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None:
+    typed = "<img src=x onerror=alert(1)> <b>bold</b> **stars** $x^2$ :red[colour] [link](http://x.test)"
+    page.goto(app.url)
+    page.get_by_role("button", name="Start a live run").click()
+    page.get_by_label("Environment").click()
+    page.get_by_role("option", name="conversation").click()
+    settled(page)
+    page.locator(".st-key-new_run_bank input").fill("markup")
+    page.locator(".st-key-new_run_bank input").press("Enter")
+    settled(page)
+    page.locator(".st-key-start_run button").click()
+    page.locator(".st-key-typed_intent textarea").fill(typed)
+    page.locator(".st-key-ask button").click()
+    settled(page)
+    page.locator(".st-key-finish button").click()
+    settled(page)
+    press_step(page)
+    press_step(page)
+    press_step(page)
+    expect_memories(page, "1")
+    expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("a[href='http://x.test']").count() == 0
+
+
+@pytest.mark.parametrize("where", SCREENS)
+def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningApp, where: str) -> None:
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        if scheme == "light":
+            page.goto(f"{app.url}{where}")
+            if where.startswith("/step"):
+                drawn_map(page)
+        expect(page.get_by_test_id("stMainBlockContainer")).to_be_visible()
+        settled(page)
+        page.wait_for_timeout(500)
+        assert violations(page) == [], scheme
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "localhost:9000"])
+def test_the_app_talks_to_its_own_pages(app: RunningApp, host: str) -> None:
+    assert answer(app, host, f"http://{host}") == ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:{port}", "https://other.example"),
+        ("127.0.0.1:{port}", "http://127.0.0.1.other.example:{port}"),
+        ("127.0.0.1:{port}", "null"),
+        # A name that its owner lets lead here.
+        ("other.example:{port}", "http://other.example:{port}"),
+        ("localhost.other.example:{port}", "http://localhost.other.example:{port}"),
+    ],
+)
+def test_no_page_of_another_site_talks_to_the_app(app: RunningApp, host: str, origin: str) -> None:
+    assert answer(app, host, origin) == REFUSED
+
+
+def test_no_page_of_another_site_reads_or_sends_a_file(app: RunningApp) -> None:
+    foreign = {"Origin": "https://other.example"}
+    with httpx.Client(base_url=app.url, headers=foreign) as client:
+        assert "access-control-allow-origin" not in client.get("/_stcore/health").headers
+        sent = client.put("/_stcore/upload_file/session/file", files={"file": b"x"})
+    assert sent.status_code == REFUSED
