@@ -63,7 +63,12 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
         for look, (symbol, name, size) in zip(looks[-1], shapes, strict=True)
     ]
     names = [str(step) for step in landscape.steps]
-    frames = [{"name": name, "data": look, "traces": [0, 1, 2]} for name, look in zip(names, looks, strict=True)]
+    said = [f"After step {step}: {_said(landscape, frame, middle)}" for frame, step in enumerate(landscape.steps)]
+    points.append(_caption(said[-1]))
+    frames = [
+        {"name": name, "data": [*look, {"text": [told]}], "traces": [0, 1, 2, 3]}
+        for name, look, told in zip(names, looks, said, strict=True)
+    ]
     scale = {
         "colorscale": q_colorscale(),
         "cmin": low,
@@ -129,6 +134,8 @@ def _layout(landscape: Landscape, names: list[str]) -> dict[str, Any]:
         dragmode="pan",
         xaxis={"visible": False, "range": x},
         yaxis={"visible": False, "range": y},
+        xaxis2={"visible": False, "range": [0, 1], "overlaying": "x", "fixedrange": True},
+        yaxis2={"visible": False, "range": [0, 1], "overlaying": "y", "fixedrange": True},
         updatemenus=[
             {
                 **quiet,
@@ -170,16 +177,29 @@ def _range(values: npt.NDArray[np.float64]) -> list[float]:
     return [low - edge, high + edge]
 
 
-def _title(landscape: Landscape, middle: float) -> str:
-    q, updated = landscape.q[-1], landscape.visits[-1] > 0
-    count = len(q)
-    if not count:
-        return "No memories yet: the map is empty"
+def _caption(text: str) -> dict[str, Any]:
+    """A line in the corner, on axes of its own, that frames can change without a redraw, which titles need."""
+    return {
+        "x": [0], "y": [1], "xaxis": "x2", "yaxis": "y2", "mode": "text", "text": [text],
+        "textposition": "bottom right", "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def _said(landscape: Landscape, frame: int, middle: float) -> str:
+    """What a frame shows."""
+    q = landscape.q[frame]
+    there = ~np.isnan(q)
+    count, updated = int(there.sum()), there & (landscape.visits[frame] > 0)
     up, down = int((updated & (q > middle)).sum()), int((updated & (q < middle)).sum())
-    return (
-        f"After step {landscape.steps[-1]}, q is above {middle:g} for {up} of {count} "
-        f"memor{'y' if count == 1 else 'ies'} and below for {down}; {int((~updated).sum())} were never updated"
-    )
+    memories = "memory" if count == 1 else "memories"
+    never = count - int(updated.sum())
+    return f"q is above {middle:g} for {up} of {count} {memories} and below for {down}; {never} were never updated"
+
+
+def _title(landscape: Landscape, middle: float) -> str:
+    if not len(landscape.ids):
+        return "No memories yet: the map is empty"
+    return f"In the end, after step {landscape.steps[-1]}, {_said(landscape, -1, middle)}"
 
 
 def _table(landscape: Landscape) -> pd.DataFrame:

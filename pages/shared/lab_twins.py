@@ -57,8 +57,10 @@ def controls(twins: TwinRuns, playing: bool) -> None:
         st.button("Step", icon=":material/skip_next:", key="lab_step", shortcut="n", disabled=playing,
                   on_click=_act, args=(twins.step,))  # fmt: skip
         st.button(
-            f"Finish epoch {twins.steps // len(twins.tasks) + 1}", icon=":material/fast_forward:", key="lab_epoch",
-            disabled=playing, on_click=_played, args=(twins, epoch_left),
+            # The buttons are not drawn again while they play, so a number would be that of an epoch long past.
+            "Finish epoch" if playing else f"Finish epoch {twins.steps // len(twins.tasks) + 1}",
+            icon=":material/fast_forward:", key="lab_epoch", disabled=playing, on_click=_played,
+            args=(twins, epoch_left),
         )  # fmt: skip
         st.select_slider(
             "Steps a second", SPEEDS, value=10, key="lab_speed", width=180, on_change=_faster, args=(twins,)

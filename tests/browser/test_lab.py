@@ -162,6 +162,9 @@ def test_the_landscape_plays_and_scrubs_without_the_server(page: Page, app: Runn
     paused = label.text_content()
     page.wait_for_timeout(700)
     assert label.text_content() == paused
+    expect(page.locator(".textpoint text")).to_contain_text(
+        str(paused).removeprefix("step ").join(["After step ", ":"])
+    )
     assert len(sent) == before
 
 

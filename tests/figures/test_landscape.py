@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,11 @@ def made_up(memories: int = 4, frames: int = 3) -> Landscape:
 
 
 def drawn(frame: Any) -> dict[int, tuple[str, float]]:
-    """Which points a frame of three traces shows, with symbol and colour."""
+    """Which points a frame shows, with symbol and colour."""
     symbols = ("circle", "triangle-up", "triangle-down")
     return {
         int(point): (symbol, float(trace.marker.color[point]))
-        for symbol, trace in zip(symbols, frame.data, strict=True)
+        for symbol, trace in zip(symbols, frame.data[:3], strict=True)
         for point in np.flatnonzero(~np.isnan(trace.y))
     }
 
@@ -144,7 +145,7 @@ def test_the_picture_opens_at_the_last_frame_with_the_slider_there() -> None:
     figure = landscape_picture(made_up(), SETTINGS).figure
     assert drawn(figure) == drawn(figure.frames[-1])
     assert figure.layout.sliders[0].active == len(figure.frames) - 1
-    assert [trace.marker.symbol for trace in figure.data] == ["circle", "triangle-up", "triangle-down"]
+    assert [trace.marker.symbol for trace in figure.data[:3]] == ["circle", "triangle-up", "triangle-down"]
 
 
 def test_no_frame_moves_a_point_or_touches_the_scale() -> None:
@@ -155,12 +156,12 @@ def test_no_frame_moves_a_point_or_touches_the_scale() -> None:
     assert [list(stop) for stop in axis.colorscale] == q_colorscale()
     for frame in figure.frames:
         assert frame.layout.to_plotly_json() == {}
-        for trace in frame.data:
+        for trace in frame.data[:3]:
             assert set(trace.to_plotly_json()) == {"type", "y", "marker"}
             assert set(trace.marker.to_plotly_json()) == {"color"}
             there = ~np.isnan(trace.y)
             assert np.allclose(trace.y[there], scene.positions[there, 1])
-    for trace in figure.data:
+    for trace in figure.data[:3]:
         assert list(trace.x) == list(scene.positions[:, 0])
     for axis, column in ((figure.layout.xaxis, 0), (figure.layout.yaxis, 1)):
         assert axis.range[0] < scene.positions[:, column].min() < scene.positions[:, column].max() < axis.range[1]
@@ -182,8 +183,28 @@ def test_buttons_and_slider_play_svg_points_without_transition_or_redraw(memorie
 
 def test_a_click_on_a_point_says_which_memory_it_is() -> None:
     scene = made_up()
-    for trace in landscape_picture(scene, SETTINGS).figure.data:
+    for trace in landscape_picture(scene, SETTINGS).figure.data[:3]:
         assert [card[0] for card in trace.customdata] == list(scene.ids)
+
+
+def test_every_frame_says_which_step_it_shows_and_counts_its_own_memories() -> None:
+    scene = made_up(memories=30, frames=6)
+    figure = landscape_picture(scene, SETTINGS).figure
+    for frame, step, q, visits in zip(figure.frames, scene.steps, scene.q, scene.visits, strict=True):
+        used = ~np.isnan(q) & (visits > 0)
+        counts = [
+            step,
+            (used & (q > 0)).sum(),
+            (~np.isnan(q)).sum(),
+            (used & (q < 0)).sum(),
+            (~used & ~np.isnan(q)).sum(),
+        ]
+        (said,) = frame.data[3].text
+        assert [
+            int(n) for n in re.findall(r"step (\d+).* for (\d+) of (\d+) .* for (\d+); (\d+) were", said)[0]
+        ] == counts
+        assert list(frame.traces) == [0, 1, 2, 3]
+    assert figure.data[3].text == figure.frames[-1].data[3].text
 
 
 def test_the_title_counts_the_last_frame(lived: Agent) -> None:
@@ -193,8 +214,8 @@ def test_the_title_counts_the_last_frame(lived: Agent) -> None:
     up, down = (sum(u.visits > 0 and sign * u.q > 0 for u in known) for sign in (1, -1))
     never = sum(u.visits == 0 for u in known)
     assert picture.title == (
-        f"After step {STEPS}, q is above 0 for {up} of {len(known)} memories and below for {down}; {never} were never "
-        "updated"
+        f"In the end, after step {STEPS}, q is above 0 for {up} of {len(known)} memories and below for {down}; "
+        f"{never} were never updated"
     )
     assert picture.title in picture.alt
 

@@ -151,6 +151,16 @@ def test_finish_epoch_ends_with_its_last_task(pair: tuple[str, str], visit: Visi
     assert app.button(key="lab_epoch").label == "Finish epoch 3"
 
 
+def test_no_button_names_an_epoch_that_play_has_left_behind(pair: tuple[str, str], visit: Visit) -> None:
+    app = visit("lab", **link_of(pair))
+    app.select_slider(key="lab_speed").set_value(20).run()
+    pressed(app, "lab_play")
+    assert app.button(key="lab_epoch").label == "Finish epoch"
+    pressed(app, "lab_pause")
+    app.run()
+    assert app.button(key="lab_epoch").label == f"Finish epoch {min(steps_in(pair)) // 4 + 1}"
+
+
 def test_the_world_shifts_and_says_so(pair: tuple[str, str], visit: Visit) -> None:
     app = pressed(visit("lab", **link_of(pair)), "lab_shift")
     assert "world shifted at step 8" in plain(app)
@@ -317,7 +327,7 @@ def test_a_landscape_without_steps_says_what_to_do(home: Path, visit: Visit) -> 
 
 def test_a_landscape_has_a_frame_a_step_for_either_side(pair: tuple[str, str], visit: Visit) -> None:
     app = visit("lab", **link_of(pair, view="landscape"))
-    assert "After step 7" in plain(app)
+    assert "after step 7" in plain(app)
     assert len(app.get("plotly_chart")) == 1
     app.segmented_control(key="landscape_run").set_value(pair[1]).run()
     app.toggle(key="landscape_table").set_value(True).run()
