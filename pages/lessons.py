@@ -6,6 +6,7 @@ from memrl_core.lessons.progress import load_progress
 from memrl_core.lessons.shelf import load_shelf
 from pages.shared import entry
 from pages.shared import lesson_place as places
+from pages.shared.lesson_browser import browser, in_browser
 from pages.shared.lesson_frame import look, moves, strip, undo
 from pages.shared.lesson_list import lessons_list
 from pages.shared.lesson_pages import page
@@ -15,11 +16,12 @@ entry.by_app("pages/lessons.py")
 shelf = load_shelf()
 at = places.current(shelf)
 look(presenting=at is not None and at.presenting)
+in_browser(f"{at.key}/{at.page}" if at else "")
 if at is None:
-    lessons_list(shelf, load_progress())
+    lessons_list(shelf, load_progress(browser()))
     st.stop()
 
 strip(at)
-undo(at.key, load_progress(), shelf.words)
+undo(at.key, load_progress(browser()), shelf.words)
 page(at)
 moves(at, list(shelf.lessons))

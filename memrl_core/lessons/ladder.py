@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import fmean
 from typing import Annotated, ClassVar, Literal
 
@@ -87,7 +88,7 @@ class LadderScene(Scene):
             "failures": sum(reward < 0 for reward in given.rewards),
             "q": last[0],
             "alpha": climbs[0].alpha,
-            "updates_to_half": float(half_life(climbs[0].alpha)),
+            "updates_to_half": _updates_to_half(climbs[0].alpha),
             "spread": max(last) - min(last),
         }
         if given.rewards:
@@ -99,3 +100,8 @@ class LadderScene(Scene):
         for reward in rewards:
             values.append(updated_q(values[-1], reward, alpha))
         return Climb(alpha, tuple(values))
+
+
+def _updates_to_half(alpha: float) -> int:
+    """How many whole updates go at least half of the way. Rounded, since exactly one may come out a little more."""
+    return max(1, ceil(round(float(half_life(alpha)), 9)))

@@ -23,11 +23,15 @@ class Picked(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The memories of the run, oldest first, what it believes of each, and the one that was picked."""
+    """The memories of the run, oldest first, what it believes of each, and the one that was picked.
+
+    `same_words` are the others that have been used and whose experience is letter for letter that of the picked one.
+    """
 
     memories: tuple[Memory, ...]
     utilities: Mapping[str, Utility]
     picked: Memory | None
+    same_words: tuple[Memory, ...]
 
 
 class MemoriesScene(Scene):
@@ -40,6 +44,8 @@ class MemoriesScene(Scene):
         "q_of_success": float,
         "q_of_failure": float,
         "visits": float,
+        "q_below_same_words": float,
+        "q_above_same_words": float,
         "parents": float,
         "written_at": float,
     }
@@ -52,16 +58,27 @@ class MemoriesScene(Scene):
         wanted = read_inputs(Picked, inputs).memory
         utilities = bank.utilities(self.run)
         memories = tuple(memory for memory in bank.memories() if memory.id in utilities)
-        return Shown(memories, utilities, next((m for m in memories if m.id == wanted), None))
+        picked = next((m for m in memories if m.id == wanted), None)
+        used = (m for m in memories if utilities[m.id].visits)
+        same = tuple(m for m in used if picked and m.id != picked.id and m.experience == picked.experience)
+        return Shown(memories, utilities, picked, same)
 
     def observe(self, bank: MemoryBank, inputs: Inputs) -> Mapping[str, Value]:
-        """The picked memory in values; `q_of_success` and `q_of_failure` are there for a memory of that outcome."""
+        """The picked memory in values; `q_of_success` and `q_of_failure` are there for a memory of that outcome.
+
+        `q_below_same_words` and `q_above_same_words` say how far its q is from the highest and from the lowest of
+        those of the same words, where it and one of them have been used.
+        """
         shown = self.shown(bank, inputs)
         memory = shown.picked
         if memory is None:
             return {"picked": False}
         utility = shown.utilities[memory.id]
+        apart = {}
+        if utility.visits and (others := [shown.utilities[other.id].q for other in shown.same_words]):
+            apart = {"q_below_same_words": max(others) - utility.q, "q_above_same_words": utility.q - min(others)}
         return {
+            **apart,
             "picked": True,
             "outcome": memory.outcome,
             "q": utility.q,

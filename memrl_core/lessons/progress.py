@@ -1,7 +1,11 @@
-"""How far a person is in each lesson: kept in `lessons.json` in the home folder, so that a reload loses nothing."""
+"""How far a person is in each lesson: a file in the home folder for each browser, so that a reload loses nothing.
+
+A browser is an id that it keeps itself; those who share a server do not see each other's predictions.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +21,8 @@ from memrl_core.lessons.scene import Value
 
 Page = Literal["claim", "predict", "do", "reveal", "notice"]
 PAGES: tuple[Page, ...] = ("claim", "predict", "do", "reveal", "notice")
-GUARDED: tuple[Page, ...] = ("reveal", "notice")
+GUARDED: tuple[Page, ...] = ("do", "reveal", "notice")
+BROWSER = re.compile("[0-9a-f]{32}")
 
 _writing = threading.Lock()
 
@@ -34,7 +39,12 @@ class Kept(BaseModel):
 
     @property
     def locked(self) -> bool:
-        """Whether the prediction stands: the reveal was seen."""
+        """Whether the prediction stands: the page was seen on which the answer can be found."""
+        return "do" in self.seen or self.revealed
+
+    @property
+    def revealed(self) -> bool:
+        """Whether the reveal was seen."""
         return "reveal" in self.seen
 
     @property
@@ -77,14 +87,19 @@ def missing(lesson: Lesson[Any], kept: Kept) -> tuple[Page, ...]:
 
 
 def opens(lesson: Lesson[Any], kept: Kept, page: Page) -> bool:
-    """Whether a page can be read now."""
-    return page not in GUARDED or not missing(lesson, kept)
+    """Whether a page can be read now: nothing is missing on those before it."""
+    return not missing_before(lesson, kept, page)
+
+
+def missing_before(lesson: Lesson[Any], kept: Kept, page: Page) -> tuple[Page, ...]:
+    """The pages before `page` on which something is to be done before it opens."""
+    return tuple(earlier for earlier in missing(lesson, kept) if PAGES.index(earlier) < PAGES.index(page))
 
 
 def predicted(lesson: Lesson[Any], kept: Kept, choice: int) -> Kept:
-    """With another prediction. Raises `InputError` once the reveal was seen, or for a choice that is not offered."""
+    """With another prediction. Raises `InputError` once it is locked, or for a choice that is not offered."""
     if kept.locked:
-        raise InputError("The reveal was seen, so the prediction stands. Start the lesson again to predict anew.")
+        raise InputError("You have begun to try it, so the prediction stands. Start the lesson again to predict anew.")
     if not 1 <= choice <= len(lesson.predict.choices):
         raise InputError(f"There is no choice {choice}: they are counted from 1 to {len(lesson.predict.choices)}.")
     return kept.model_copy(update={"prediction": choice})
@@ -128,7 +143,7 @@ def is_right(lesson: Lesson[Any], kept: Kept) -> bool:
 def score(lessons: Mapping[str, Lesson[Any]], progress: Progress) -> Score:
     """The score over the lessons that there are."""
     known = [(lesson, progress.of(key)) for key, lesson in lessons.items()]
-    judged = [(lesson, kept) for lesson, kept in known if kept.locked and kept.prediction is not None]
+    judged = [(lesson, kept) for lesson, kept in known if kept.revealed and kept.prediction is not None]
     return Score(
         right=sum(is_right(lesson, kept) for lesson, kept in judged),
         predicted=len(judged),
@@ -137,28 +152,28 @@ def score(lessons: Mapping[str, Lesson[Any]], progress: Progress) -> Score:
     )
 
 
-def load_progress() -> Progress:
-    """The stored progress; none when nothing was stored.
+def load_progress(browser: str) -> Progress:
+    """The stored progress of a browser; none when nothing was stored.
 
     Raises `InputError` when the file cannot be read; it is put aside first, so that the next load begins anew.
     """
-    place = _place()
+    place = _place(browser)
     try:
         return Progress.model_validate_json(place.read_bytes())
     except FileNotFoundError:
         return Progress()
     except (OSError, ValidationError):
-        aside = place.with_name("lessons-unreadable.json")
+        aside = place.with_name(f"{browser}-unreadable.json")
         _put_aside(place, aside)
         raise InputError(
             f"Your progress in the lessons could not be read and begins anew. The file is kept as {aside.name}."
         ) from None
 
 
-def change(key: str, how: Callable[[Kept], Kept]) -> None:
+def change(browser: str, key: str, how: Callable[[Kept], Kept]) -> None:
     """Change one lesson and store it, whole or not at all. Raises `InputError` when it cannot be stored."""
     with _writing:
-        progress = load_progress()
+        progress = load_progress(browser)
         before = progress.of(key)
         after = how(before)
         if after == before:
@@ -166,29 +181,31 @@ def change(key: str, how: Callable[[Kept], Kept]) -> None:
         # Once something new is done in a cleared lesson, bringing back the old state would undo that.
         begun = after.prediction is not None or after.inputs
         cleared = {name: kept for name, kept in progress.cleared.items() if name != key or not begun}
-        _save(Progress(lessons={**progress.lessons, key: after}, cleared=cleared))
+        _save(browser, Progress(lessons={**progress.lessons, key: after}, cleared=cleared))
 
 
-def start_again(key: str) -> None:
+def start_again(browser: str, key: str) -> None:
     """Clear one lesson; `undo_start_again` brings it back."""
     with _writing:
-        progress = load_progress()
+        progress = load_progress(browser)
         rest = {name: kept for name, kept in progress.lessons.items() if name != key}
         cleared = {**progress.cleared, key: progress.of(key)}
-        _save(Progress(lessons=rest, cleared=cleared))
+        _save(browser, Progress(lessons=rest, cleared=cleared))
 
 
-def undo_start_again(key: str) -> None:
+def undo_start_again(browser: str, key: str) -> None:
     """Bring back what the lesson was before it was cleared."""
     with _writing:
-        progress = load_progress()
+        progress = load_progress(browser)
         if key in progress.cleared:
             rest = {name: kept for name, kept in progress.cleared.items() if name != key}
-            _save(Progress(lessons={**progress.lessons, key: progress.cleared[key]}, cleared=rest))
+            _save(browser, Progress(lessons={**progress.lessons, key: progress.cleared[key]}, cleared=rest))
 
 
-def _place() -> Path:
-    return workspace.home() / "lessons.json"
+def _place(browser: str) -> Path:
+    if not BROWSER.fullmatch(browser):
+        raise InputError("This browser's id for the lessons cannot be used. Delete the cookies of this page.")
+    return workspace.home() / "lesson-progress" / f"{browser}.json"
 
 
 def _put_aside(place: Path, aside: Path) -> None:
@@ -200,8 +217,8 @@ def _put_aside(place: Path, aside: Path) -> None:
         ) from None
 
 
-def _save(progress: Progress) -> None:
-    target = _place()
+def _save(browser: str, progress: Progress) -> None:
+    target = _place(browser)
     draft = target.with_suffix(".draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,6 @@ class Words(BaseModel):
     your_prediction: Text
     prediction_kept: Text
     prediction_locked: Text
-    predict_first: Text
     right: Text
     wrong: Text
     you_said: Text
@@ -65,6 +64,7 @@ class Words(BaseModel):
     pick_memory: Text
     intent: Text
     experience: Text
+    same_words: Text
     embedding: Text
     outcome: Text
     q: Text

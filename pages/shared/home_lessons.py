@@ -8,6 +8,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.lessons import progress
 from memrl_core.lessons.shelf import load_shelf
 from pages.shared import lesson_place
+from pages.shared.lesson_browser import browser
 
 SHOWN = 3
 
@@ -18,7 +19,7 @@ def lessons_and_lab() -> None:
         shelf = load_shelf()
     except MemRLError:
         return
-    known, words = progress.load_progress(), shelf.words
+    known, words = progress.load_progress(browser()), shelf.words
     st.subheader("Learn how it works")
     waiting = [key for key in shelf.lessons if not known.of(key).finished] or list(shelf.lessons)
     *columns, last = st.columns(SHOWN + 1)

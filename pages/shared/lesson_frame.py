@@ -11,6 +11,7 @@ from memrl_core.lessons import progress
 from memrl_core.lessons.progress import PAGES, Page, Progress
 from memrl_core.lessons.words import Words
 from pages.shared import lesson_place as places
+from pages.shared.lesson_browser import browser
 from pages.shared.lesson_place import At
 from pages.shared.picture import show
 
@@ -19,6 +20,7 @@ STILL = """<style>
 @media (prefers-reduced-motion: reduce) {
   *, *::before, *::after { transition: none !important; animation: none !important; scroll-behavior: auto !important; }
 }
+.st-key-lesson_in_browser { position: absolute; }
 </style>"""
 PRESENTING = """<style>
 html { font-size: 140% !important; }
@@ -108,12 +110,12 @@ def undo(key: str, known: Progress, words: Words) -> None:
                 type="tertiary",
                 key=f"undo_{key}",
                 on_click=places.act,
-                args=(lambda: progress.undo_start_again(key),),
+                args=(lambda: progress.undo_start_again(browser(), key),),
             )
 
 
 def _clear(key: str) -> None:
-    places.act(lambda: progress.start_again(key))
+    places.act(lambda: progress.start_again(browser(), key))
     places.go(**{places.PAGE: PAGES[0]})
 
 

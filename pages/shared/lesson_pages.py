@@ -53,10 +53,6 @@ def _predict(at: At) -> None:
 
 def _do(at: At) -> None:
     st.markdown(at.lesson.do.text)
-    if at.kept.prediction is None:
-        with st.container(horizontal=True, vertical_alignment="center", key="predict_first"):
-            st.caption(at.words.predict_first)
-            _link(at, "predict")
     _checks(at)
     _scene(at, live=True)
 
@@ -83,9 +79,10 @@ _PAGES: Mapping[Page, Callable[[At], None]] = {
 
 def _closed(at: At) -> None:
     st.info(at.words.closed, icon=":material/lock:")
-    for missing in progress.missing(at.lesson, at.kept):
-        _link(at, missing)
-    for check in at.lesson.do.check:
+    missing = progress.missing_before(at.lesson, at.kept, at.page)
+    for earlier in missing:
+        _link(at, earlier)
+    for check in at.lesson.do.check if "do" in missing else ():
         if check.condition not in at.kept.passed:
             _check(at, check)
 

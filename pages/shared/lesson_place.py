@@ -18,6 +18,7 @@ from memrl_core.lessons.scene import Value
 from memrl_core.lessons.shelf import Shelf, lessons_bank, must_be_recorded
 from memrl_core.lessons.words import Words, filled
 from pages.shared import place as places
+from pages.shared.lesson_browser import browser
 from pages.shared.text import literal
 
 LESSON, PAGE, PRESENTER = NAMES = ("lesson", "page", "presenter")
@@ -52,7 +53,7 @@ def go(**changes: str | None) -> None:
 
 def keep(key: str, how: Callable[[Kept], Kept]) -> None:
     """Store a change of a lesson; a failure gets its sentence on the page."""
-    act(lambda: progress.change(key, how))
+    act(lambda: progress.change(browser(), key, how))
 
 
 def act(what: Callable[[], object]) -> None:
@@ -83,9 +84,9 @@ def current(shelf: Shelf) -> At | None:
         return None
     key = asked[LESSON]
     lesson, page = shelf.lessons[key], next(p for p in PAGES if p == asked[PAGE])
-    bank, values, trouble = _observed(lesson, progress.load_progress().of(key))
-    progress.change(key, lambda kept: _seen(lesson, kept, values, page))
-    kept = progress.load_progress().of(key)
+    bank, values, trouble = _observed(lesson, progress.load_progress(browser()).of(key))
+    progress.change(browser(), key, lambda kept: _seen(lesson, kept, values, page))
+    kept = progress.load_progress(browser()).of(key)
     return At(key, lesson, page, kept, shelf.words, PRESENTER in asked, bank, values, trouble)
 
 

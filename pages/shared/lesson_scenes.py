@@ -21,6 +21,7 @@ from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import filled
 from memrl_core.records import Memory
 from pages.shared import lesson_place as places
+from pages.shared.lesson_browser import browser
 from pages.shared.lesson_frame import chart
 from pages.shared.lesson_place import At
 from pages.shared.lesson_twins import twins
@@ -70,6 +71,10 @@ def _memories(at: At, scene: MemoriesScene, bank: MemoryBank, live: bool) -> Non
     st.caption(f"{filled(words.embedding, dimension=len(embedding))}: {numbers}, …")
     st.markdown(f"**{words.experience}**")
     verbatim(memory.experience)
+    if shown.same_words:
+        others = [(memory_label(one.id, scene.run), shown.utilities[one.id].q) for one in shown.same_words]
+        told = ", ".join(f"{label} (q {signed(q)})" for label, q in others)
+        st.caption(filled(words.same_words, memories=literal(told)))
     if not live:
         history = bank.history(scene.run, memory.id)
         chart(at, history_picture(history, bank.settings(scene.run), memory.id, scene.run), "lesson_history")
@@ -169,13 +174,13 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
     with st.container(horizontal=True):
         st.metric(words.q, signed(float(at.values["q"])), width="content")
         st.metric(words.rewards_so_far, len(given.rewards), width="content")
-        st.metric(words.updates_to_half, f"{at.values['updates_to_half']:.1f}", width="content")
+        st.metric(words.updates_to_half, f"{at.values['updates_to_half']:.0f}", width="content")
     chart(at, ladder_picture(scene, inputs), "lesson_ladder")
 
 
 def _reward(at: At, scene: LadderScene, reward: float) -> None:
     # A second press comes before the page is drawn again, so the page's own inputs may be old.
-    places.do(at.key, **scene.with_reward(load_progress().of(at.key).inputs, reward))
+    places.do(at.key, **scene.with_reward(load_progress(browser()).of(at.key).inputs, reward))
 
 
 def _set(key: str, value: str | float | None) -> None:

@@ -303,6 +303,9 @@ def test_no_lesson_becomes_more_than_markdown(watched: Watched) -> None:
         watched.must_be_harmless(markdown=True)
         if page == "claim":
             watched.must_show_them()
+        if page == "predict":
+            watched.page.locator(".st-key-prediction_1 button").click()
+            settled(watched.page)
 
 
 @pytest.mark.parametrize("path", SWITCHED)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from memrl_core.lessons.shelf import load_shelf
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import settled, violations
 
@@ -113,8 +114,54 @@ def test_a_class_sees_large_type_no_menu_and_nothing_that_moves(page: Page, app:
     expect(page.get_by_test_id("stHeader")).to_be_visible()
 
 
+SCROLLED = "document.querySelector('[data-testid=stMain]').scrollTop"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", list(load_shelf().lessons))
+def test_every_page_of_a_lesson_opens_at_its_top(page: Page, app: RunningApp, key: str) -> None:
+    page.set_viewport_size({"width": 1000, "height": 320})
+    show(page, app, key, "predict")
+    predict(page, 1)
+    for at in ("do", "predict", "claim", "predict", "do"):
+        page.evaluate(f"{SCROLLED} = 1e6")
+        page.locator(f".st-key-page_{at} button").dispatch_event("click")
+        on(page, at)
+        assert page.evaluate(SCROLLED) == 0
+    if page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") > 400:
+        page.mouse.move(500, 200)
+        page.mouse.wheel(0, 60)
+        page.wait_for_function(f"{SCROLLED} > 0")
+        settled(page)
+        assert page.evaluate(SCROLLED) > 0, "a page that was not turned was scrolled"
+
+
+def test_another_browser_sees_none_of_it_and_another_tab_sees_all(
+    browser: Browser, page: Page, app: RunningApp
+) -> None:
+    show(page, app, REWARD, "predict")
+    predict(page, 2)
+    with browser.new_context() as other:
+        stranger = other.new_page()
+        # Two tabs of one browser, both opened before it had an id.
+        tab = other.new_page()
+        tab.goto(app.url)
+        settled(tab)
+        show(stranger, app, REWARD, "predict")
+        expect(stranger.get_by_text("Kept. You can change it")).to_have_count(0)
+        predict(stranger, 1)
+        tab.get_by_role("link", name="Lessons").click()
+        expect(tab.get_by_text("1 of 5 pages seen")).to_be_visible()
+    page.reload()
+    on(page, "predict")
+    expect(page.locator(".st-key-prediction_2")).to_contain_text("radio_button_checked")
+
+
 @pytest.mark.parametrize("where", ["", f"?lesson={REWARD}&page=do"])
 def test_no_page_is_inaccessible_or_too_wide(page: Page, app: RunningApp, where: str) -> None:
+    if where:
+        show(page, app, REWARD, "predict")
+        predict(page, 2)
     page.goto(f"{app.url}/lessons{where}")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]

@@ -149,7 +149,7 @@ def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_re
     lessons.on(page, "reveal")
     expect(page.get_by_text("You predicted it.")).to_be_visible()
     lessons.turn(page, "notice")
-    expect(page.get_by_text("so q never passes it")).to_be_visible()
+    expect(page.get_by_text("q never passes it")).to_be_visible()
 
 
 def test_the_keys_n_and_p_step_play_and_pause(page: Page, app: RunningApp) -> None:

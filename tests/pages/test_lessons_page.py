@@ -7,16 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.lessons.progress import PAGES, Kept, load_progress
 from memrl_core.lessons.shelf import load_shelf, shipped_folder
+from pages.shared.lesson_browser import COOKIE
 from pages.shared.pairs import forget_pairs, pairs
 from tests.pages.test_pages import said
 
 Visit = Callable[..., AppTest]
+ME, SOMEBODY = "a" * 32, "b" * 32
 LADDER = "03-a-reward-moves-q"
 
 TWINS = """\
@@ -57,9 +60,22 @@ points = ["Seen."]
 """
 
 
+@pytest.fixture
+def visit(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> Visit:
+    """As by a browser that was here before."""
+    monkeypatch.setattr(ContextProxy, "cookies", {COOKIE: ME})
+    return visit
+
+
 def opened(visit: Visit, lesson: str, page: str = "", **link: str) -> AppTest:
     """A page of a lesson, opened by its link in a new session."""
     return visit("lessons", lesson=lesson, **({"page": page} if page else {}), **link)
+
+
+def tried(visit: Visit, lesson: str, choice: int = 1, **link: str) -> AppTest:
+    """The page Do after a prediction."""
+    opened(visit, lesson, "predict").button(key=f"prediction_{choice}").click().run()
+    return opened(visit, lesson, "do", **link)
 
 
 def own(home: Path, name: str, text: str) -> None:
@@ -126,9 +142,7 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
 
 def test_a_wrong_prediction_is_told_kindly_with_the_reason(visit: Visit) -> None:
     lesson = load_shelf().lessons["02-similarity-alone-fails"]
-    app = opened(visit, "02-similarity-alone-fails", "predict")
-    app.button(key="prediction_4").click().run()
-    app = opened(visit, "02-similarity-alone-fails", "do")
+    app = tried(visit, "02-similarity-alone-fails", 4)
     app.slider(key="lesson_weight").set_value(0.5).run()
     assert "check_box_outline_blank" not in said(app)
     app.button(key="move_right").click().run()
@@ -138,6 +152,32 @@ def test_a_wrong_prediction_is_told_kindly_with_the_reason(visit: Visit) -> None
     app.button(key="move_right").click().run()
     assert "You said: All three" in "\n".join(info.value for info in app.info)
     assert "0 of 1 predictions right" in said(visit("lessons"))
+
+
+def test_a_prediction_stands_once_the_scene_was_seen(visit: Visit) -> None:
+    app = opened(visit, LADDER, "do")
+    assert not app.get("plotly_chart") and "reward_0" not in {button.key for button in app.button}
+    assert load_progress(ME).of(LADDER).seen == ()
+    app.button(key="go_predict").click().run()
+    for choice in (1, 2):
+        app.button(key=f"prediction_{choice}").click().run()
+    app.button(key="move_right").click().run()
+    assert "reward_0" in {button.key for button in app.button}
+    app.button(key="move_left").click().run()
+    assert all(app.button(key=f"prediction_{choice}").disabled for choice in (1, 2, 3))
+    assert load_progress(ME).of(LADDER).prediction == 2
+
+
+def test_browsers_of_one_server_do_not_see_each_others_lessons(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried(visit, LADDER, 2)
+    monkeypatch.setattr(ContextProxy, "cookies", {COOKIE: SOMEBODY})
+    assert "page_predict" in {button.key for button in opened(visit, LADDER, "predict").button}
+    assert load_progress(SOMEBODY).of(LADDER).prediction is None
+    for given in ({}, {COOKIE: "../../somewhere"}):
+        monkeypatch.setattr(ContextProxy, "cookies", given)
+        assert not visit("lessons").exception
+    monkeypatch.setattr(ContextProxy, "cookies", {COOKIE: ME})
+    assert opened(visit, LADDER, "predict").button(key="prediction_2").disabled
 
 
 def test_the_reveal_stays_closed_and_says_what_is_missing(visit: Visit) -> None:
@@ -150,17 +190,15 @@ def test_the_reveal_stays_closed_and_says_what_is_missing(visit: Visit) -> None:
         assert {"go_predict", "go_do"} <= {button.key for button in app.button}
     app.button(key="go_predict").click().run()
     assert app.query_params["page"] == "predict"
-    assert load_progress().of(LADDER).seen == ("predict",)
+    assert load_progress(ME).of(LADDER).seen == ("predict",)
 
 
 def test_a_memory_is_picked_read_and_its_history_revealed(visit: Visit) -> None:
     key = "01-a-memory-is-a-triplet"
-    app = opened(visit, key, "do")
+    app = tried(visit, key, 3)
     app.selectbox(key="lesson_memory").select("household-0009").run()
     app.selectbox(key="lesson_memory").select("household-0040").run()
     assert "look at the book in good light" in [code.value for code in app.code]
-    app = opened(visit, key, "predict")
-    app.button(key="prediction_3").click().run()
     app = opened(visit, key, "reveal")
     assert "no reward yet, q is still" in said(app).replace("\\", "")
     assert any("You predicted it" in success.value for success in app.success)
@@ -168,9 +206,9 @@ def test_a_memory_is_picked_read_and_its_history_revealed(visit: Visit) -> None:
 
 def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit: Visit) -> None:
     own(home, "twins.toml", TWINS)
-    app = opened(visit, "twins", "do")
+    app = tried(visit, "twins")
     app.button(key="start_twins").click().run()
-    started = load_progress().of("twins").inputs
+    started = load_progress(ME).of("twins").inputs
     (pair,) = (twins for key, twins in pairs().items() if key[1:] == (started["left"], started["right"]))
     app.button(key="play").click().run()
     assert pair.wait(30)
@@ -182,9 +220,7 @@ def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit
     app = opened(visit, "twins", "do")
     assert "played all 2 epochs" in said(app) and "shifted before step 3" in said(app)
     assert "λ = 0" in said(app).replace("\\", "")
-    assert load_progress().of("twins").passed == ("finished is True",)
-    app = opened(visit, "twins", "predict")
-    app.button(key="prediction_1").click().run()
+    assert load_progress(ME).of("twins").passed == ("finished is True",)
     assert "There." in said(opened(visit, "twins", "reveal"))
 
 
@@ -200,13 +236,13 @@ def test_a_broken_lesson_of_ones_own_is_told_and_the_others_stay(home: Path, vis
 
 
 def test_a_lesson_is_cleared_and_brought_back(visit: Visit) -> None:
-    app = opened(visit, LADDER, "do")
+    app = tried(visit, LADDER)
     app.button(key="reward_0").click().run()
-    kept = load_progress().of(LADDER)
+    kept = load_progress(ME).of(LADDER)
     app.button(key="start_again").click().run()
-    assert load_progress().of(LADDER) == Kept(seen=("claim",))
+    assert load_progress(ME).of(LADDER) == Kept(seen=("claim",))
     app.button(key=f"undo_{LADDER}").click().run()
-    assert load_progress().of(LADDER).inputs == kept.inputs
+    assert load_progress(ME).of(LADDER).inputs == kept.inputs
 
 
 def test_a_link_to_what_is_not_there_gets_a_notice(visit: Visit) -> None:
@@ -229,6 +265,8 @@ def test_presenting_hides_the_menu_enlarges_the_type_and_can_be_left(visit: Visi
 
 
 def test_charts_grow_with_the_type_while_presenting(visit: Visit) -> None:
+    tried(visit, LADDER)
+
     def type_size(**link: str) -> object:
         (chart,) = opened(visit, LADDER, "do", **link).get("plotly_chart")
         return json.loads(chart.proto.spec)["layout"].get("font", {}).get("size")
@@ -253,7 +291,7 @@ def test_a_scene_that_cannot_be_shown_says_so_and_the_lesson_can_be_begun_again(
     own(home, "gone.toml", TWINS.replace('kind = "twins"', 'kind = "decision"\nstep = 999').replace(
         "task_count = 2\nepochs = 2\nseed = 1\nshift_after = 1\nleft = { weight = 0.0 }\nright = { weight = 1.0 }\n", ""
     ).replace('value = "finished"', 'value = "changed"'))  # fmt: skip
-    app = opened(visit, "gone", "do")
+    app = tried(visit, "gone")
     assert any("999" in error.value for error in app.error)
     assert "start_again" in {button.key for button in app.button}
 
@@ -262,13 +300,13 @@ def test_a_bank_of_a_person_that_took_the_name_is_told_and_left_alone(home: Path
     path = home / "banks" / "lessons"
     path.parent.mkdir(parents=True, exist_ok=True)
     MemoryBank.create(str(path), "hashing-8", 8).close()
-    app = opened(visit, "02-similarity-alone-fails", "do")
+    app = tried(visit, "02-similarity-alone-fails")
     assert "another one has that name on this machine" in app.error[0].value
     assert path.is_dir()
 
 
 def test_a_bank_in_which_agents_play_is_not_deleted(home: Path, visit: Visit) -> None:
-    opened(visit, "06-the-world-shifts", "do").button(key="start_twins").click().run()
+    tried(visit, "06-the-world-shifts").button(key="start_twins").click().run()
     (key,) = (key for key in pairs() if key[0].startswith(str(home)))
     twins = pairs()[key]
     twins.play(1.0, 3)
