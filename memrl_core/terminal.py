@@ -38,12 +38,16 @@ def run_header(info: RunInfo, steps: int) -> str:
         for name, value in policy.settings.model_dump().items()
         if value != getattr(usual, name)
     ]
-    chosen += [f"{name} {value}" for name, value in info.model_options.items()]
-    parts = [model, info.embedder, f"seed {info.seed}", *([", ".join(chosen)] if chosen else [])]
-    return (
-        f"Run [bold]{escape(info.id)}[/]: {escape(policy.spec.title)}, {steps} steps in {escape(info.environment)} · "
-        f"{escape(' · '.join(parts))}"
-    )
+    method = policy.spec.title + (f" ({', '.join(chosen)})" if chosen else "")
+    options = ", ".join(f"{name} {value}" for name, value in info.model_options.items())
+    parts = [
+        f"{method} in {info.environment}",
+        model + (f" ({options})" if options else ""),
+        f"seed {info.seed}",
+        "1 step" if steps == 1 else f"{steps:,} steps",
+        info.embedder,
+    ]
+    return f"Run [bold]{escape(info.id)}[/]: {escape(' · '.join(parts))}"
 
 
 def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:

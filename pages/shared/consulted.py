@@ -37,5 +37,6 @@ def _questions(asked: Sequence[Consulted]) -> None:
             if one.filled is not None:
                 verbatim(json.dumps(dict(one.filled), ensure_ascii=False, indent=1))
             elif one.reply:
-                st.caption("The reply, which does not fit the form:")
+                cut = f" (cut at {one.cut})" if one.cut else ""
+                st.caption(literal(f"The reply{cut}, which does not fit the form:"))
                 verbatim(one.reply)

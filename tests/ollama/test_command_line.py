@@ -9,7 +9,6 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from memrl_core import cli, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelMissing, OllamaDown, SettingsError
 from tests.ollama.server import OllamaServer
-
-Run = Callable[..., str]
 
 
 @pytest.fixture

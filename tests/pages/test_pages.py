@@ -461,6 +461,23 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
         assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
 
 
+def test_an_answer_that_was_cut_says_where_on_the_page(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OllamaServer() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        server.faults.answer, server.faults.endless = "egg\ud83d go", True
+        name = a_bank(model="llama3.2")
+        with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+            live = workspace.live_run(bank, "r", workspace.load_preferences())
+            next(live.agent.run(live.tasks[:1]))
+        app = visit("step", bank=name, step="1")
+        assert "10 cut" in said(app)
+        app.session_state["open_parts"] = {Phase.GENERATE: True}
+        app.run()
+    assert "cut at 32 tokens" in said(app) and "16 broken characters replaced" in said(app)
+
+
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.number_input(key="new_run_memrl_k2").set_value(99)
