@@ -285,9 +285,7 @@ class Episode:
 
     def _asked(self, embedding: Vector, turn: int = 0, said: Mapping[str, Any] | None = None) -> Asked:
         task = self.trace.task
-        return Asked(
-            embedding, task.id, task.intent, task.family, self.observation, turn, self.trace.step, said or {}, self.seed
-        )
+        return Asked(embedding, task.id, task.intent, self.observation, turn, self.trace.step, said or {}, self.seed)
 
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
         bank, run = self._agent.bank, self.trace.run

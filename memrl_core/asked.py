@@ -25,7 +25,6 @@ def asked_by(trace: StepTrace) -> Asked:
         np.asarray(trace.embed.embedding, dtype=np.float32),
         task=trace.task.id,
         intent=trace.task.intent,
-        family=trace.task.family,
         observation=first_observation(trace.generate.messages, trace.task.intent) if trace.generate else "",
         step=trace.step,
         seed=trace.decision.seed if trace.decision is not None else 0,

@@ -118,7 +118,6 @@ class Rerunner:
             begin,
             task=task.id,
             intent=task.intent,
-            family=task.family,
             observation=observation,
             turn=turn,
             step=self._trace.step,

@@ -16,16 +16,16 @@ from memrl_core.records import Memory
 class Asked:
     """What memory is asked for: by a task as it begins (`turn` 0), or by a later turn of its episode.
 
-    `embedding` (d,) is the unit vector of the policy's key, most often of the intent. `task` is the task's id, `family`
-    its kind and `step` the number of the step, for rules that go by them; `observation` is what the environment said
-    last. `said` holds what the model said when the policy consulted it before selecting. `seed` is the step's: it draws
-    among equally similar memories in phase A, as it does among equals in phase B.
+    `embedding` (d,) is the unit vector of the policy's key, most often of the intent. `task` is the task's id and
+    `step` the number of the step, for rules that go by them; what only the environment may know of a task, its family
+    and data, is not here. `observation` is what the environment said last. `said` holds what the model said when the
+    policy consulted it before selecting. `seed` is the step's: it draws among equally similar memories in phase A, as
+    it does among equals in phase B.
     """
 
     embedding: npt.NDArray[np.float32]
     task: str = ""
     intent: str = ""
-    family: str = ""
     observation: str = ""
     turn: int = 0
     step: int = 0

@@ -111,7 +111,6 @@ class _Watcher:
             NO_VECTOR,
             task=task.id,
             intent=task.intent,
-            family=task.family,
             observation=observation,
             step=trace.step,
             seed=trace.decision.seed,

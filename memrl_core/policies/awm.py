@@ -15,9 +15,9 @@ from pydantic import Field
 from memrl_core.policies.awm_workflows import (
     Success,
     Workflows,
-    family_of,
     induced_by,
     induction_question,
+    kind_of,
     laid_out,
     steps_of,
 )
@@ -70,7 +70,8 @@ SPEC = PolicySpec(
     variant="adapted",
     deviations=(
         "The environment's reward, or a person's, says what a success is; in the source a language model judges it.",
-        "One workflow for each family of tasks; the source induces any number of them for each web site.",
+        "One workflow for each way that worked: the names of the actions, in order. The source induces any number of "
+        "them for each web site.",
         "The source induces from all successes so far, this from the workflow so far and the newest ones.",
         "With recall “nearest”, the key of a workflow is its name and docstring, and the intent is compared with it.",
         "Below the abstract steps stand those that worked in the newest success, because the simulated model can only "
@@ -79,12 +80,13 @@ SPEC = PolicySpec(
         "its actions are about.",
     ),
     idea="What several successes have in common is kept as one abstract workflow, instead of the episodes.",
-    record="One workflow for each family of tasks: name, docstring, abstract steps, and the newest success as example.",
+    record="One workflow for each sequence of actions that worked: name, docstring, abstract steps, and the newest "
+    "success as example.",
     when="At the beginning of the task.",
     recall="The k1 workflows whose name and docstring are most like the intent; or every workflow of the run.",
     select="The k2 nearest; or all of them.",
     update="Nothing: rewards change no value. They decide what is a success.",
-    write="After a success the workflow of its family is written anew as a whole, in the place of the old one. A "
+    write="After a success the workflow of its actions is written anew as a whole, in the place of the old one. A "
     "failure, and what nobody has judged, writes nothing.",
     forget="Nothing, except that a workflow gives way to its new version.",
     cannot="It keeps no warning: what failed is not remembered. A success by luck is made a rule like any other.",
@@ -110,7 +112,7 @@ class Awm(Policy[AwmSettings]):
             return super().recall(query, view, coarse)
         excluded = self.excluded_task(view)
         places = reworded(view)
-        found = (followed(one.memory_id, places, view) for one in _workflows(view).by_family.values())
+        found = (followed(one.memory_id, places, view) for one in _workflows(view).by_kind.values())
         ids = [i for i in found if i is not None and not (excluded and view.memories[i].task == excluded)]
         rows = [view.position(memory_id) for memory_id in ids]
         similarity = exact_similarity(view.embeddings[rows], query)
@@ -132,22 +134,22 @@ class Awm(Policy[AwmSettings]):
         )
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
-        """The family's workflow in its new version; nothing but after a success."""
+        """The workflow of these actions in its new version; nothing but after a success."""
         if new.outcome != "success":
             return (_nothing(new, ONLY_SUCCESSES),)
-        family = family_of(new.trace)
-        before = _workflows(view).by_family.get(family)
+        success = Success(new.intent, steps_of(new.experience))
+        kind = kind_of(success.steps)
+        before = _workflows(view).by_kind.get(kind)
         stands = followed(before.memory_id, reworded(view), view) if before else None
         earlier = before if stands else None  # What people have forgotten does not come back in a new version.
-        success = Success(new.intent, steps_of(new.experience))
         successes = (*(earlier.successes if earlier else ()), success)[-self.settings.successes :]
-        workflow = ask(induction_question(family, earlier.workflow if earlier else None, successes))
+        workflow = ask(induction_question(kind, earlier.workflow if earlier else None, successes))
         if workflow is None:
             return (_nothing(new, NO_ANSWER),)
         (vector,) = new.embed([f"{workflow.name}\n{workflow.docstring}"])
         changes: dict[str, Any] = {"op": "UPDATE", "replaces": (stands,)} if stands else {}
         kept = [{"intent": one.intent, "steps": list(one.steps)} for one in successes]
-        data = {"family": family, **workflow.model_dump(), "successes": kept}
+        data = {"kind": kind, **workflow.model_dump(), "successes": kept}
         why = "The workflow was written anew after a success." if stands else ""
         text = laid_out(workflow, success)
         return (added(new, new.memory_id, text, vector, data=data, why=why, **changes),)
@@ -162,7 +164,7 @@ class Awm(Policy[AwmSettings]):
         for op in lesson.trace.write.operations:
             induced = induced_by(op)
             if induced is not None:
-                state.by_family[str(op.data["family"])] = induced
+                state.by_kind[str(op.data["kind"])] = induced
 
 
 def _nothing(new: NewExperience, why: str) -> Written:

@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pydantic import BaseModel, Field, ValidationError
 
 from memrl_core.policies.base import Question
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
-from memrl_core.records import MemoryOperation, StepTrace
+from memrl_core.records import MemoryOperation
 
 INDUCE = "induce workflow"
 REQUEST = (
-    "You turn what worked into a workflow. Read the workflow so far, if there is one, and the latest successes with "
-    "tasks of its kind, and write the workflow anew as a whole: a short name, one sentence on when it is to be used, "
+    "You turn what worked into a workflow. Read the workflow so far, if there is one, and the latest successes by the "
+    "same actions, and write the workflow anew as a whole: a short name, one sentence on when it is to be used, "
     "and its steps. Put a placeholder in braces, such as {object-1}, for whatever differs from task to task."
 )
 _WORD = re.compile(r"[^\W_]+")
@@ -59,20 +60,20 @@ class _Success(BaseModel):
 
 
 class _Data(Workflow):
-    family: str
+    kind: str
     successes: list[_Success]
 
 
 @dataclass(slots=True)
 class Workflows:
-    """The workflows of a run by the family of tasks that each is for."""
+    """The workflows of a run by the kind of success that each was induced from."""
 
-    by_family: dict[str, Induced] = field(default_factory=dict)
+    by_kind: dict[str, Induced] = field(default_factory=dict)
 
 
-def family_of(trace: StepTrace) -> str:
-    """What a workflow is kept for: the family of the task, or its environment where it has none."""
-    return trace.task.family or trace.task.environment
+def kind_of(steps: Sequence[str]) -> str:
+    """What a workflow is kept for: the names (first words) of the actions that worked, in order, repetitions once."""
+    return ", ".join(name for name, _ in groupby(step.split()[0].lower() for step in steps if step.strip()))
 
 
 def steps_of(experience: str) -> tuple[str, ...]:
@@ -96,14 +97,14 @@ def abstracted(success: Success) -> tuple[str, tuple[str, ...]]:
     return abstract(success.intent), tuple(abstract(step) for step in success.steps)
 
 
-def induction_question(family: str, before: Workflow | None, successes: Sequence[Success]) -> Question[Workflow]:
+def induction_question(kind: str, before: Workflow | None, successes: Sequence[Success]) -> Question[Workflow]:
     """What the model is asked after a success; the template abstracts the newest."""
-    told = [f"Kind of task: {family}"]
+    told = [f"Actions: {kind}"]
     if before is not None:
         told.append(f"The workflow so far:\n{_shown(before)}")
     told += [f"A success:\n{_example(one)}" for one in successes]
     docstring, steps = abstracted(successes[-1])
-    template = Workflow(name=family, docstring=docstring, steps=list(steps))
+    template = Workflow(name=kind, docstring=docstring, steps=list(steps))
     return Question(INDUCE, Workflow, REQUEST, "\n\n".join(told), template)
 
 

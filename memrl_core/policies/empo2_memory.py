@@ -19,7 +19,7 @@ from memrl_core.policies.episodes import exchanges, memories_told, verdict_of
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, ranked, similarities
 from memrl_core.policies.wide_recall import wide_recall
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
-from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, Task
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import score_order
 from memrl_core.view import Asked, MemoryView
 
@@ -43,19 +43,17 @@ class Tip(BaseModel):
 
 @dataclass(slots=True)
 class Kept:
-    """A tip as it is ordered: the list it belongs to, its score in [0, 1], and the text by which it is told apart."""
+    """A tip as it is ordered: its score in [0, 1], and the text by which it is told apart."""
 
-    listed: str
     score: float
     text: str
 
 
 @dataclass(slots=True)
 class Tips:
-    """What is known of tips by memory, oldest first, and of the list to which each task met so far belongs."""
+    """What is known of tips by memory, oldest first."""
 
     kept: dict[str, Kept] = field(default_factory=dict)
-    lists: dict[str, str] = field(default_factory=dict)
 
 
 class Empo2Memory(Policy[Empo2Settings]):
@@ -74,17 +72,11 @@ class Empo2Memory(Policy[Empo2Settings]):
         return _key(asked.intent, asked.observation)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """The k1 best tips of the list beyond the gate."""
-        tips = _tips(view)
-        asked = view.asked
-        listed = "" if asked is None else asked.family or tips.lists.get(asked.task, "")
-        inside = np.array(
-            [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
-        )
-        found = wide_recall(
+        """The k1 best tips beyond the gate."""
+        return wide_recall(
             query,
             view,
-            inside,
+            np.ones(len(view.ids), dtype=np.bool_),
             lambda members: self._best_first(members, view),
             k1=self.settings.k1,
             delta=self.settings.delta,
@@ -93,8 +85,6 @@ class Empo2Memory(Policy[Empo2Settings]):
             exclude_task=self.excluded_task(view),
             ties=self.settings.ties,
         )
-        why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
-        return replace(found, why=why)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 best tips, unless a new state is explored without any."""
@@ -137,44 +127,40 @@ class Empo2Memory(Policy[Empo2Settings]):
         given = ask(_question(new)) if met else None
         if given is None or not given.tip.strip():
             return ()
-        tips, listed, score = _tips(view), _list_of(new.trace.task), _final_score(new)
-        same_list = [i for i, kept in tips.kept.items() if kept.listed == listed and view.sees(i)]
-        known = {tips.kept[i].text: i for i in same_list}
+        kept, score = _tips(view).kept, _final_score(new)
+        seen = [i for i in kept if view.sees(i)]
+        known = {kept[i].text: i for i in seen}
         key = new.embed([_key(new.intent, met[-1].observation)])[0]
         ids = iter([new.memory_id])
         written: list[Written] = []
         for action in (" ".join(exchange.turn.reply.text.split()) for exchange in met):
             text = f"{given.tip.strip()}; {action}; {score}"
             told = _laid_out(new.intent, given.tip.strip(), action, score)
-            data = {"list": listed, "text": text}
-            one = added(new, "", told, key, parents=memories_told(new.trace), data=data)
+            one = added(new, "", told, key, parents=memories_told(new.trace), data={"text": text})
             if text in known:
                 twin = replace(one.operation, op="NOOP", duplicate_of=known[text], why="the very same record is kept")
                 written.append(Written(twin))
                 continue
             known[text] = next(ids, "") or new.fresh_id()
-            same_list.append(known[text])
+            seen.append(known[text])
             written.append(replace(one, operation=replace(one.operation, memory_id=known[text])))
-        beyond = same_list[: max(0, len(same_list) - self.settings.capacity)]
-        why = f"more than {self.settings.capacity} tips in the list of “{listed[:80]}”: the oldest go"
+        beyond = seen[: max(0, len(seen) - self.settings.capacity)]
+        why = f"more than {self.settings.capacity} tips: the oldest go"
         return (*written, Written(deleted(beyond, why))) if beyond else tuple(written)
 
     def start(self, memories: Sequence[Memory]) -> Tips:
-        """Nothing is known of lists and scores."""
+        """Nothing is known of scores."""
         return Tips()
 
     def remember(self, state: Tips, lesson: Lesson) -> None:
-        """Keep the list and the score of what was written, as the reward stands now."""
+        """Keep the score of what was written, as the reward stands now."""
         trace = lesson.trace
-        listed = _list_of(trace.task)
-        state.lists[trace.task.id] = listed
         score = SCORE_OF_UNRATED if lesson.reward is None else verdict_of(lesson.reward, trace.settings)
         for one in trace.write.operations if trace.write is not None else ():
             for gone in one.replaces:
                 state.kept.pop(gone, None)
             if one.op in ("ADD", "UPDATE", "MERGE"):
-                text = str(one.data.get("text", one.experience))
-                state.kept[one.memory_id] = Kept(str(one.data.get("list", listed)), score, text)
+                state.kept[one.memory_id] = Kept(score, str(one.data.get("text", one.experience)))
 
     def _best_first(self, members: Sequence[Recalled], view: MemoryView) -> list[int]:
         similar = np.array([member.similarity for member in members], dtype=np.float64)
@@ -196,12 +182,6 @@ def _tips(view: MemoryView) -> Tips:
     return view.learned if isinstance(view.learned, Tips) else Tips()
 
 
-def _listed(tips: Tips, memory_id: str) -> str:
-    """The list of a memory; empty for one whose step was never seen."""
-    kept = tips.kept.get(memory_id)
-    return kept.listed if kept is not None else ""
-
-
 def _scores(members: Sequence[Recalled], view: MemoryView) -> Floats:
     """The stored score of each memory (n,); by its outcome where its step was never seen."""
     tips, scores = _tips(view), []
@@ -210,10 +190,6 @@ def _scores(members: Sequence[Recalled], view: MemoryView) -> Floats:
         by_outcome = {"success": 1.0, "failure": 0.0}.get(view.memories[member.memory_id].outcome, SCORE_OF_UNRATED)
         scores.append(by_outcome if kept is None else kept.score)
     return np.array(scores, dtype=np.float64)
-
-
-def _list_of(task: Task) -> str:
-    return task.family or task.id
 
 
 def _key(intent: str, observation: str) -> str:

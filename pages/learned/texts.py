@@ -10,14 +10,13 @@ from pages.shared.text import literal, verbatim
 
 
 def standing_workflows(case: Case) -> None:
-    """The workflows as they stand, one a family of tasks."""
+    """The workflows as they stand, one a kind of success."""
     found = case.over_all_steps("workflows", lambda report, cancelled: workflows(case.watching))
     if found is None:
         return
     if not found:
         st.info(
-            "No workflow yet: the first success of a family writes one. Look at a later step, or reward a step as a "
-            "success."
+            "No workflow yet: the first success writes one. Look at a later step, or reward a step as a success."
             if case.own
             else "Workflows are induced by AWM's own runs only. Start a run of AWM on Home to see them."
         )
@@ -30,7 +29,7 @@ def standing_workflows(case: Case) -> None:
                 told = " · written in this step" if one.new else ""
                 name = literal(one.induced.workflow.name)
                 label = literal(case.label(one.induced.memory_id))
-                st.markdown(f"**{name}** · {label}, for tasks of the kind {literal(one.family)}{told}")
+                st.markdown(f"**{name}** · {label}, by the actions {literal(one.kind)}{told}")
                 st.markdown(literal(one.induced.workflow.docstring))
                 verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.induced.workflow.steps, start=1)))
                 intents = [success.intent for success in one.induced.successes]

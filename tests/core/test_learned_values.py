@@ -23,6 +23,7 @@ from memrl_core.analysis.learned.values import COLUMNS, deletion, values_moved, 
 from memrl_core.analysis.on_this_pool import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.learned import learned_before
+from memrl_core.policies.awm_workflows import kind_of, steps_of
 from memrl_core.policies.episodes import exchanges
 from memrl_core.policies.rmm_reranker import ranks
 from memrl_core.records import StepTrace
@@ -421,16 +422,18 @@ def test_another_methods_memories_are_notes_without_links(bank: MemoryBank) -> N
     assert edits(watched(bank, "memrl", "a_mem")) == []
 
 
-def test_workflows_are_those_of_the_newest_success_of_each_family(bank: MemoryBank) -> None:
+def test_workflows_are_those_of_the_newest_success_of_each_kind(bank: MemoryBank) -> None:
     won = {
-        trace.task.family: trace for trace in bank.traces("awm") if trace.reward and trace.reward.outcome == "success"
+        kind_of(steps_of(trace.write.operations[0].experience)): trace
+        for trace in bank.traces("awm")
+        if trace.write and trace.reward and trace.reward.outcome == "success"
     }
     found = workflows(watched(bank, "awm"))
-    assert {one.family: one.induced.memory_id for one in found} == {
-        family: trace.write.operations[0].memory_id for family, trace in won.items()
+    assert {one.kind: one.induced.memory_id for one in found} == {
+        kind: trace.write.operations[0].memory_id for kind, trace in won.items()
     }
-    last = max(won.values(), key=lambda trace: trace.step)
-    assert [one.family for one in workflows(watched(bank, "awm", step=last.step)) if one.new] == [last.task.family]
+    kind, last = max(won.items(), key=lambda one: one[1].step)
+    assert [one.kind for one in workflows(watched(bank, "awm", step=last.step)) if one.new] == [kind]
     assert workflows(watched(bank, "memrl", "awm")) == []
 
 

@@ -1,4 +1,4 @@
-"""AWM: one workflow for each family of tasks, written anew after each success and after nothing else."""
+"""AWM: one workflow for each sequence of actions that worked, written anew after a success and after nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from memrl_core.policies.awm_workflows import (
     Workflows,
     abstracted,
     induction_question,
+    kind_of,
     laid_out,
+    steps_of,
 )
 from memrl_core.policies.base import NewExperience
 from memrl_core.prompting import ANSWER_MARK
@@ -46,9 +48,10 @@ EGG = Success(
 TASKS = sample_tasks("household-train")
 
 
-def newcomer(outcome: Outcome = "success", family: str = "heat") -> NewExperience:
-    trace = StepTrace("s", "r", 9, 1, Task("t9", EGG.intent, "household", family), "awm", {}, "")
-    text = f"Task: {EGG.intent}\nSteps that worked:\n" + "\n".join(ANSWER_MARK + step for step in EGG.steps)
+def newcomer(outcome: Outcome = "success", verb: str = "heat") -> NewExperience:
+    trace = StepTrace("s", "r", 9, 1, Task("t9", EGG.intent, "household"), "awm", {}, "")
+    steps = [step.replace("heat", verb) for step in EGG.steps]
+    text = f"Task: {EGG.intent}\nSteps that worked:\n" + "\n".join(ANSWER_MARK + step for step in steps)
     vector = EMBEDDER.embed([EGG.intent])[0]
     return NewExperience("r-0009", EGG.intent, vector, text, outcome, (), trace, str, EMBEDDER.embed)
 
@@ -66,9 +69,11 @@ def a_view(state: Workflows | None = None, hidden: Sequence[str] = (), **similar
     )  # fmt: skip
 
 
-def induced(memory_id: str, family: str = "heat") -> Workflows:
+def induced(memory_id: str, verb: str = "heat") -> Workflows:
     workflow = Workflow(name="warm", docstring="warm a thing", steps=["fetch it"])
-    return Workflows({family: Induced(memory_id, workflow, (Success("warm a mug", ("heat mug with stove",)),))})
+    return Workflows(
+        {f"search, take, {verb}, put": Induced(memory_id, workflow, (Success("warm a mug", ("heat mug with stove",)),))}
+    )
 
 
 # --- a workflow -------------------------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ def test_the_model_reads_the_workflow_so_far_and_the_successes() -> None:
     before = Workflow(name="warm", docstring="to warm a thing", steps=["fetch it"])
     told = induction_question("heat", before, [Success("warm a mug", ("heat mug with stove",)), EGG]).told
     for part in (
-        "Kind of task: heat",
+        "Actions: heat",
         "Workflow: warm",
         "1. fetch it",
         "> heat mug with stove",
@@ -121,20 +126,28 @@ def test_the_model_reads_the_workflow_so_far_and_the_successes() -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_success_of_a_family_adds_and_the_next_takes_its_place() -> None:
+def test_a_kind_of_success_is_what_its_actions_are_called() -> None:
+    assert kind_of(EGG.steps) == "search, take, heat, put"
+    assert kind_of(["go east", "Go north", "take key", "go west"]) == "go, take, go"
+    assert kind_of([" ", ""]) == kind_of([]) == ""
+
+
+def test_the_first_success_of_a_kind_adds_and_the_next_takes_its_place() -> None:
     (first,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
     assert (first.operation.op, first.operation.replaces) == ("ADD", ())
     (second,) = Awm(AwmSettings()).write(newcomer(), a_view(induced("w"), w=0.5), templates)
     assert (second.operation.op, second.operation.replaces) == ("UPDATE", ("w",))
     assert [one["intent"] for one in second.operation.data["successes"]] == ["warm a mug", EGG.intent]
-    (other,) = Awm(AwmSettings()).write(newcomer(family="cool"), a_view(induced("w"), w=0.5), templates)
+    (other,) = Awm(AwmSettings()).write(newcomer(verb="cool"), a_view(induced("w"), w=0.5), templates)
     assert other.operation.op == "ADD"
 
 
 def test_a_workflow_is_found_by_its_name_and_docstring() -> None:
     (written,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
     assert written.embedding is not None
-    assert np.array_equal(written.embedding, EMBEDDER.embed(["heat\nput a hot {object-1} on the {object-2}"])[0])
+    assert np.array_equal(
+        written.embedding, EMBEDDER.embed(["search, take, heat, put\nput a hot {object-1} on the {object-2}"])[0]
+    )
 
 
 @pytest.mark.parametrize("outcome", ["failure", "unrated"])
@@ -172,7 +185,7 @@ def pool(policy: Awm, view: MemoryView) -> list[str]:
 
 
 def test_the_nearest_are_recalled_or_every_workflow_of_the_run() -> None:
-    state = Workflows({**induced("far", "cool").by_family, **induced("near").by_family})
+    state = Workflows({**induced("far", "cool").by_kind, **induced("near").by_kind})
     view = a_view(state, far=0.1, stranger=0.9, near=0.5)
     assert pool(Awm(AwmSettings(k1=2, k2=2)), view) == ["stranger", "near"]
     everything = Awm(AwmSettings(recall="everything", k1=1, k2=1))
@@ -222,22 +235,28 @@ def solved(agent: Agent, tasks: Sequence[Task]) -> list[StepTrace]:
     return traces
 
 
+def written_by(trace: StepTrace) -> str:
+    assert trace.write is not None
+    return trace.write.operations[0].memory_id
+
+
 def wins(traces: Sequence[StepTrace]) -> int:
     return sum(trace.reward is not None and trace.reward.outcome == "success" for trace in traces)
 
 
-def test_a_run_keeps_one_workflow_for_each_family(tmp_path: Path) -> None:
+def test_a_run_keeps_one_workflow_for_each_kind_of_success(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     traces = solved(agent, TASKS[:12])
     won = [trace for trace in traces if trace.reward and trace.reward.outcome == "success"]
-    newest = {trace.task.family: trace for trace in won}
+    newest = {kind_of(steps_of(agent.bank.memory(written_by(trace)).experience)): trace for trace in won}
     state = learned_now(agent.bank, "r")
     assert len(won) > len(newest) > 2
-    assert state.by_family.keys() == newest.keys()
-    assert [one.memory_id for one in state.by_family.values()] and len(agent.bank.utilities("r")) == len(newest)
-    for family, trace in newest.items():
-        memory_id = state.by_family[family].memory_id
-        assert agent.bank.memory(memory_id).experience.startswith(f"Task: {trace.task.intent}\nWorkflow: {family}")
+    assert state.by_kind.keys() == newest.keys()
+    assert [one.memory_id for one in state.by_kind.values()] and len(agent.bank.utilities("r")) == len(newest)
+    for kind, trace in newest.items():
+        memory_id = state.by_kind[kind].memory_id
+        assert memory_id == written_by(trace)
+        assert agent.bank.memory(memory_id).experience.startswith(f"Task: {trace.task.intent}\nWorkflow: {kind}\n")
     agent.bank.close()
     again = MemoryBank.open(agent.bank.uri)
     assert learned_now(again, "r") == state

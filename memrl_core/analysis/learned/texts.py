@@ -35,9 +35,9 @@ class NoteEdit:
 
 @dataclass(frozen=True, slots=True)
 class StandingWorkflow:
-    """The workflow of a family of tasks; `new` if the step looked at has written it."""
+    """The workflow of a kind of success; `new` if the step looked at has written it."""
 
-    family: str
+    kind: str
     induced: Induced
     new: bool
 
@@ -81,14 +81,13 @@ def edits(watching: Watching) -> list[NoteEdit]:
 
 
 def workflows(watching: Watching) -> list[StandingWorkflow]:
-    """AWM's workflows as they stand when the step had ended, by the name of their family."""
+    """AWM's workflows as they stand when the step had ended, by the actions that worked."""
     state = watching.after()
     assert isinstance(state, Workflows)
     operations = watching.trace.write.operations if watching.trace.write is not None else ()
     written = {op.memory_id for op in operations}
     return [
-        StandingWorkflow(family, induced, induced.memory_id in written)
-        for family, induced in sorted(state.by_family.items())
+        StandingWorkflow(kind, induced, induced.memory_id in written) for kind, induced in sorted(state.by_kind.items())
     ]
 
 
