@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from memrl_core.errors import InputError, SettingsError
+from memrl_core.numerals import signed
 from memrl_core.settings import sentence_of
 
 Scale = Literal["thumbs", "graded", "stars", "pairwise", "rubric"]
@@ -203,5 +204,5 @@ def _between(low: float, high: float, part: float) -> float:
 
 
 def _signed(value: float) -> str:
-    text = f"{value:+.2f}"
-    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
+    text = signed(value, 2)
+    return "0.00" if text == "+0.00" else text

@@ -22,6 +22,7 @@ from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
 from memrl_core.environments import environment_names, why_unusable
 from memrl_core.models.ollama_status import OllamaStatus
+from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
@@ -64,11 +65,11 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
         table.add_row(
             str(e.epoch),
             str(e.steps),
-            f"{e.successes / e.steps:.1%}",
-            f"{e.solved / e.tasks:.1%}",
-            f"{e.with_memory / e.steps:.0%}",
-            f"{e.reranked / e.steps:.0%}",
-            "–" if e.mean_reward is None else f"{e.mean_reward:+.3f}",
+            percent(e.successes / e.steps),
+            percent(e.solved / e.tasks),
+            percent(e.with_memory / e.steps, 0),
+            percent(e.reranked / e.steps, 0),
+            "–" if e.mean_reward is None else signed(e.mean_reward),
             "–" if e.moved is None else f"{e.moved:.3f}",
             f"{1000 * e.seconds / e.steps:.1f}",
         )
@@ -93,7 +94,7 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
             notes = ", ".join([*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)])
             yield Text(f"{number}. {label}: {turn.reply.text.strip()}{f' ({notes})' if notes else ''}")
     if trace.reward:
-        reward = "no reward" if trace.reward.reward is None else f"reward {trace.reward.reward:+.3f}"
+        reward = "no reward" if trace.reward.reward is None else f"reward {signed(trace.reward.reward)}"
         yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")
         if judged := trace.reward.judgement:
             for title, text in (("expected", judged.expected), ("came", judged.came), ("why", judged.why)):
@@ -109,7 +110,7 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
 def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:
     assert trace.recall is not None and trace.decision is not None
     table = Table(
-        title=f"phase A: {len(trace.recall.pool)} of {trace.recall.memories} memories recalled",
+        title=f"phase A: {len(trace.recall.pool):,} of {trace.recall.memories:,} memories recalled",
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
         pad_edge=False,
@@ -119,16 +120,16 @@ def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:
     table.add_column("why", no_wrap=True)
     table.add_column("intent", no_wrap=True, overflow="ellipsis", max_width=18)
     for c in trace.decision.candidates:
-        z = {term.name: f"{term.normalised:+.2f}" for term in c.terms}
+        z = {term.name: signed(term.normalised, 2) for term in c.terms}
         table.add_row(
             Text(memory_label(c.memory_id, trace.run)),
             str(c.rank_recall),
             str(c.rank_select or "–"),
-            f"{c.similarity:.3f}",
+            fixed(c.similarity),
             z.get("similarity", "–"),
-            f"{c.q:+.3f}",
+            signed(c.q),
             z.get("q", "–"),
-            "–" if c.score is None else f"{c.score:+.3f}",
+            "–" if c.score is None else signed(c.score),
             SHORT_REASONS[c.reason],
             Text(memories[c.memory_id].intent),
             style="bold" if c.selected else "",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from memrl_core.analysis.admission import Admission
 from memrl_core.analysis.calibration import Correlation
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.provenance import Provenance
 from memrl_core.analysis.reasons import MISSED
 from memrl_core.analysis.required import Requirement
 from memrl_core.analysis.spectrum import Spectrum
+from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Candidate, Decision
 
 
@@ -54,9 +54,9 @@ def flips(spectrum: Spectrum, weight: float, run: str) -> str:
     here = next(i for i in spectrum.intervals if i.low <= weight <= i.high)
     ends = []
     if here.low > 0:
-        ends.append(f"below λ = {here.low:.4f}")
+        ends.append(f"below λ = {fixed(here.low, 4)}")
     if here.high < 1:
-        ends.append(f"above λ = {here.high:.4f}")
+        ends.append(f"above λ = {fixed(here.high, 4)}")
     chosen = names([i for i in spectrum.ids if i in here.selected], run)
     return f"At λ = {weight:g} greedy selection takes {chosen}. It would change {' and '.join(ends)}."
 
@@ -115,15 +115,14 @@ def origin(found: Provenance, memory_id: str, run: str, brought: int = 0) -> str
         came = f"{label} came with q {signed(found.q0)} after {brought} rewarded uses that this run does not know"
         if not count:
             return f"{came}; no reward has reached it since."
-        return (
-            f"{came}. That still makes {found.q0_share:.1%} of its q; {count} rewards since made it {signed(found.q)}."
-        )
+        still = percent(found.q0_share)
+        return f"{came}. That still makes {still} of its q; {count:,} rewards since made it {signed(found.q)}."
     if not count:
         return f"No reward has reached {label}: its q is still what it began with, {signed(found.q)}."
     rewards = "1 reward" if count == 1 else f"{count} rewards"
     return (
-        f"{label} began with q {signed(found.q0)}, which still makes {found.q0_share:.1%} of its q; {rewards} made it "
-        f"{signed(found.q)}."
+        f"{label} began with q {signed(found.q0)}, which still makes {percent(found.q0_share)} of its q; {rewards} "
+        f"made it {signed(found.q)}."
     )
 
 

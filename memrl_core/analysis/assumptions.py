@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 
 from memrl_core.analysis.bootstrap import Floats, percentiles, resampled
 from memrl_core.analysis.comparison_words import ENOUGH_TASKS
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.practice import history_points, known_histories, memrl_settings
 from memrl_core.analysis.reasons import MISSED
@@ -25,6 +24,7 @@ from memrl_core.analysis.starved import starvation
 from memrl_core.analysis.theory import half_life, mean_q
 from memrl_core.analysis.uses import parsed, uses
 from memrl_core.bank import MemoryBank
+from memrl_core.numerals import signed
 from memrl_core.records import Reason
 from memrl_core.settings import MemRLSettings
 
@@ -95,7 +95,7 @@ def _shifting(moves: pd.DataFrame, tasks: Mapping[int, str], edges: Sequence[int
     drawn = {task: row for row, task in enumerate(sorted({tasks[step] for step in near["step"]}))}
     if len(both) < ENOUGH or len(drawn) < ENOUGH_TASKS:
         few = (
-            f"{len(both)} memories were used on both sides of it, on {len(drawn)} tasks; {ENOUGH} memories and "
+            f"{len(both):,} memories were used on both sides of it, on {len(drawn):,} tasks; {ENOUGH} memories and "
             f"{ENOUGH_TASKS} tasks are needed."
         )
         return Break(SAME, None, f"Step {shift}: {few}", {})
@@ -122,7 +122,7 @@ def _shifting(moves: pd.DataFrame, tasks: Mapping[int, str], edges: Sequence[int
         "expected": expected,
     }
     sentence = (
-        f"Step {shift}: the {len(both)} memories used on both sides earned {signed(numbers['before'])} before it and "
+        f"Step {shift}: the {len(both):,} memories used on both sides earned {signed(numbers['before'])} before it and "
         f"{signed(numbers['after'])} after it (95 % of the change: {signed(float(low))} to {signed(float(high))}). "
         f"Their q stood at {signed(numbers['q_at_shift'])} then and at {signed(numbers['q_at_end'])} after "
         f"{numbers['updates']:.1f} more updates each, where theory expects {signed(expected)}; the half-life is "
@@ -181,11 +181,11 @@ def _revisited(moves: pd.DataFrame, steps: Sequence[int], middle: float) -> Brea
     left, others_left = len(failed - late), len(others - late)
     numbers = {"failed": len(failed), "failed_left": left, "others": len(others), "others_left": others_left}
     if len(failed) < ENOUGH:
-        few = f"{len(failed)} memories had a failure in the first half of the run; {ENOUGH} are needed."
+        few = f"{len(failed):,} memories had a failure in the first half of the run; {ENOUGH} are needed."
         return Break(AGAIN, None, few, numbers)
     sentence = (
-        f"Of {len(failed)} memories with a failure in the first half of the run, {left} got no reward in the second; "
-        f"of {len(others)} without one, {others_left}. The q of a memory that is not visited stays as wrong as it is."
+        f"Of {len(failed):,} memories with a failure in the first half of the run, {left} got no reward in the second; "
+        f"of {len(others):,} without one, {others_left}. The q of a memory that is not visited stays as wrong as it is."
     )
     return Break(AGAIN, left == 0, sentence, numbers)
 
@@ -202,10 +202,10 @@ def _starved(bank: MemoryBank, run: str, used: pd.DataFrame, settings: MemRLSett
     if used.empty:
         return Break(ALIKE, None, "No memory has been recalled yet.", numbers)
     sentence = (
-        f"At least {len(lost)} times a memory lost its place in the pool or the prompt to an older one that was equal "
-        f"in all that counted there; {len(losers)} of the {len(never)} memories never given to the model lost so, and "
-        f"{len(never & twins)} of these {len(never)} are near-duplicates (cosine {settings.duplicate_threshold:g} or "
-        "more) of an older one."
+        f"At least {len(lost):,} times a memory lost its place in the pool or the prompt to an older one that was "
+        f"equal in all that counted there; {len(losers):,} of the {len(never):,} memories never given to the model "
+        f"lost so, and {len(never & twins):,} of these {len(never):,} are near-duplicates (cosine "
+        f"{settings.duplicate_threshold:g} or more) of an older one."
     )
     return Break(ALIKE, not losers, sentence, numbers)
 

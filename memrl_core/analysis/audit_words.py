@@ -8,11 +8,11 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from memrl_core.analysis.answers import names
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REDOES, TOGETHER, UNDOES
 from memrl_core.bank.roles import NEWCOMERS, Role, actor_of
 from memrl_core.learning import order_key
+from memrl_core.numerals import short, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import EventKind, LedgerEvent
 from memrl_core.scales import RatingScales
@@ -241,7 +241,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, float):
-        return f"{value:g}".replace("-", "−")
+        return short(value)
     if isinstance(value, Mapping):
         return _short(" ".join(map(_shown, value.values())))
     return _short(", ".join(map(_shown, value)) if isinstance(value, list | tuple) else str(value))

@@ -9,8 +9,8 @@ import pandas as pd
 from memrl_core.analysis.alignment import Alignment
 from memrl_core.analysis.comparison import Comparison, Delta, Metric
 from memrl_core.analysis.divergence import Difference, Divergence
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.numerals import signed
 
 ENOUGH_TASKS = 10
 """Below this, the interval of a bootstrap is too narrow to claim anything from."""

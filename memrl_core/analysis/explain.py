@@ -7,6 +7,7 @@ from typing import Any
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.exploration import SEEDED_TIES
+from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, NormaliserLine, RecallRecord, ValueChange
 
 SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
@@ -104,9 +105,3 @@ def setting_notes(settings: Mapping[str, Any]) -> list[str]:
     if settings.get("k2") == 0:
         notes.append("k2 = 0: no memory is ever given to the model.")
     return notes
-
-
-def signed(value: float) -> str:
-    """Three decimals with the sign always shown, and never "−0.000"."""
-    text = f"{value:+.3f}"
-    return "+0.000" if text == "-0.000" else text.replace("-", "−")

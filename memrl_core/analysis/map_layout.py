@@ -186,8 +186,8 @@ class MapLayout:
         """Put another layout in force. Whoever made it: that points moved is said."""
         if self._layout is not None:
             self.announcement = (
-                f"The map was laid out anew with {layout.method} ({len(layout.fitted)} memories) and turned to fit the "
-                "one before. Positions changed once and are frozen again."
+                f"The map was laid out anew with {layout.method} ({len(layout.fitted):,} memories) and turned to fit "
+                "the one before. Positions changed once and are frozen again."
             )
         self._layout, self._projector, self._unstored, self._neighbours = layout, None, {}, None
         self._queries.clear()

@@ -189,7 +189,7 @@ def forward_transfer(accuracy: Floats, baseline: Floats) -> float:
     """
     table = _square(accuracy)
     if baseline.shape != (len(table),):
-        raise InputError(f"Forward transfer over {len(table)} task sets needs as many accuracies without memory.")
+        raise InputError(f"Forward transfer over {len(table):,} task sets needs as many accuracies without memory.")
     return _mean(table.diagonal(1) - baseline[1:])
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from memrl_core.agent import Episode
-from memrl_core.analysis.explain import signed
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import rewards_of
+from memrl_core.numerals import signed
 from memrl_core.records import Memory, Phase, RunInfo, StepTrace, Utility
 
 

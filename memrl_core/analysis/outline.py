@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
+from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
 TITLES = {
@@ -49,7 +49,7 @@ def _recall(trace: StepTrace) -> str:
     if pool:
         similarity = [member.similarity for member in pool]
         return (
-            f"{len(pool)} of {trace.recall.memories} memories recalled, similarity {min(similarity):.3f} to "
+            f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {min(similarity):.3f} to "
             f"{max(similarity):.3f}"
         )
     if trace.recall.why and trace.recall.rule != "similarity":
@@ -87,7 +87,7 @@ def _generate(trace: StepTrace) -> str:
         return ""
     last = record.turns[-1].reply
     who = "simulated model" if record.simulated else record.model
-    turns = f"{len(record.turns)} turn{'s' if len(record.turns) > 1 else ''}"
+    turns = f"{len(record.turns):,} turn{'s' if len(record.turns) > 1 else ''}"
     ended = ["stopped"] if last.stopped else []
     if cut := sum(bool(turn.reply.cut) for turn in record.turns):
         ended.append(f"{cut} cut")
@@ -119,7 +119,7 @@ def _update(trace: StepTrace) -> str:
         return "no value moved"
     moved = [change for change in trace.update.changes if change.after != change.before]
     if not moved:
-        return f"{len(trace.update.changes)} values looked at, none moved"
+        return f"{len(trace.update.changes):,} values looked at, none moved"
     told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
     more = f" and {len(told) - MOVES_TOLD} more" if len(told) > MOVES_TOLD else ""
     return ", ".join(told[:MOVES_TOLD]) + more

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.fluctuation import fluctuation
 from memrl_core.analysis.theory import half_life, mean_q, variance_q
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
+from memrl_core.numerals import signed
 from memrl_core.records import Outcome, UtilityPoint
 from memrl_core.settings import MemRLSettings
 
@@ -198,8 +198,9 @@ def _selection(frame: pd.DataFrame) -> Selection | None:
     if kept.empty or others.empty:
         return None
     sentence = (
-        f"The {len(kept)} memories with more than {usual:g} visits began with a reward of {signed(float(kept.mean()))} "
-        f"on average, the {len(others)} others with {signed(float(others.mean()))}. Visits go by age, similarity and "
-        "q: those that reach many are no random sample, which the theory takes them for."
+        f"The {len(kept):,} memories with more than {usual:g} visits began with a reward of "
+        f"{signed(float(kept.mean()))} on average, the {len(others):,} others with {signed(float(others.mean()))}. "
+        "Visits go by age, similarity and q: those that reach many are no random sample, which the theory takes them "
+        "for."
     )
     return Selection(usual, len(kept), float(kept.mean()), len(others), float(others.mean()), sentence)

@@ -101,8 +101,9 @@ class MemoryBank(BankReading):
         if (embedder.name, embedder.dimension) == (self.embedder.name, self.embedder.dimension):
             return
         raise EmbedderMismatch(
-            f"This bank holds {self.embedder.dimension}-number vectors made by {self.embedder.name}; {embedder.name} "
-            f"gives {embedder.dimension}. Nothing was changed; open it with {self.embedder.name}, or start a new bank."
+            f"This bank holds {self.embedder.dimension:,}-dimensional vectors made by {self.embedder.name}; "
+            f"{embedder.name} gives {embedder.dimension:,}. Nothing was changed; open it with {self.embedder.name}, or "
+            "start a new bank."
         )
 
     def __enter__(self) -> Self:

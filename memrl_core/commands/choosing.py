@@ -68,7 +68,7 @@ def _kept(path: Path) -> tuple[str, str]:
     if not checked.accepted:
         raise InputError(f"No task of {path.name[:80]} can be used. Nothing was kept. Why: memrl tasks check {path}")
     name = keep(checked)
-    told = f"{path.name}: {len(checked.accepted)} accepted, {len(checked.reported)} reported; kept as {name}."
+    told = f"{path.name}: {len(checked.accepted):,} accepted, {len(checked.reported):,} reported; kept as {name}."
     console.print(escape(told))
     if checked.reported:
         console.print(f"Why: memrl tasks check {escape(str(path))}")

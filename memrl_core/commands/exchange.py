@@ -19,6 +19,7 @@ from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
 from memrl_core.exchange.merging import merge
 from memrl_core.exchange.reading import read_any
 from memrl_core.exchange.spans import send_steps
+from memrl_core.numerals import signed
 from memrl_core.report.document import write_report
 from memrl_core.report.step import step_report
 
@@ -103,12 +104,12 @@ def diff_checkpoints(
     """Say what happened between two checkpoints: ids added and gone, q and visits moved, the rewards behind it."""
     found = compare_checkpoints(read_any(earlier), read_any(later), alpha)
     moved = [change for change in found.changes if change.recovery != "unchanged"]
-    console.print(f"{len(found.added)} memories added, {len(found.gone)} gone, {len(moved)} moved.")
+    console.print(f"{len(found.added):,} memories added, {len(found.gone):,} gone, {len(moved):,} moved.")
     table = Table("memory", "q before", "q after", "Δq", "Δvisits", "reward", box=None)
     for change in moved[:LINES]:
-        reward = "–" if change.reward is None else f"{change.reward:+.3f} ({change.recovery})"
+        reward = "–" if change.reward is None else f"{signed(change.reward)} ({change.recovery})"
         table.add_row(
-            escape(change.memory_id), f"{change.before.q:+.3f}", f"{change.after.q:+.3f}", f"{change.moved:+.3f}",
+            escape(change.memory_id), signed(change.before.q), signed(change.after.q), signed(change.moved),
             f"{change.visits:+d}", reward if change.reward is not None else change.recovery,
         )  # fmt: skip
     if moved:

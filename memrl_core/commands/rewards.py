@@ -21,6 +21,7 @@ from memrl_core.exchange.reward_files import (
     read_rewards,
 )
 from memrl_core.exchange.whole_files import drafted
+from memrl_core.numerals import MINUS
 
 app = typer.Typer(help="Rewards that people gave to finished steps, as CSV or JSON Lines.", no_args_is_help=True)
 LINES = 20
@@ -74,7 +75,8 @@ def _preview(found: RewardFile) -> None:
     if good:
         table = Table(*columns, box=None)
         for row in good[:LINES]:
-            table.add_row(*(_cell({**row, "reward": f"{row['reward']:+g}"}[column]) for column in columns))
+            reward = f"{row['reward']:+g}".replace("-", MINUS)
+            table.add_row(*(_cell({**row, "reward": reward}[column]) for column in columns))
         console.print(table)
         _how_many_more(len(good))
     for row in bad[:LINES]:

@@ -29,7 +29,7 @@ def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; 
     if checked.accepted:
         _tell_accepted(checked)
     # Not through the console, which would wrap and colour it.
-    typer.echo(f"{len(checked.accepted)} accepted, {len(checked.reported)} reported")
+    typer.echo(f"{len(checked.accepted):,} accepted, {len(checked.reported):,} reported")
     if checked.reported:
         raise typer.Exit(1)
 

@@ -54,7 +54,8 @@ def memories_by_id(
     for memory, vector in memories:
         if vector.shape != (header.dimension,):
             raise InputError(
-                f"{name} says {header.dimension}-number vectors; memory “{memory.id[:80]}” has {vector.size}. {AGAIN}"
+                f"{name} says {header.dimension:,}-dimensional vectors; memory “{memory.id[:80]}” has {vector.size:,}. "
+                f"{AGAIN}"
             )
         if not abs(float(np.linalg.norm(vector)) - 1) <= UNIT_TOLERANCE:
             raise InputError(f"{name}: the vector of memory “{memory.id[:80]}” is not finite and of length 1. {AGAIN}")

@@ -84,8 +84,9 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
     here = bank.embedder
     if (here.name, here.dimension) != (contents.embedder, contents.dimension):
         raise InputError(
-            f"The file holds {contents.dimension}-number vectors made by {contents.embedder[:80]}; the bank at {uri} "
-            f"holds {here.dimension}-number vectors made by {here.name}. Nothing was imported; import it as a new bank."
+            f"The file holds {contents.dimension:,}-dimensional vectors made by {contents.embedder[:80]}; the bank at "
+            f"{uri} holds {here.dimension:,}-dimensional vectors made by {here.name}. Nothing was imported; import it "
+            "as a new bank."
         )
     with bank.alone():
         if by and bank.facts:

@@ -115,9 +115,9 @@ def _must_agree(first: MemoryBank, second: MemoryBank) -> None:
     if first.embedder != second.embedder:
         one, two = first.embedder, second.embedder
         raise InputError(
-            f"The bank at {first.uri} holds {one.dimension}-number vectors made by {one.name}, the bank at "
-            f"{second.uri} {two.dimension}-number vectors made by {two.name}. Nothing was merged; embed one of them "
-            "anew with the other's embedder first."
+            f"The bank at {first.uri} holds {one.dimension:,}-dimensional vectors made by {one.name}, the bank at "
+            f"{second.uri} {two.dimension:,}-dimensional vectors made by {two.name}. Nothing was merged; embed one of "
+            "them anew with the other's embedder first."
         )
 
 

@@ -113,8 +113,8 @@ class _Unit:
         """The vectors of other sizes, in a sentence."""
         if not self._others:
             return []
-        sizes = ", ".join(f"{count:,} of {size:,} numbers" for size, count in sorted(self._others.items()))
-        return [f"Most vectors have {self._dimension:,} numbers; there are also {sizes}, which were not used."]
+        sizes = ", ".join(f"{count:,} of {size:,} dimensions" for size, count in sorted(self._others.items()))
+        return [f"Most vectors have {self._dimension:,} dimensions; there are also {sizes}, which were not used."]
 
 
 def _dimension(items: Iterable[Item], stores: Stores) -> int:
@@ -219,8 +219,8 @@ def _read(taken: Taken, stores: Stores, shared: int, cut: int, stretched: int) -
     counts = ", ".join(f"{outcomes[o]:,} {o}" for o in ("success", "failure", "unrated") if outcomes[o])
     updated = sum(utility.visits > 0 for utility in taken.utilities.values())
     read = [
-        f"{len(taken.memories):,} memories ({counts}) with vectors of {taken.dimension:,} numbers; q was ever moved of "
-        f"{updated:,} of them.",
+        f"{len(taken.memories):,} memories ({counts}) with vectors of {taken.dimension:,} dimensions; q was ever moved "
+        f"of {updated:,} of them.",
     ]
     from_cache = sum(i in stores.current_q for i in taken.memories)
     read.append(f"The q of {from_cache:,} memories is that of q_cache.json; of all others, the one stored with them.")

@@ -138,7 +138,7 @@ def export_rewards(bank: MemoryBank, kind: Kind, run: str = "") -> bytes:
             rows += [_file_row(event) for event in sorted(people, key=lambda event: event.rater)]
     if kind == "jsonl":
         return "".join(f"{_json(row)}\n" for row in rows).encode()
-    return csv_bytes(({key: _cell(value) for key, value in row.items()} for row in rows), COLUMNS)
+    return csv_bytes(({key: _cell(value) for key, value in row.items()} for row in rows), COLUMNS, exact=True)
 
 
 class _Judge:

@@ -38,7 +38,7 @@ LONGEST_GIVEN = 1000
 NOTHING = "Nothing was saved"
 
 # The apostrophe of `spreadsheet.csv_of` before what looks like a formula, and before such a text that had one itself.
-_GUARDED = re.compile(r"'+([\t\r]|\s*[=+\-@])")
+_GUARDED = re.compile(r"'+([\t\r]|\s*[=+\-@＝＋－＠])")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"([0-9]{1,9})(\.0*)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from memrl_core.analysis.metrics import paired_interval, seed_interval
 from memrl_core.experiments.plan import Plan
+from memrl_core.numerals import fixed, signed
 from memrl_core.workspace import SIMULATED
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ def share(values: Floats) -> str:
 
 def number(values: Floats) -> str:
     """Values of seeds (n,) as their mean with its interval, two decimals."""
-    return _told(values, lambda v: f"{v:.2f}", "")
+    return _told(values, lambda v: fixed(v, 2), "")
 
 
 def points(one: pd.Series, other: pd.Series) -> str:
@@ -59,7 +60,8 @@ def points(one: pd.Series, other: pd.Series) -> str:
         return NOTHING
     low, high = paired_interval(a[known], b[known])
     mean = float((a - b)[known].mean())
-    return f"{100 * mean:+.1f} pp" + ("" if np.isnan(low) else f" ({100 * low:+.1f}…{100 * high:+.1f})")
+    interval = "" if np.isnan(low) else f" ({signed(100 * float(low), 1)}…{signed(100 * float(high), 1)})"
+    return f"{signed(100 * mean, 1)} pp{interval}"
 
 
 def title(plan: Plan, epochs: pd.DataFrame, what: str) -> str:

@@ -19,6 +19,7 @@ from memrl_core.analysis.methods import (
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import NOTHING, ReportTable, named, title
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document
 from memrl_core.workspace import SIMULATED
 
@@ -123,7 +124,7 @@ def _told(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
         _number(row.memories, ".0f"),
         _number(row.tokens, ",.0f"),
         _number(row.calls, ".1f"),
-        NOTHING if np.isnan(row.unparsed) else f"{row.unparsed:.1%}",
+        NOTHING if np.isnan(row.unparsed) else percent(row.unparsed),
     )
 
 
@@ -137,8 +138,8 @@ def _share(found: Estimate) -> str:
 def _points(found: Estimate) -> str:
     if not found.known:
         return NOTHING
-    said = f"{100 * found.value:+.1f} pp"
-    return said if np.isnan(found.low) else f"{said} ({100 * found.low:+.1f}…{100 * found.high:+.1f})"
+    said = f"{signed(100 * found.value, 1)} pp"
+    return said if np.isnan(found.low) else f"{said} ({signed(100 * found.low, 1)}…{signed(100 * found.high, 1)})"
 
 
 def _number(value: float, form: str) -> str:

@@ -11,6 +11,7 @@ from memrl_core.experiments.cross_model import CrossModel
 from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.modular_memory import ModularMemory
 from memrl_core.experiments.report_table import ReportTable
+from memrl_core.numerals import percent, signed
 from memrl_core.workspace import SIMULATED
 
 FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing is credited, updated or written"
@@ -99,7 +100,7 @@ def _arms(title: str, corner: str, across: str, arms: Sequence[Arm], same: bool)
 def _cell(arm: Arm) -> str:
     if arm.mean is None:
         return "– (n 0)"
-    return f"{arm.mean:.1%} ± {'–' if arm.sd is None else f'{arm.sd:.1%}'} (n {arm.n})"
+    return f"{percent(arm.mean)} ± {'–' if arm.sd is None else percent(arm.sd)} (n {arm.n})"
 
 
 def _differences(title: str, differences: Sequence[Difference], across: str) -> Table:
@@ -110,6 +111,6 @@ def _differences(title: str, differences: Sequence[Difference], across: str) -> 
         table.add_column(heading, justify="right", no_wrap=True)
     for d in differences:
         table.add_row(
-            Text(d.on), Text(d.memory), Text(d.other), *(f"{100 * v:+.1f} pp" for v in (d.mean, d.low, d.high))
+            Text(d.on), Text(d.memory), Text(d.other), *(f"{signed(100 * v, 1)} pp" for v in (d.mean, d.low, d.high))
         )
     return table

@@ -12,10 +12,10 @@ from plotly.subplots import make_subplots
 
 from memrl_core.analysis.comparison import CumulativeReward
 from memrl_core.analysis.comparison_words import ENOUGH_TASKS
-from memrl_core.analysis.explain import signed
 from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
 
 

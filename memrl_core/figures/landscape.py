@@ -78,7 +78,7 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
     figure = go.Figure(data=points, layout={**_layout(landscape, names), "coloraxis": scale}, frames=frames)
     title = _title(landscape, middle)
     alt = (
-        f"A map of memories at {len(names)} moments, from step {names[0]} to step {names[-1]}. Near points have "
+        f"A map of memories at {len(names):,} moments, from step {names[0]} to step {names[-1]}. Near points have "
         f"similar intents; colour shows q, triangles up or down show whether it is above or below {middle:g}, circles "
         f"were never updated or lie at {middle:g}. {title}."
     )
@@ -193,7 +193,9 @@ def _said(landscape: Landscape, frame: int, middle: float) -> str:
     up, down = int((updated & (q > middle)).sum()), int((updated & (q < middle)).sum())
     memories = "memory" if count == 1 else "memories"
     never = count - int(updated.sum())
-    return f"q is above {middle:g} for {up} of {count} {memories} and below for {down}; {never} were never updated"
+    return (
+        f"q is above {middle:g} for {up:,} of {count:,} {memories} and below for {down:,}; {never:,} were never updated"
+    )
 
 
 def _title(landscape: Landscape, middle: float) -> str:

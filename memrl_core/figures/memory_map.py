@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.palette import AMOUNTS, CLEAR, EDGE, QUERY, RING, q_colorscale, q_range, q_symbol
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 from memrl_core.records import Memory, Utility
 
 ColourBy = Literal["q", "Δq", "similarity", "visits", "age", "outcome"]
@@ -437,9 +437,9 @@ def map_table(scene: MapScene) -> pd.DataFrame:
 def map_title(scene: MapScene) -> str:
     """The finding: how many memories there are, and what the step did with them."""
     count = len(scene.utilities)
-    parts = [f"{count} memor{'y' if count == 1 else 'ies'}"]
+    parts = [f"{count:,} memor{'y' if count == 1 else 'ies'}"]
     if scene.pool:
-        parts.append(f"{len(scene.pool)} in the pool, {len(scene.selected)} given to the model")
+        parts.append(f"{len(scene.pool):,} in the pool, {len(scene.selected):,} given to the model")
     if scene.moved:
         up = sum(change > 0 for change in scene.moved.values())
         parts.append(f"{up} q rose, {len(scene.moved) - up} fell")

@@ -31,6 +31,7 @@ from memrl_core.figures.palette import (
 from memrl_core.figures.panels import interval_bars
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 
 Floats = npt.NDArray[np.float64]
 
@@ -299,7 +300,7 @@ def _cost_said(shown: Sequence[MethodRow]) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "−")
+    return signed(100 * share, 1)
 
 
 def _counted(arms: int) -> str:

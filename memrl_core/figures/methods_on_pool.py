@@ -13,6 +13,7 @@ from memrl_core.analysis.reasons import reason_sentence
 from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Memory
 
 ROW_HEIGHT = 30
@@ -81,11 +82,11 @@ def _place(one: OnThisPool, candidate: Candidate) -> str:
 def _hover(one: OnThisPool, candidate: Candidate, memories: Mapping[str, Memory]) -> str:
     assert one.recall is not None and one.decision is not None
     memory = memories.get(candidate.memory_id)
-    terms = " + ".join(f"{plain(t.name, 40)} {t.contribution:+.3f}" for t in candidate.terms)
+    terms = " + ".join(f"{plain(t.name, 40)} {signed(t.contribution)}" for t in candidate.terms)
     lines = [
         f"<b>{plain(one.spec.title)}</b>",
         plain(memory.intent, INTENT_SHOWN) if memory else "",
-        f"score {candidate.score:+.3f}" + (f" = {terms}" if terms else ""),
+        f"score {signed(candidate.score or 0.0)}" + (f" = {terms}" if terms else ""),
         plain(reason_sentence(candidate, one.recall, one.decision), 120),
     ]
     return "<br>".join(line for line in lines if line)
@@ -97,7 +98,7 @@ def _title(told: Sequence[OnThisPool]) -> str:
         return "No method could be asked"
     different = len(set(choices))
     silent = sum(not choice for choice in choices)
-    said = f"{len(choices)} methods, {different} different choice{'s' if different > 1 else ''}"
+    said = f"{len(choices):,} methods, {different} different choice{'s' if different > 1 else ''}"
     return f"{said}; {silent} give the model nothing" if silent else said
 
 
@@ -113,7 +114,8 @@ def _table(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str
                 "given to the model": ", ".join(memory_label(memory_id, run) for memory_id in chosen) or "none",
                 "outcomes": ", ".join(memories[i].outcome for i in chosen if i in memories),
                 "why": "; ".join(
-                    f"{memory_label(i, run)}: " + " + ".join(f"{t.name} {t.contribution:+.3f}" for t in by_id[i].terms)
+                    f"{memory_label(i, run)}: "
+                    + " + ".join(f"{t.name} {signed(t.contribution)}" for t in by_id[i].terms)
                     for i in chosen
                 ),
                 "notes": one.problem or " ".join(one.notes),

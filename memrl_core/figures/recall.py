@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.reasons import SHORT_REASONS, reason_sentence
 from memrl_core.figures.drawing import Drawing, DrawnPicture
@@ -96,7 +95,8 @@ def _title(recall: RecallRecord) -> str:
     if not recall.pool:
         best = recall.left_out[0].similarity if recall.left_out else 0.0
         return f"Nothing passed δ = {recall.delta:.3f}; the best was {best:.3f}"
-    return f"{len(recall.pool)} of {recall.memories} memories recalled; the nearest has {recall.pool[0].similarity:.3f}"
+    nearest = recall.pool[0].similarity
+    return f"{len(recall.pool):,} of {recall.memories:,} memories recalled; the nearest has {nearest:.3f}"
 
 
 def _why(member: Recalled, candidate: Candidate | None, recall: RecallRecord, decision: Decision | None) -> str:
@@ -117,7 +117,7 @@ def _table(
                 "rank": member.rank_recall,
                 "memory": memory_label(member.memory_id, run),
                 "similarity": member.similarity,
-                "above δ by": signed(member.similarity - recall.delta),
+                "above δ by": member.similarity - recall.delta,
                 "q": candidate.q if candidate else None,
                 "uses": candidate.visits if candidate else None,
                 "outcome": memory.outcome if memory else None,

@@ -80,7 +80,7 @@ def success_dots(bins: pd.DataFrame, against: str) -> dict[str, Any]:
             "color": UTILITY,
             "thickness": 1.5,
         },
-        "text": [f"n = {n}" for n in bins["n"]],
+        "text": [f"n = {n:,}" for n in bins["n"]],
         "textposition": "middle right",
         "cliponaxis": False,
         "customdata": bins[["success_low", "success_high", "n"]].to_numpy(),
@@ -96,5 +96,5 @@ def _title(calibration: Calibration, said: pd.Series) -> str:
     outside = int(((said < bins["success_low"]) | (said > bins["success_high"])).sum())
     return (
         f"{name[0].upper()}{name[1:]}: success is {off:.0%} off what q says on average, beyond the 95 % interval in "
-        f"{outside} of {len(bins)} bins ({n:,} uses)"
+        f"{outside} of {len(bins):,} bins ({n:,} uses)"
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import (
@@ -27,6 +26,7 @@ from memrl_core.figures.palette import (
     upright,
 )
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, Memory, Term
 
 ROW_HEIGHT = 28
@@ -182,7 +182,7 @@ def _slope_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     moved = sum(c.rank_select != c.rank_recall for c in ranked)
     entered = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == ENTERED]
     left = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == LEFT]
-    said = f"{moved} of {len(ranked)} candidates changed rank"
+    said = f"{moved} of {len(ranked):,} candidates changed rank"
     if entered and left:
         said += f"; {', '.join(entered)} took the place of {', '.join(left)}"
     return said

@@ -206,7 +206,7 @@ def grid_picture(arm: Arm) -> Picture:
     )
     kinds = (solved, states == TaskState.FORGOTTEN, states == TaskState.RECOVERED)
     ever, lost, back = (int(found.any(axis=0).sum()) for found in kinds)
-    title = f"{arm.name}: {ever} of {len(names)} tasks were solved; {lost} of these were lost later, {back} won back"
+    title = f"{arm.name}: {ever} of {len(names):,} tasks were solved; {lost} of these were lost later, {back} won back"
     alt = f"A grid of tasks and epochs; each cell says what became of the task. {title}."
     table = pd.DataFrame({"task": names, **{f"epoch {epoch}": words[:, epoch - 1] for epoch in epochs}})
     return Picture(go.Figure(heatmap, layout), table, title, alt)

@@ -11,12 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis import theory
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.practice import Group, Practice
 from memrl_core.analysis.theory import Floats
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, SIMILARITY, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
+from memrl_core.numerals import signed
 
 # The dash and the symbol tell lines and groups apart without colour.
 LINES = ((UTILITY, "solid"), (SIMILARITY, "dash"), (ENTERED, "dot"), (LEFT, "dashdot"))
@@ -99,7 +99,7 @@ def variance_picture(alpha: float, sigma: float, practice: Practice | None = Non
     )
     if practice and practice.late:
         late = practice.late
-        title += f"; the late moves of {late.memories} memories have {late.ratio:.2f} of their limits (median)"
+        title += f"; the late moves of {late.memories:,} memories have {late.ratio:.2f} of their limits (median)"
     return Picture(figure, table, title, f"A curve of the variance of q that levels off. {title}.")
 
 
@@ -161,7 +161,7 @@ def shift_picture(
     Raises `InputError`, also for a change outside the updates, and for more α than there are kinds of lines.
     """
     if not 1 <= len(alphas) <= len(LINES):
-        raise InputError(f"{len(alphas)} step sizes were given: 1 to {len(LINES)} can be told apart in one figure.")
+        raise InputError(f"{len(alphas):,} step sizes were given: 1 to {len(LINES):,} can be told apart in one figure.")
     t = _updates(updates)
     if not 0 <= shift_at <= updates:
         raise InputError(f"The change after update {shift_at} lies outside the {updates} updates to be drawn.")
@@ -206,7 +206,7 @@ def _agreement(practice: Practice, updates: int) -> str:
     if known.empty:
         return "nothing measured yet"
     near = int(((known["q"] - known["theory"]).abs() <= ERRORS * known["se"]).sum())
-    return f"{near} of {len(known)} measured means lie within {ERRORS} standard errors of theory"
+    return f"{near} of {len(known):,} measured means lie within {ERRORS} standard errors of theory"
 
 
 def _line(x: Floats, y: Floats, name: str, colour: str, dash: str = "solid") -> go.Scatter:

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, NEUTRAL, UTILITY, bare_layout, q_colorscale, q_range, upright
 from memrl_core.figures.picture import Picture
+from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint, ValueChange
 
 ROW_HEIGHT = 44
@@ -128,7 +128,7 @@ def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any],
     figure.update_yaxes(title_text="q", range=[low - margin, high + margin], zeroline=False)
     label, last = memory_label(memory_id, run), points[-1]
     if rewards:
-        said = f"{len(rewards)} reward{'s' if len(rewards) > 1 else ''} took it from {signed(points[0].after)} to"
+        said = f"{len(rewards):,} reward{'s' if len(rewards) > 1 else ''} took it from {signed(points[0].after)} to"
         title = f"{label}: {said} {signed(last.after)}"
     else:
         title = f"{label}: no reward yet, q is still {signed(last.after)}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.palette import ENTERED, LEFT, SUM, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.rerank import TERM_NAMES
 from memrl_core.figures.text import plain
+from memrl_core.numerals import signed
 from memrl_core.records import Candidate
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.theory import mean_q
 from memrl_core.figures.palette import ENTERED, LEFT, NEUTRAL, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
@@ -14,6 +13,7 @@ from memrl_core.figures.stability import Arm, curves_picture
 from memrl_core.lessons.ladder import LadderScene
 from memrl_core.lessons.scene import Inputs
 from memrl_core.lessons.twins import Played
+from memrl_core.numerals import signed
 
 LINES = ((UTILITY, "solid"), (ENTERED, "dot"), (LEFT, "dashdot"), (NEUTRAL, "longdash"))
 MARGIN = 0.08

@@ -53,7 +53,7 @@ def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Sequen
         )
         rows = pair_rows(comparison, line)
         differing = rows[rows["differs in"] != ""]
-        document.table(differing, f"The {len(differing)} of {len(rows)} pairs of steps that differ")
+        document.table(differing, f"The {len(differing):,} of {len(rows):,} pairs of steps that differ")
     return document.html()
 
 

@@ -84,7 +84,7 @@ def _tell_weights(document: Document, told: ToldStep) -> None:
         return
     document.subsection("Other weights")
     if lines.flips:
-        points = "1 point" if len(lines.flips) == 1 else f"{len(lines.flips)} points"
+        points = "1 point" if len(lines.flips) == 1 else f"{len(lines.flips):,} points"
         document.paragraph(f"Greedy selection changes at {points} between λ = 0 and λ = 1; λ was {decision.weight:g}.")
     else:
         document.paragraph("Greedy selection takes the same memories whatever λ is.")
@@ -93,9 +93,9 @@ def _tell_weights(document: Document, told: ToldStep) -> None:
     if crossings := lines.overtakings():
         document.table(
             _overtaking_rows(crossings, decision.weight, told),
-            f"Overtakings: all {len(crossings)}"
+            f"Overtakings: all {len(crossings):,}"
             if len(crossings) <= OVERTAKINGS_LISTED
-            else f"Overtakings: the {OVERTAKINGS_LISTED} of {len(crossings)} nearest to λ = {decision.weight:g}",
+            else f"Overtakings: the {OVERTAKINGS_LISTED} of {len(crossings):,} nearest to λ = {decision.weight:g}",
         )
 
 

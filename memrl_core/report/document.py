@@ -22,6 +22,7 @@ from memrl_core import __version__
 from memrl_core.bank.ledger import now
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.figures.picture import Shown
+from memrl_core.numerals import fixed
 
 _HERE = Path(__file__).parent
 _STYLE = (_HERE / "document.css").read_text(encoding="utf-8")
@@ -186,6 +187,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        shown = f"{value:.3f}".replace("-", "−")
-        return f'<data value="{float(value)!r}">{shown}</data>'
+        return f'<data value="{float(value)!r}">{fixed(value)}</data>'
     return escape(str(value))

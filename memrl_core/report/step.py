@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memrl_core.analysis.explain import signed, update_formula
+from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.moment import later_reward
 from memrl_core.analysis.outline import operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
+from memrl_core.numerals import dimensions, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import GenerateRecord, Reply
 from memrl_core.report.decision import tell_recall, tell_selection
@@ -60,7 +61,7 @@ def _tell_origin(document: Document, told: ToldStep) -> None:
         "environment": trace.task.environment,
         "policy": trace.policy,
         "model": model_name(info),
-        "embedder": f"{told.bank.embedder.name}, {told.bank.embedder.dimension} numbers",
+        "embedder": f"{told.bank.embedder.name}, {dimensions(told.bank.embedder.dimension)}",
         "seed of the run": str(info.seed),
         "started": trace.started,
         "told by": TOLD_BY[trace.origin],

@@ -29,7 +29,7 @@ def actions(case: Case) -> None:
         st.info("No action has a value yet: values come with the first reward. Look at a later step.")
         return
     place = st.selectbox(
-        f"State ({len(states)} known)",
+        f"State ({len(states):,} known)",
         range(len(states)),
         key="learned_state",
         format_func=lambda number: _named(case, states[number]),
@@ -58,7 +58,7 @@ def _named(case: Case, state: KnownState) -> str:
 
 
 def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
-    st.markdown(f"**What step {case.trace.step} taught: {len(changes)} values**")
+    st.markdown(f"**What step {case.trace.step} taught: {len(changes):,} values**")
     if not changes:
         st.info("This step has no reward, so no value moved. Give it one on the screen Rewards.")
         return

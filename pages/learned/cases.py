@@ -46,7 +46,7 @@ def cases(case: Case) -> None:
         return
     if read == "similar":
         st.info(SIMILAR)
-        st.caption(f"{len(history.after.uses)} uses of {len(history.after.numbers)} cases are noted.")
+        st.caption(f"{len(history.after.uses):,} uses of {len(history.after.numbers):,} cases are noted.")
         return
     left, right = st.columns(2, gap="medium")
     with left:

@@ -38,7 +38,7 @@ def notes(case: Case) -> None:
 
 
 def _edits(case: Case, found: Sequence[NoteEdit]) -> None:
-    st.markdown(f"**Neighbours edited in step {case.trace.step}: {len(found)}**")
+    st.markdown(f"**Neighbours edited in step {case.trace.step}: {len(found):,}**")
     if not found:
         st.caption(
             "No neighbour was edited."
@@ -57,6 +57,6 @@ def _changes(case: Case, edit: NoteEdit) -> None:
     for change in edit.changes:
         named = [case.label(i) for i in change.after] if change.part == "links" else list(change.after)
         old = [case.label(i) for i in change.before] if change.part == "links" else list(change.before)
-        st.markdown(f"{change.part} · {len(change.added)} added, {len(change.gone)} gone")
+        st.markdown(f"{change.part} · {len(change.added):,} added, {len(change.gone):,} gone")
         lines = [f"− {text}" for text in old if text not in named] + [f"+ {text}" for text in named if text not in old]
         verbatim("\n".join(" ".join(line.split()) for line in lines) or "(another order)")

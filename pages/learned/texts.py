@@ -21,7 +21,7 @@ def standing_workflows(case: Case) -> None:
             else "Workflows are induced by AWM's own runs only. Start a run of AWM on Home to see them."
         )
         return
-    count = "1 workflow stands" if len(found) == 1 else f"{len(found)} workflows stand"
+    count = "1 workflow stands" if len(found) == 1 else f"{len(found):,} workflows stand"
     st.markdown(f"**{count} after step {case.trace.step}**")
     for start in range(0, len(found), 2):
         for column, one in zip(st.columns(2, gap="medium"), found[start : start + 2], strict=False):
@@ -33,7 +33,7 @@ def standing_workflows(case: Case) -> None:
                 st.markdown(literal(one.induced.workflow.docstring))
                 verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.induced.workflow.steps, start=1)))
                 intents = [success.intent for success in one.induced.successes]
-                count = "1 success" if len(intents) == 1 else f"the newest {len(intents)} successes"
+                count = "1 success" if len(intents) == 1 else f"the newest {len(intents):,} successes"
                 st.caption(literal(f"Made of {count}: {'; '.join(intents)}"))
 
 
@@ -41,7 +41,7 @@ def reflections_on_task(case: Case) -> None:
     """What is known of the task of this step, the newest first."""
     found = reflections(case.watching)
     read = sum(one.read for one in found)
-    kept = "1 memory" if len(found) == 1 else f"{len(found)} memories"
+    kept = "1 memory" if len(found) == 1 else f"{len(found):,} memories"
     st.markdown(f"**{kept} of this task after step {case.trace.step}; the next try reads {read}**")
     st.caption(literal(f"Task {case.trace.task.id}: {case.trace.task.intent}"))
     if not found:

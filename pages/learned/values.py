@@ -67,5 +67,5 @@ def named_values(case: Case) -> None:
     if found.empty:
         st.info("The method names no learned value here.")
         return
-    st.markdown(f"**{len(found)} learned values** after step {case.trace.step}")
+    st.markdown(f"**{len(found):,} learned values** after step {case.trace.step}")
     st.dataframe(found, key="learned_named", hide_index=True, alt="Learned values before and after the step")

@@ -63,7 +63,7 @@ def _fork_form(place: Place, run: str, step: int) -> None:
 def _notes(place: Place, run: str, step: int) -> None:
     """The findings pinned to this step, a form for another, and the way back for each."""
     standing = place.bank.notes.standing(run, step)
-    with st.popover(f"Notes ({len(standing)})" if standing else "Pin a note", icon=":material/push_pin:"):
+    with st.popover(f"Notes ({len(standing):,})" if standing else "Pin a note", icon=":material/push_pin:"):
         for note in standing:
             st.text(note.reason)
             named = ", ".join(memory_label(memory_id, run) for memory_id in note.memory_ids)

@@ -9,15 +9,16 @@ from typing import get_args
 import streamlit as st
 
 from memrl_core import workspace
-from memrl_core.analysis.explain import signed
 from memrl_core.background import Work
 from memrl_core.credit import MOST_RERUNS, Credit, Method, cost, credit
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
+from memrl_core.numerals import signed
 from memrl_core.records import GenerateRecord
 from memrl_core.rerun import Rerun, Rerunner
 from pages.questions.case import Case
 from pages.shared.person import person
+from pages.shared.table import in_signs
 from pages.shared.text import literal, verbatim
 from pages.shared.work import working
 
@@ -157,12 +158,9 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
         )
     recorded = case.trace.reward.reward if case.trace.reward else None
     st.dataframe(
-        rows,
+        in_signs(rows, *(name for name in rows[0] if name != "memory")),
         key="shares",
         hide_index=True,
-        column_config={
-            name: st.column_config.NumberColumn(name, format="%+.3f") for name in rows[0] if name != "memory"
-        },
         alt="Each memory's share in the reward, beside MemRL's equal credit",
     )
     if recorded is not None and recorded != found.reached:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.provenance import provenance
 from memrl_core.analysis.recovery import recovery, rewards_to_reach
 from memrl_core.analysis.supposed_reward import supposed_reward
 from memrl_core.analysis.trust import trust
+from memrl_core.numerals import percent, signed
 from pages.questions.case import Case
+from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 
@@ -38,13 +38,16 @@ def recovered(case: Case, a: str) -> None:
     )
     st.markdown(f"{label} is {now} in this step; {told}, if nothing else moves.")
     st.dataframe(
-        [
-            {"rewards": r.rewards, "q": r.q, "score": r.score, "rank": r.rank, "given to the model": r.selected}
-            for r in found.path
-        ],
+        in_signs(
+            [
+                {"rewards": r.rewards, "q": r.q, "score": r.score, "rank": r.rank, "given to the model": r.selected}
+                for r in found.path
+            ],
+            "q",
+            "score",
+        ),
         key="recovery_path",
         hide_index=True,
-        column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q", "score")},
         alt="q, score and rank after each further reward",
     )
 
@@ -77,21 +80,19 @@ def trusted(case: Case, a: str) -> None:
         )
     st.caption(
         f"With α = {case.recorded.alpha:g} a q averages over about {found.window:.1f} rewards; its first value still "
-        f"weighs {found.q0_share:.1%}."
+        f"weighs {percent(found.q0_share)}."
         + ("" if found.limit is None else f" In the long run its variance tends to {found.limit:.3f}.")
     )
     st.dataframe(
-        pd.DataFrame(
+        in_signs(
             [
                 {"rewards": r.n, "q as it was": r.recorded, "q expected": r.expected, "from": r.low, "to": r.high}
                 for r in found.ladder
-            ]
+            ],
+            *("q as it was", "q expected", "from", "to"),
         ),
         key=f"trust_{a}",
         hide_index=True,
-        column_config={
-            n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q as it was", "q expected", "from", "to")
-        },
         alt="q after each reward beside what theory expects for the mean reward",
     )
 
@@ -119,13 +120,21 @@ def otherwise_rewarded(case: Case, a: str) -> None:
         st.markdown("No q would be another today.")
         return
     st.dataframe(
-        [
-            {"memory": case.label(i), "q now": now, "q then": then, "Δ": then - now, "intent": case.memory(i).intent}
-            for i, (now, then) in told.moved.items()
-        ],
+        in_signs(
+            [
+                {
+                    "memory": case.label(i),
+                    "q now": now,
+                    "q then": then,
+                    "Δ": then - now,
+                    "intent": case.memory(i).intent,
+                }
+                for i, (now, then) in told.moved.items()
+            ],
+            *("q now", "q then", "Δ"),
+        ),
         key="instead_rows",
         hide_index=True,
-        column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q now", "q then", "Δ")},
         alt="The memories whose q would be another today",
     )
     st.caption("What was selected and written since is left as it was. To change the reward itself, rate the step.")

@@ -11,6 +11,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import DrawnPicture
 from memrl_core.learning import memrl_rule
+from memrl_core.numerals import signed, weight
 from memrl_core.records import Candidate, Utility
 from memrl_core.settings import MemRLSettings
 from pages.questions import state, whatif
@@ -19,6 +20,7 @@ from pages.questions.catalogue import BY_KEY, QUESTIONS, Question
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.plotly_map import load_plotly, show_in_place
+from pages.shared.table import written
 from pages.shared.text import literal
 
 INTENT_SHOWN = 46
@@ -154,7 +156,7 @@ def _described(case: Case, memory_id: str) -> str:
     if found is None:
         return f"{case.label(memory_id)} · {short}"
     mark = "✓ " if found.selected else ""
-    return f"{mark}{case.label(memory_id)} · sim {found.similarity:.3f} · q {found.q:+.2f} · {short}"
+    return f"{mark}{case.label(memory_id)} · sim {found.similarity:.3f} · q {signed(found.q, 2)} · {short}"
 
 
 def _default_first(case: Case) -> str | None:
@@ -208,21 +210,16 @@ def _pool(case: Case, diagram: DrawnPicture | None) -> None:
             f"selection takes. Dotted: the λ at which that changes.{dashed}"
         )
     st.dataframe(
-        [_row(case, candidate) for candidate in decision.candidates],
+        written(
+            [_row(case, candidate) for candidate in decision.candidates],
+            similarity=weight,
+            **dict.fromkeys(("z sim", "q", "z q", "score", "q after"), signed),
+        ),
         key="pool",
         hide_index=True,
-        column_config={
-            "memory": st.column_config.TextColumn("memory", pinned=True),
-            **{
-                name: st.column_config.NumberColumn(name, format=shape)
-                for name, shape in (
-                    ("similarity", "%.4f"), ("z sim", "%+.3f"), ("q", "%+.3f"), ("z q", "%+.3f"), ("score", "%+.3f"),
-                    ("q after", "%+.3f"),
-                )
-            },
-        },
+        column_config={"memory": st.column_config.TextColumn("memory", pinned=True)},
         alt="Every memory considered in this step with the numbers that decided",
-    )  # fmt: skip
+    )
 
 
 def _row(case: Case, candidate: Candidate) -> dict[str, object]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis import answers
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.provenance import provenance
 from memrl_core.figures.utility import history_picture
+from memrl_core.numerals import fixed, signed
 from pages.questions.case import Case, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.step_rows import chosen_step
+from pages.shared.table import in_signs, written
 from pages.shared.text import literal
 
 WITHOUT = "q now without it"
@@ -30,24 +31,29 @@ def origin(case: Case, a: str) -> None:
         _elsewhere(case, a)
     if not found.contributions:
         return
-    signs = {n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("reward", "q before", "q after", WITHOUT)}
     step = chosen_step(
-        [
-            {
-                "step": c.step,
-                "reward": c.value,
-                "by": c.rater or c.source,
-                "q before": c.before,
-                "q after": c.after,
-                "share of q now": c.share,
-                WITHOUT: c.without,
-            }
-            for c in found.contributions
-        ],
+        in_signs(
+            [
+                {
+                    "step": c.step,
+                    "reward": c.value,
+                    "by": c.rater or c.source,
+                    "q before": c.before,
+                    "q after": c.after,
+                    "share of q now": c.share,
+                    WITHOUT: c.without,
+                }
+                for c in found.contributions
+            ],
+            "reward",
+            "q before",
+            "q after",
+            WITHOUT,
+            shares=["share of q now"],
+        ),
         [c.step for c in found.contributions],
         f"origin_{a}",
         "Every reward that moved this q",
-        {**signs, "share of q now": st.column_config.NumberColumn("share of q now", format="percent")},
     )
     if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)
@@ -78,25 +84,26 @@ def served(case: Case, a: str) -> None:
     elif len(rated) == 1:
         st.markdown("Only uses for one neighbourhood of intents were rated: whether it helps elsewhere is not known.")
     else:
-        st.markdown(f"Its rewards point the same way in all {len(rated)} neighbourhoods of intents that were rated.")
+        st.markdown(f"Its rewards point the same way in all {len(rated):,} neighbourhoods of intents that were rated.")
     st.dataframe(
-        [
-            {
-                "intents like": n.intent,
-                "uses": n.uses,
-                "mean reward": None if n.mean_reward is None else signed(n.mean_reward),
-                "successes": f"{n.successes} of {n.rated}",
-                "similarity": n.similarity,
-                "steps": ", ".join(map(str, n.steps[:12])) + (" …" if len(n.steps) > 12 else ""),
-            }
-            for n in found
-        ],
+        written(
+            [
+                {
+                    "intents like": n.intent,
+                    "uses": n.uses,
+                    "mean reward": n.mean_reward,
+                    "successes": f"{n.successes} of {n.rated}",
+                    "similarity": n.similarity,
+                    "steps": ", ".join(map(str, n.steps[:12])) + (" …" if len(n.steps) > 12 else ""),
+                }
+                for n in found
+            ],
+            **{"mean reward": signed},
+            similarity=fixed,
+        ),
         key=f"served_{a}",
         hide_index=True,
-        column_config={
-            "intents like": st.column_config.TextColumn("intents like", width="large"),
-            "similarity": st.column_config.NumberColumn("similarity", format="%.3f"),
-        },
+        column_config={"intents like": st.column_config.TextColumn("intents like", width="large")},
         alt="The neighbourhoods of intents that this memory served, with their rewards",
     )
     st.caption("A neighbourhood holds intents within a cosine distance of 0.5 of one another on average.")

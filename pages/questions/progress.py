@@ -11,14 +11,15 @@ from memrl_core.analysis.fallback import fallback
 from memrl_core.analysis.forgotten import forgetting, losses
 from memrl_core.analysis.transfer import transfer
 from memrl_core.bank.integrity import check
+from memrl_core.numerals import fixed, percent
 from pages.questions.case import Case, uses_of
 from pages.questions.relations import said
 from pages.shared import place as places
 from pages.shared.step_rows import chosen_step
+from pages.shared.table import in_percent, written
 from pages.shared.text import literal
 
 SHOWN = 200
-PERCENT = st.column_config.NumberColumn(format="percent")
 
 
 def transferred(case: Case) -> None:
@@ -31,20 +32,19 @@ def transferred(case: Case) -> None:
     known = int(uses.drop("unknown", errors="ignore").sum())
     if known:
         same = int(uses.get("same task", 0)) / known
-        st.markdown(f"**{same:.0%} of the uses** were of memories that the same task had written before.")
+        st.markdown(f"**{percent(same)} of the uses** were of memories that the same task had written before.")
     else:
         st.markdown("From which tasks the memories came is not known.")
     st.dataframe(
-        found,
+        written(found, share=percent, similarity=fixed, success=percent, low=percent, high=percent),
         key="transfer",
         hide_index=True,
         column_config={
             "origin": "memory from",
-            "share": st.column_config.NumberColumn("share of uses", format="percent"),
-            "similarity": st.column_config.NumberColumn("mean similarity", format="%.3f"),
-            "success": st.column_config.NumberColumn("success", format="percent"),
-            "low": st.column_config.NumberColumn("from", format="percent"),
-            "high": st.column_config.NumberColumn("to", format="percent"),
+            "share": "share of uses",
+            "similarity": "mean similarity",
+            "low": "from",
+            "high": "to",
         },
         alt="Uses by epoch and by where the memory came from, with the successes of their steps",
     )
@@ -67,21 +67,24 @@ def forgot(case: Case) -> None:
         "after a success (the column *of these failed now*)."
     )
     st.dataframe(
-        [
-            {
-                "epoch": e.epoch,
-                "attempts": e.attempts,
-                "failures": e.failures,
-                "solved the time before": e.solved_last,
-                "of these failed now": e.lost_last,
-                "share of failures": e.of_failures(),
-                "share of solved": e.of_solved(),
-            }
-            for e in by_epoch
-        ],
+        in_percent(
+            [
+                {
+                    "epoch": e.epoch,
+                    "attempts": e.attempts,
+                    "failures": e.failures,
+                    "solved the time before": e.solved_last,
+                    "of these failed now": e.lost_last,
+                    "share of failures": e.of_failures(),
+                    "share of solved": e.of_solved(),
+                }
+                for e in by_epoch
+            ],
+            "share of failures",
+            "share of solved",
+        ),
         key="forgetting",
         hide_index=True,
-        column_config=dict.fromkeys(("share of failures", "share of solved"), PERCENT),
         alt="Forgetting by epoch",
     )
     if not lost:
@@ -109,18 +112,15 @@ def without_memory(case: Case) -> None:
     """How often was the pool empty, and did the model do better then?"""
     found = fallback(_attempts(case.bank, case.bank.state, case.run))
     st.markdown(
-        f"The pool was empty in **{found.empty_steps} of {found.steps} steps**. Successes with an empty pool: "
+        f"The pool was empty in **{found.empty_steps:,} of {found.steps:,} steps**. Successes with an empty pool: "
         f"{literal(said(found.empty))}; with memories: {literal(said(found.filled))}."
     )
     if not found.sizes.empty:
         st.dataframe(
-            found.sizes,
+            in_percent(found.sizes, "success", "low", "high"),
             key="pool_sizes",
             hide_index=True,
-            column_config={
-                "pool": "pool size",
-                **dict.fromkeys(("success", "low", "high"), PERCENT),
-            },
+            column_config={"pool": "pool size", "low": "from", "high": "to"},
             alt="Steps and successes by the size of the pool",
         )
     st.caption("The first steps of a run have an empty pool by nature, so the difference alone proves nothing.")

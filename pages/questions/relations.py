@@ -9,7 +9,9 @@ from memrl_core.analysis.co_use import partners, with_and_without
 from memrl_core.analysis.copies import CopyGroup, copies
 from memrl_core.analysis.lineage import lineage
 from memrl_core.analysis.rates import Rate
+from memrl_core.numerals import percent
 from pages.questions.case import Case, uses_of
+from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 SHOWN = 200
@@ -19,7 +21,7 @@ def said(rate: Rate) -> str:
     """A share of successes with its counts and interval."""
     if rate.share is None or rate.low is None or rate.high is None:
         return "never rated"
-    return f"{rate.successes} of {rate.n} ({rate.low:.0%} to {rate.high:.0%})"
+    return f"{rate.successes:,} of {rate.n:,} ({percent(rate.low)} to {percent(rate.high)})"
 
 
 def company(case: Case, a: str) -> None:
@@ -69,21 +71,23 @@ def family(case: Case, a: str) -> None:
     for parent, child in found.links:
         parents.setdefault(child, []).append(case.label(parent))
     st.dataframe(
-        [
-            {
-                "generation": number,
-                "memory": case.label(i),
-                "q": utilities[i].q if i in utilities else None,
-                "outcome": case.memory(i).outcome,
-                "in its prompt": ", ".join(parents.get(i, ())),
-                "intent": case.memory(i).intent,
-            }
-            for number, level in sorted(levels)
-            for i in level
-        ][:SHOWN],
+        in_signs(
+            [
+                {
+                    "generation": number,
+                    "memory": case.label(i),
+                    "q": utilities[i].q if i in utilities else None,
+                    "outcome": case.memory(i).outcome,
+                    "in its prompt": ", ".join(parents.get(i, ())),
+                    "intent": case.memory(i).intent,
+                }
+                for number, level in sorted(levels)
+                for i in level
+            ][:SHOWN],
+            "q",
+        ),
         key=f"family_{a}",
         hide_index=True,
-        column_config={"q": st.column_config.NumberColumn("q", format="%+.3f")},
         alt="Ancestors and descendants of this memory, by generation",
     )
     if found.missing:
@@ -98,9 +102,9 @@ def duplicates(case: Case) -> None:
         st.markdown(f"No two intents are at least {threshold:g} alike.")
         return
     members = sum(len(group.members) for group in found)
-    st.markdown(f"**{len(found)} groups** hold {members} memories.")
+    st.markdown(f"**{len(found):,} groups** hold {members:,} memories.")
     st.dataframe(
-        pd.DataFrame(
+        in_signs(
             [
                 {
                     "group": number,
@@ -115,11 +119,11 @@ def duplicates(case: Case) -> None:
                 }
                 for number, group in enumerate(found, start=1)
                 for copy in group.members
-            ][:SHOWN]
+            ][:SHOWN],
+            "q",
         ),
         key="copies",
         hide_index=True,
-        column_config={"q": st.column_config.NumberColumn("q", format="%+.3f")},
         alt="Groups of near-duplicates with their q and uses",
     )
     st.caption("Together: in how many steps at least two of the group took places that others could have had.")

@@ -13,9 +13,11 @@ from memrl_core.analysis.required import Requirement, required_q, required_simil
 from memrl_core.analysis.spectrum import spectrum
 from memrl_core.errors import InputError
 from memrl_core.figures.waterfall import difference_picture
+from memrl_core.numerals import weight
 from memrl_core.records import Reason
 from pages.questions.case import Case
 from pages.shared.picture import show
+from pages.shared.table import with_weights, written
 from pages.shared.text import literal, verbatim
 
 CROSSINGS_SHOWN = 500
@@ -52,17 +54,19 @@ def flips(case: Case) -> None:
     st.markdown(literal(answers.flips(lines, case.settings.weight, case.run)))
     if lines.flips:
         st.dataframe(
-            [
-                {
-                    "λ": flip.weight,
-                    "gets in": answers.names(flip.enters, case.run),
-                    "falls out": answers.names(flip.leaves, case.run),
-                }
-                for flip in lines.flips
-            ],
+            with_weights(
+                [
+                    {
+                        "λ": flip.weight,
+                        "added": answers.names(flip.enters, case.run),
+                        "removed": answers.names(flip.leaves, case.run),
+                    }
+                    for flip in lines.flips
+                ]
+            ),
             key="flips",
             hide_index=True,
-            column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f", width="small")},
+            column_config={"λ": st.column_config.Column("λ", width="small")},
             alt="Every λ at which the selection changes",
         )
     with st.expander(
@@ -81,7 +85,7 @@ def _overtakings(case: Case) -> None:
     if len(found) > CROSSINGS_SHOWN:
         st.caption(f"The first {CROSSINGS_SHOWN} of {len(found):,}.")
     st.dataframe(
-        pd.DataFrame(
+        with_weights(
             [
                 {"λ": o.weight, "overtakes": case.label(o.overtaking), "is overtaken": case.label(o.overtaken)}
                 for o in found[:CROSSINGS_SHOWN]
@@ -89,7 +93,6 @@ def _overtakings(case: Case) -> None:
         ),
         key="overtakings",
         hide_index=True,
-        column_config={"λ": st.column_config.NumberColumn("λ", format="%.6f")},
         alt="Every λ at which one candidate overtakes another",
     )
 
@@ -135,26 +138,28 @@ def gate(case: Case, b: str) -> None:
     if case.changed:
         new = newcomers(case.situation, case.recorded, case.settings)
         st.markdown(
-            f"With the settings on the left the pool has {len(case.recall.pool)} members; new in it: "
+            f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
             f"{literal(answers.names([m.memory_id for m in new], case.run))}."
         )
     else:
         st.caption("Move δ or k1 on the left to see who would come in.")
     if case.recall.left_out:
         st.dataframe(
-            [
-                {
-                    "rank": m.rank_recall,
-                    "memory": case.label(m.memory_id),
-                    "similarity": m.similarity,
-                    "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
-                    "intent": case.memory(m.memory_id).intent,
-                }
-                for m in case.recall.left_out
-            ],
+            written(
+                [
+                    {
+                        "rank": m.rank_recall,
+                        "memory": case.label(m.memory_id),
+                        "similarity": m.similarity,
+                        "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
+                        "intent": case.memory(m.memory_id).intent,
+                    }
+                    for m in case.recall.left_out
+                ],
+                similarity=weight,
+            ),
             key="left_out",
             hide_index=True,
-            column_config={"similarity": st.column_config.NumberColumn("similarity", format="%.6f")},
             alt="The nearest memories that missed the pool",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -11,7 +12,6 @@ from memrl_core.analysis import answers
 from memrl_core.analysis.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.changes import Changes, changes
 from memrl_core.analysis.counterfactual import Supposed, counterfactual
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
 from memrl_core.analysis.starved import Starvation, starvation
@@ -20,10 +20,12 @@ from memrl_core.errors import InputError
 from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
 from memrl_core.figures.use_curve import use_picture
+from memrl_core.numerals import fixed, percent, signed
 from pages.questions.case import Case, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.step_rows import chosen_step
+from pages.shared.table import in_signs, written
 from pages.shared.text import literal
 from pages.shared.work import working
 
@@ -46,25 +48,27 @@ def _roles(case: Case, roles: Sequence[Role]) -> None:
     found = profile(uses_of(case), case.bank.utilities(case.run), memories, k2)
     for role in roles:
         members = with_role(found, role, case.recorded.q_midpoint, k2)
-        st.markdown(f"**{role.capitalize()}: {len(members)}** · {ROLES[role]}")
+        st.markdown(f"**{role.capitalize()}: {len(members):,}** · {ROLES[role]}")
         if members.empty:
             st.caption(f"None among the memories that were in at least {AT_LEAST} pools.")
             continue
         rows = members.head(SHOWN).assign(memory_id=members["memory_id"].head(SHOWN).map(case.label))
         st.dataframe(
-            rows[[*rows.columns.drop("intent"), "intent"]],
+            written(
+                rows[[*rows.columns.drop("intent"), "intent"]],
+                q=signed,
+                similarity=fixed,
+                rank=partial(fixed, places=1),
+                success=percent,
+            ),
             key=f"role_{role}",
             hide_index=True,
             column_config={
                 "memory_id": "memory",
-                "q": st.column_config.NumberColumn("q now", format="%+.3f"),
+                "q": "q now",
                 "pools": "in pools",
                 "near": f"in {k2} nearest",
                 "selected": "given",
-                "rank": st.column_config.NumberColumn("rank", format="%.1f"),
-                "similarity": st.column_config.NumberColumn("similarity", format="%.3f"),
-                "rated": "rated",
-                "success": st.column_config.NumberColumn("success", format="percent"),
             },
             alt=f"The {role} of this run",
         )
@@ -122,23 +126,27 @@ def _changed(case: Case, found: Changes) -> None:
     with st.container(horizontal=True):
         st.metric("Memories added", len(found.added), width="content")
         st.metric("q moved", len(found.moved), width="content")
-        st.metric("Decisions that would differ", f"{len(found.reconsidered)} of {found.decided}", width="content")
+        st.metric("Decisions that would differ", f"{len(found.reconsidered):,} of {found.decided:,}", width="content")
     if found.moved:
         st.dataframe(
-            [
-                {
-                    "memory": case.label(m.memory_id),
-                    "q before": m.before,
-                    "q after": m.after,
-                    "Δ": m.after - m.before,
-                    "updates": m.updates,
-                    "intent": case.memory(m.memory_id).intent,
-                }
-                for m in found.moved[:SHOWN]
-            ],
+            in_signs(
+                [
+                    {
+                        "memory": case.label(m.memory_id),
+                        "q before": m.before,
+                        "q after": m.after,
+                        "Δ": m.after - m.before,
+                        "updates": m.updates,
+                        "intent": case.memory(m.memory_id).intent,
+                    }
+                    for m in found.moved[:SHOWN]
+                ],
+                "q before",
+                "q after",
+                "Δ",
+            ),
             key="moved",
             hide_index=True,
-            column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q before", "q after", "Δ")},
             alt="The memories whose q moved, largest change first",
         )
     if found.reconsidered:
@@ -191,10 +199,10 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
         st.info("No step of this run was recorded with what a decision needs.")
         return
     if not differing:
-        st.markdown(f"Not at all: in all {len(found)} steps the same memories would have been selected.")
+        st.markdown(f"Not at all: in all {len(found):,} steps the same memories would have been selected.")
         return
     st.markdown(
-        f"In **{len(differing)} of {len(found)} steps** other memories would have been selected, first in step "
+        f"In **{len(differing):,} of {len(found):,} steps** other memories would have been selected, first in step "
         f"{differing[0].step}. What the model would have answered is not known: fork the run to find out."
     )
     step = chosen_step(

@@ -29,7 +29,7 @@ def arm_line(spec: PolicySpec) -> None:
         st.badge(label, color=colour, help=help_text)
         st.badge(f"learns from: {learns_from}", icon=":material/school:", color="gray")
         if spec.deviations:
-            with st.popover(f"Deviations ({len(spec.deviations)})", type="tertiary"):
+            with st.popover(f"Deviations ({len(spec.deviations):,})", type="tertiary"):
                 deviations(spec)
     st.caption(literal(spec.citation))
 

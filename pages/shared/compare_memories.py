@@ -8,10 +8,10 @@ import streamlit as st
 from memrl_core.analysis.alignment import parted_after
 from memrl_core.analysis.comparison import Comparison
 from memrl_core.analysis.divergence import changed_uses
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.outline import shortened
 from memrl_core.figures.comparison import trajectories_picture
+from memrl_core.numerals import signed
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.place import Place

@@ -13,10 +13,12 @@ from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
 from memrl_core.experiments.task_sets import judged_sets
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.numerals import percent, signed
 from memrl_core.policies import policy_class, settings_that_fit, usable_policies
 from pages.shared.arm import BADGES, deviations
 from pages.shared.models import chat_model_choice
 from pages.shared.picture import show
+from pages.shared.place import download_name
 from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
 from pages.shared.work import working
@@ -147,7 +149,7 @@ def _results(found: MethodsCompared) -> None:
     for arm, why in found.refused.items():
         st.warning(literal(f"{arm} did not run: {why}"), icon=":material/block:")
     if found.stopped:
-        st.info(f"Stopped: what follows is from the {len(found.seeds)} seeds that were over.")
+        st.info(f"Stopped: what follows is from the {len(found.seeds):,} seeds that were over.")
     if not found.rows:
         st.info("No seed was over, so there is nothing to show. Start again and let it run.")
         return
@@ -172,7 +174,7 @@ def _results(found: MethodsCompared) -> None:
         [_row(row, "in the last epoch" if found.mode == "own bank" else "of all steps") for row in found.rows]
     )
     st.dataframe(table, key="arms_table", hide_index=True, alt="A row an arm with what it achieved and what it cost")
-    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
+    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds):,} seeds"
     made = f" The run they chose from was made by {found.recorded}." if found.mode == "same bank" else ""
     st.caption(
         literal(
@@ -183,7 +185,7 @@ def _results(found: MethodsCompared) -> None:
     st.download_button(
         "Every step as CSV",
         lambda: csv_bytes(found.steps.to_dict("records"), [str(column) for column in found.steps.columns]),
-        file_name="methods-side-by-side.csv",
+        file_name=download_name("methods-side-by-side", kind="csv"),
         mime="text/csv",
         icon=":material/download:",
         on_click="ignore",
@@ -199,7 +201,7 @@ def _headers(rows: Sequence[MethodRow]) -> None:
             st.badge(in_badge(f"{row.arm} · {label}"), color=colour, help=told)
     adapted = [row for row in rows if row.badge == "adapted"]
     if adapted:
-        with st.expander(f"Deviations of the adapted arms ({len(adapted)})"):
+        with st.expander(f"Deviations of the adapted arms ({len(adapted):,})"):
             for row in adapted:
                 st.markdown(f"**{literal(row.arm)}**")
                 deviations(policy_class(row.policy).spec)
@@ -215,7 +217,7 @@ def _row(row: MethodRow, when: str) -> dict[str, object]:
         ("forgetting A", row.lost_of_failures),
         ("forgetting B", row.lost_of_solved),
     ):
-        told[title] = _share(found, signed=title == "over no memory")
+        told[title] = _share(found, difference=title == "over no memory")
     return {
         **told,
         "memories": _number(row.memories),
@@ -223,16 +225,18 @@ def _row(row: MethodRow, when: str) -> dict[str, object]:
         "calls a task": _number(row.calls, 2),
         "own questions a task": _number(row.consulted, 2),
         "seconds of the model a task": _number(row.seconds, 3),
-        "not parsed": "" if row.unparsed != row.unparsed else f"{row.unparsed:.0%}",
-        "shared with the run's choice": "" if row.overlap != row.overlap else f"{row.overlap:.0%}",
+        "not parsed": "" if row.unparsed != row.unparsed else percent(row.unparsed),
+        "shared with the run's choice": "" if row.overlap != row.overlap else percent(row.overlap),
     }
 
 
-def _share(found: Estimate, signed: bool) -> str:
+def _share(found: Estimate, difference: bool) -> str:
     if not found.known:
         return ""
-    sign = "+" if signed else ""
-    return f"{found.value:{sign}.1%} [{found.low:{sign}.1%}, {found.high:{sign}.1%}]"
+    value, low, high = (
+        f"{signed(100 * v, 1)} pp" if difference else percent(v) for v in (found.value, found.low, found.high)
+    )
+    return f"{value} [{low}, {high}]"
 
 
 def _number(value: float, digits: int = 0) -> str:

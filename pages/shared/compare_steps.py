@@ -10,10 +10,10 @@ from memrl_core.analysis.alignment import ComparedStep
 from memrl_core.analysis.comparison import Comparison
 from memrl_core.analysis.comparison_words import SAYS, frequency, pair_rows
 from memrl_core.analysis.divergence import Difference, Pair, divergences, neighbours
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.outline import shortened
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.spreadsheet import csv_bytes, file_name
+from memrl_core.numerals import signed
 from pages.shared import place as places
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
@@ -119,7 +119,7 @@ def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
             )
         found = sorted(pairs[at].differences, key=list(Difference).index)
         said = " · ".join(SAYS[d].lower() for d in found) or "no difference"
-        st.markdown(f"pair **{at + 1}** of {len(pairs)}: {said}")
+        st.markdown(f"pair **{at + 1}** of {len(pairs):,}: {said}")
 
 
 def _step(
@@ -185,7 +185,7 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         only = st.toggle("Only what differs", value=True, key="compare_only")
         shown = rows[rows["differs in"] != ""] if only else rows
-        st.markdown(f"{len(shown)} of {len(rows)} pairs")
+        st.markdown(f"{len(shown):,} of {len(rows):,} pairs")
     if shown.empty:
         st.success("No step differs in what is known of both.")
         return
@@ -207,15 +207,11 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
         alt="All pairs of steps with the memories that are shared, added and removed, and the rewards",
     )
     st.download_button(
-        f"These {len(shown)} pairs as CSV",
+        f"These {len(shown):,} pairs as CSV",
         lambda: csv_bytes(shown.astype(object).where(shown.notna(), None).to_dict("records"), list(shown.columns)),
-        file_name=f"{comparison.names[0]}-against-{_file_name(comparison.names[line])}.csv",
+        file_name=file_name(place.bank_name, comparison.names[0], "against", comparison.names[line], kind="csv"),
         mime="text/csv",
         icon=":material/download:",
         on_click="ignore",
         key="compare_csv",
     )
-
-
-def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "-" for c in name).strip("-")

@@ -41,7 +41,7 @@ def outcomes(comparison: Comparison) -> None:
             alt="Every metric of every run, with the difference to the first and its 95 % interval",
         )
         st.caption(
-            f"{len(comparison.alignment.rows)} steps in lockstep. Δ: to {literal(comparison.names[0])}; in brackets "
+            f"{len(comparison.alignment.rows):,} steps in lockstep. Δ: to {literal(comparison.names[0])}; in brackets "
             "its 95 % percentile interval from 2,000 draws of whole tasks. n: tasks. An interval that holds 0 may be "
             "chance."
         )

@@ -17,7 +17,7 @@ def consulted(trace: StepTrace, *phases: Phase) -> None:
     if not asked:
         return
     failed = sum(one.filled is None for one in asked)
-    label = f"What the method asked the model ({len(asked)})"
+    label = f"What the method asked the model ({len(asked):,})"
     if failed:
         label += f" — {failed} without a usable answer"
     with st.expander(label, icon=":material/forum:", key=f"consulted_{'_'.join(phases)}"):

@@ -179,8 +179,8 @@ def _drop(attempts: frozenset[str]) -> None:
 def _replay_note(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="replay_note"):
         st.markdown(
-            f":material/history: **Replay** of step {view.place.step} of {view.place.last_step}: everything as it was "
-            "when that step had ended."
+            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: everything as it "
+            "was when that step had ended."
         )
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
 

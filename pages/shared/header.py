@@ -9,6 +9,7 @@ import streamlit as st
 from memrl_core import workspace
 from memrl_core.environments import environment_title
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
+from memrl_core.numerals import dimensions
 from memrl_core.records import RunInfo
 from pages.shared import place as places
 from pages.shared.arm import BADGES, spec_under
@@ -114,8 +115,8 @@ def _step_buttons(place: Place) -> None:
 def _where(place: Place, at: int) -> str:
     run = places.live_if_begun(place)
     if place.step is None and run is not None and run.under_way:
-        return f"step {place.bank.next_step(run.agent.run_id)} under way"
-    return f"step {at} of {place.last_step}" if place.last_step else "no step yet"
+        return f"step {place.bank.next_step(run.agent.run_id):,} under way"
+    return f"step {at:,} of {place.last_step:,}" if place.last_step else "no step yet"
 
 
 def _mode(place: Place) -> None:
@@ -197,7 +198,7 @@ def _embedder_chip(place: Place) -> None:
     embedder = place.bank.embedder
     lexical = embedder.name.startswith(workspace.EMBEDDED_EMBEDDER)
     st.badge(
-        in_badge(f"{embedder.name}{' · lexical' if lexical else ''} · {embedder.dimension} numbers"),
+        in_badge(f"{embedder.name}{' · lexical' if lexical else ''} · {dimensions(embedder.dimension)}"),
         icon=":material/data_array:",
         color="gray",
         help="Similarity compares letters and words, not meaning." if lexical else None,

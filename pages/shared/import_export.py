@@ -20,6 +20,7 @@ from memrl_core.exchange.reading import read_any
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place
+from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 KINDS = {
@@ -186,25 +187,29 @@ def _checkpoints_form() -> None:
 
 def _checkpoint_diff(found: CheckpointDiff) -> None:
     moved = [change for change in found.changes if change.recovery != "unchanged"]
-    st.markdown(f"**{len(found.added)} added, {len(found.gone)} gone, {len(moved)} moved.**")
+    st.markdown(f"**{len(found.added):,} added, {len(found.gone):,} gone, {len(moved):,} moved.**")
     st.dataframe(
-        [
-            {
-                "memory": c.memory_id,
-                "q before": c.before.q,
-                "q after": c.after.q,
-                "Δvisits": c.visits,
-                "recovered reward": c.reward,
-                "which is": c.recovery,
-            }
-            for c in moved[:SHOWN]
-        ],
+        in_signs(
+            [
+                {
+                    "memory": c.memory_id,
+                    "q before": c.before.q,
+                    "q after": c.after.q,
+                    "Δvisits": c.visits,
+                    "recovered reward": c.reward,
+                    "which is": c.recovery,
+                }
+                for c in moved[:SHOWN]
+            ],
+            "q before",
+            "q after",
+            "recovered reward",
+        ),
         key="checkpoint_diff",
         hide_index=True,
-        column_config={n: st.column_config.NumberColumn(n, format="%+.3f") for n in ("q before", "q after")},
         alt="What moved between the two checkpoints",
     )
     for title, ids in (("Added", found.added), ("Gone", found.gone)):
         if ids:
-            with st.expander(f"{title} ({len(ids)})"):
+            with st.expander(f"{title} ({len(ids):,})"):
                 st.text("\n".join(ids[:SHOWN]))

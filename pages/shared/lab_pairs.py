@@ -52,7 +52,8 @@ def pair_line(place: LabPlace, twins: TwinRuns) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="lab_pair"):
         simulated = " · simulated model" if info.simulated else f" · {literal(info.model)}"
         st.markdown(
-            f"**{literal(left)}** against **{literal(right)}** · {len(twins.tasks)} tasks · seed {info.seed}{simulated}"
+            f"**{literal(left)}** against **{literal(right)}** · {len(twins.tasks):,} tasks · seed {info.seed}"
+            f"{simulated}"
         )
         for side, run in zip(SIDES, twins.runs, strict=True):
             if st.button(f"Steps of the {side}", type="tertiary", icon=":material/footprint:", key=f"lab_to_{side}"):

@@ -104,13 +104,13 @@ def _said(practice: Practice) -> None:
     if practice.half_life is not None:
         found = practice.half_life
         lines.append(
-            f"Measured half-life: {found.updates:.2f} updates over {found.memories} memories; theory says "
+            f"Measured half-life: {found.updates:.2f} updates over {found.memories:,} memories; theory says "
             f"{found.expected:.2f}."
         )
     if practice.late is not None and practice.late.memories >= ENOUGH:
         found_late = practice.late
         lines.append(
-            f"Long-run variance: {found_late.ratio:.2f} times that of theory (median of {found_late.memories} "
+            f"Long-run variance: {found_late.ratio:.2f} times that of theory (median of {found_late.memories:,} "
             f"memories); theory lies within the interval of {found_late.agreeing}."
         )
     if practice.selection is not None:

@@ -17,6 +17,7 @@ from memrl_core.figures.stability import (
     retention_gain_picture,
 )
 from memrl_core.lab import Standing, arms_of, standings, streams_of
+from memrl_core.numerals import percent, signed
 from memrl_core.twins import TwinRuns
 from pages.shared import lab_place
 from pages.shared.lab_place import LabPlace
@@ -106,11 +107,11 @@ def _figures(twins: TwinRuns) -> None:
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"**{value:.0%}**"
+    return "–" if value is None else f"**{percent(value, 0)}**"
 
 
 def _difference(one: float | None, other: float | None) -> str:
-    return "–" if one is None or other is None else f"{100 * (one - other):+.0f} pp"
+    return "–" if one is None or other is None else f"{signed(100 * (one - other), 0)} pp"
 
 
 def _chosen_chart(place: LabPlace) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.spectrum import spectrum
 from memrl_core.bank import MemoryBank
@@ -19,6 +18,7 @@ from memrl_core.lessons.pictures import ladder_picture
 from memrl_core.lessons.progress import load_progress
 from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import filled
+from memrl_core.numerals import MINUS, signed
 from memrl_core.records import Memory
 from pages.shared import lesson_place as places
 from pages.shared.lesson_browser import browser
@@ -144,7 +144,7 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
     if live:
         with st.container(horizontal=True, vertical_alignment="center", key="lesson_rewards"):
             for number, reward in enumerate(scene.offered):
-                said = f"{reward:+g}".replace("-", "−")
+                said = f"{reward:+g}".replace("-", MINUS)
                 st.button(
                     filled(words.give_reward, reward=said),
                     key=f"reward_{number}",

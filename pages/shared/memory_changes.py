@@ -53,7 +53,7 @@ def what_became_of(view: View, memory: Memory) -> None:
     if len(events) < 2:
         return
     told = Sentences(events)
-    with st.expander(f"What became of it · {len(events)}"):
+    with st.expander(f"What became of it · {len(events):,}"):
         for event in events:
             why = f": {event.reason}" if event.reason else ""
             when = event.created[:16].replace("T", " ")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.utility import history_picture
+from memrl_core.numerals import signed
 from pages.questions import state as ask
 from pages.shared import place as places
 from pages.shared.memory_changes import memory_changes, what_became_of

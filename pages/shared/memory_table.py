@@ -6,10 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.catalogue import catalogue, matching
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.numerals import fixed, signed
 from pages.shared import place as places
+from pages.shared.table import written
 from pages.shared.view import View
 
 OUTCOMES = ("success", "failure", "unrated")
@@ -24,7 +25,7 @@ def memory_table(view: View) -> None:
         low, high = _q_limits(rows)
         limits = st.slider("q", low, high, (low, high), 0.05, key="memory_q", width=220)
     found = matching(rows, words, outcomes, limits)
-    st.markdown(f"**{len(found)} of {len(rows)} memories**")
+    st.markdown(f"**{len(found):,} of {len(rows):,} memories**")
     if rows.empty:
         st.info("No memories yet. Go to Step and press Step: the first task writes the first memory.")
         return
@@ -32,7 +33,7 @@ def memory_table(view: View) -> None:
         st.info("Nothing matches. Take a word or a filter away.")
         return
     event = st.dataframe(
-        found.drop(columns=["id", "experience"]),
+        written(found.drop(columns=["id", "experience"]), q=signed, similarity=fixed),
         key="memory_rows",
         hide_index=True,
         on_select="rerun",
@@ -41,8 +42,8 @@ def memory_table(view: View) -> None:
         column_config={
             "memory": st.column_config.TextColumn("memory", width="small"),
             "intent": st.column_config.TextColumn("intent", width="large"),
-            "q": st.column_config.NumberColumn("q", format="%+.3f", width="small"),
-            "similarity": st.column_config.NumberColumn("similarity to this step", format="%.3f"),
+            "q": st.column_config.Column("q", width="small"),
+            "similarity": "similarity to this step",
         },
         alt="The memories of this run with their utility, uses and origin",
     )
@@ -51,9 +52,9 @@ def memory_table(view: View) -> None:
         places.go(memory=memory_id)
         st.rerun()
     st.download_button(
-        f"These {len(found)} memories as CSV",
+        f"These {len(found):,} memories as CSV",
         lambda: csv_bytes(found.to_dict("records"), list(found.columns)),
-        file_name=f"{view.run.id}-memories.csv",
+        file_name=places.download_name("memories", kind="csv"),
         mime="text/csv",
         icon=":material/download:",
         on_click="ignore",
@@ -68,7 +69,7 @@ def _away(view: View) -> None:
     away = bank.away(run) if view.moment.live else {}
     if not away:
         return
-    with st.expander(f"{len(away)} that the run no longer sees"):
+    with st.expander(f"{len(away):,} that the run no longer sees"):
         ids = list(away)
         event = st.dataframe(
             [

@@ -85,7 +85,7 @@ def _card(spec: PolicySpec) -> None:
             st.markdown(f"**{title}.** {literal(getattr(spec, field))}")
         st.markdown(f"**Memories of another policy.** {literal(spec.carries_over)}")
     if spec.deviations:
-        with st.expander(f"Where it differs from its source ({len(spec.deviations)})", key=f"deviations_{spec.name}"):
+        with st.expander(f"Where it differs from its source ({len(spec.deviations):,})", key=f"deviations_{spec.name}"):
             deviations(spec)
     learns_from = ", ".join(spec.feedback) or "nothing"
     needs = ", ".join(spec.needs) or "nothing special"

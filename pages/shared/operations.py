@@ -7,9 +7,9 @@ import json
 
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.errors import BankError
+from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation
 from pages.shared.memory_button import memory_button
 from pages.shared.text import literal, verbatim

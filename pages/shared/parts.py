@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
@@ -17,6 +17,7 @@ from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
+from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import conversation_so_far
 from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint, ValueChange
 from pages.shared.arm import arm_line, spec_of
@@ -133,10 +134,10 @@ def _task(view: View) -> None:
     if trace.task.family:
         facts.append(f"family {trace.task.family}")
     if trace.embed:
-        facts.append(f"embedded by {trace.embed.embedder} into {trace.embed.dimension} numbers")
+        facts.append(f"embedded by {trace.embed.embedder} into {dimensions(trace.embed.dimension)}")
     st.caption(literal(" · ".join(facts)))
     if trace.lacks:
-        with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks)})", key="lacks"):
+        with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
             for sentence in trace.lacks:
                 st.text(sentence)
 

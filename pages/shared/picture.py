@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import streamlit as st
 
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.figures.picture import Shown
 from memrl_core.report.document import picture_report
+from pages.shared.place import download_name
+from pages.shared.table import with_one_precision
 from pages.shared.text import literal
 
 FORMATS = ("svg", "png")
-_NOT_IN_NAMES = re.compile(r"[^\w-]+")
 
 
 def show(picture: Shown, key: str) -> None:
@@ -33,7 +32,7 @@ def table_twin(picture: Shown, key: str) -> None:
         as_table = st.toggle("Show as table", key=f"{key}_table")
         _save_menu(picture, key)
     if as_table:
-        st.dataframe(picture.table, key=f"{key}_rows", hide_index=True, alt=picture.alt)
+        st.dataframe(with_one_precision(picture.table), key=f"{key}_rows", hide_index=True, alt=picture.alt)
 
 
 @st.fragment
@@ -42,13 +41,12 @@ def _save_menu(picture: Shown, key: str) -> None:
     menu = st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save", on_change="rerun")
     if not menu.open:
         return
-    name = _NOT_IN_NAMES.sub("-", picture.title)[:60].strip("-").lower() or key
     with menu:
         _image_format(key)
         st.download_button(
             "Chart as HTML",
             lambda: picture_report(picture),
-            file_name=f"{name}.html",
+            file_name=download_name(picture.title, kind="html"),
             mime="text/html",
             icon=":material/download:",
             on_click="ignore",
@@ -58,7 +56,7 @@ def _save_menu(picture: Shown, key: str) -> None:
         st.download_button(
             "Table as CSV",
             lambda: csv_bytes(picture.table.to_dict("records"), [str(column) for column in picture.table.columns]),
-            file_name=f"{name}.csv",
+            file_name=download_name(picture.title, kind="csv"),
             mime="text/csv",
             icon=":material/download:",
             on_click="ignore",
@@ -84,4 +82,5 @@ def _image_format(key: str) -> None:
 def image_options(key: str) -> dict[str, object]:
     """What the camera of the chart `key` saves."""
     chosen = st.session_state.get(f"{key}_image", FORMATS[0])
-    return {"format": chosen, "filename": f"memrl-{key}", "scale": 2}
+    # Plotly adds the ending itself.
+    return {"format": chosen, "filename": download_name(key, kind="").rstrip("."), "scale": 2}

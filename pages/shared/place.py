@@ -13,12 +13,14 @@ from memrl_core.bank.addresses import is_local, shown
 from memrl_core.bank.places import list_banks
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
+from memrl_core.exchange.spreadsheet import file_name
 from memrl_core.live import LiveRun
 from memrl_core.records import RunInfo
 from pages.shared.person import person
 from pages.shared.text import literal
 
 NAMES = ("bank", "run", "step", "memory")
+EXPORTED = "exported"
 _HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "memory": ()}
 
 
@@ -124,8 +126,16 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
         **({"step": str(place.step)} if place.step else {}),
         **({"memory": place.memory} if place.memory else {}),
     }
+    at = f"step-{place.step}" if place.step else f"after-step-{last}"
+    st.session_state[EXPORTED] = (name, run.id if run else None, at)
     st.query_params.from_dict({**st.session_state["place"], **(keep or {})})
     return place
+
+
+def download_name(*parts: object, kind: str) -> str:
+    """A file's name that says of which bank, run and step it is, then what it holds."""
+    here = st.session_state.get(EXPORTED, ()) if "run" in st.query_params else ()
+    return file_name(*here, *parts, kind=kind)
 
 
 def live(place: Place) -> LiveRun:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from memrl_core.agent import Episode
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent
 from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person

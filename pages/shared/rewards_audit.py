@@ -16,12 +16,13 @@ from memrl_core.analysis.audit import (
     jsonl_bytes,
     reconstruct,
 )
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.spreadsheet import csv_bytes, file_name
+from memrl_core.numerals import signed
 from pages.shared.place import Place
+from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 SHOWN = 500
@@ -47,13 +48,13 @@ def audit_trail(place: Place) -> None:
         with st.container(horizontal=True, gap="small"):
             st.download_button(
                 f"These {len(rows):,} as CSV", lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
-                file_name=f"{place.bank_name}-audit.csv", mime="text/csv", icon=":material/download:",
+                file_name=file_name(place.bank_name, "audit", kind="csv"), mime="text/csv", icon=":material/download:",
                 on_click="ignore", key="audit_csv",
             )  # fmt: skip
             st.download_button(
                 "With everything the ledger holds of them, as JSON lines", lambda: jsonl_bytes(bank, rows),
-                file_name=f"{place.bank_name}-audit.jsonl", mime="application/jsonl", icon=":material/download:",
-                on_click="ignore", key="audit_jsonl",
+                file_name=file_name(place.bank_name, "audit", kind="jsonl"), mime="application/jsonl",
+                icon=":material/download:", on_click="ignore", key="audit_jsonl",
             )  # fmt: skip
     st.divider()
     _of_memory(place)
@@ -107,21 +108,21 @@ def _of_memory(place: Place) -> None:
         {
             "memory": memory_label(move.memory_id, run),
             "step": move.step,
-            "q before": _number(move.before),
-            "reward": _number(move.reward),
+            "q before": move.before,
+            "reward": move.reward,
             "from": ", ".join(f"{who} ({when[:19].replace('T', ' ')} UTC)" for who, when in move.given),
             "α": move.alpha,
-            "q after": signed(move.after),
+            "q after": move.after,
             "events": " ".join(move.events),
         }
         for move in moves
     ]
-    st.dataframe(rows, hide_index=True, key="q_moves", alt="Every move of this q with the rewards behind it")
+    st.dataframe(
+        in_signs(rows, "q before", "reward", "q after"), hide_index=True, key="q_moves",
+        alt="Every move of this q with the rewards behind it",
+    )  # fmt: skip
     st.download_button(
-        "These moves as CSV", lambda: csv_bytes(rows, list(rows[0])), file_name=f"{memory_id}-q.csv", mime="text/csv",
+        "These moves as CSV", lambda: csv_bytes(rows, list(rows[0])), mime="text/csv",
+        file_name=file_name(place.bank_name, run, memory_id, "q", kind="csv"),
         icon=":material/download:", on_click="ignore", key="q_moves_csv",
     )  # fmt: skip
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else signed(value)

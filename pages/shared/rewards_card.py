@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.learning import effective_reward
+from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
 from pages.shared import place as places
 from pages.shared.person import person
@@ -48,7 +48,7 @@ def answer(trace: StepTrace) -> None:
 def read_memories(bank: MemoryBank, trace: StepTrace) -> None:
     """The memories that were in the prompt, each to be opened, and the prompt as it was sent."""
     selected = trace.decision.selected if trace.decision else ()
-    st.markdown(f"**What the model read** · {len(selected)} {'memory' if len(selected) == 1 else 'memories'}")
+    st.markdown(f"**What the model read** · {len(selected):,} {'memory' if len(selected) == 1 else 'memories'}")
     for memory_id in selected:
         memory = bank.memory(memory_id)
         with st.expander(literal(f"{memory_label(memory_id, trace.run)} · {memory.outcome} · {memory.intent[:90]}")):

@@ -99,7 +99,9 @@ def _marked(bank: MemoryBank, run: str) -> None:
     steps = marked(choices, bank.histories(run))
     if not steps:
         return
-    with st.expander(f"{len(steps)} of {len(choices.of_step)} finished steps are marked", icon=":material/bookmark:"):
+    with st.expander(
+        f"{len(steps):,} of {len(choices.of_step):,} finished steps are marked", icon=":material/bookmark:"
+    ):
         st.caption("By the rewards as they stand now they would have selected other memories. They are not rewritten.")
         st.dataframe(
             [_selection_row(bank, run, one, "selected", "would select") for one in steps[:MOST_MARKED]],
@@ -139,7 +141,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
     who = "the simulated model" if info.simulated else info.model
     asked = f"{bank.handle}·{run}·{differing}"
     if st.button(
-        f"Answer these {len(differing)} tasks again, both ways", icon=":material/replay:", key="rerun_taught",
+        f"Answer these {len(differing):,} tasks again, both ways", icon=":material/replay:", key="rerun_taught",
         help=literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored."),
     ):  # fmt: skip
         st.session_state["rerun_asked"] = asked

@@ -7,6 +7,7 @@ import streamlit as st
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, kind_of, read_rewards
+from memrl_core.exchange.spreadsheet import file_name
 from pages.shared.person import allowed, person
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
@@ -86,6 +87,6 @@ def _export(place: Place) -> None:
     for kind, mime in (("csv", "text/csv"), ("jsonl", "application/jsonl")):
         st.download_button(
             f"As {kind.upper()}", lambda kind=kind: export_rewards(bank, kind, run),
-            file_name=f"{place.bank_name}-rewards.{kind}", mime=mime, icon=":material/download:", on_click="ignore",
-            key=f"export_rewards_{kind}",
+            file_name=file_name(place.bank_name, run, "rewards", kind=kind), mime=mime,
+            icon=":material/download:", on_click="ignore", key=f"export_rewards_{kind}",
         )  # fmt: skip

@@ -12,6 +12,7 @@ from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.deeds import REWARDS, Deed
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import signed
 from memrl_core.records import EventKind
 from pages.shared.person import person
 from pages.shared.rewards_queue import SAVED, SITTING, TOLD
@@ -57,7 +58,7 @@ def _progress_line(sitting: Sitting) -> None:
     if now.pace is not None and now.total > now.done:
         words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
     if sitting.skipped:
-        words += f" · {len(sitting.skipped)} skipped"
+        words += f" · {len(sitting.skipped):,} skipped"
     st.progress(now.done / now.total, words)
 
 
@@ -72,7 +73,7 @@ def words_of(deed: Deed) -> str:
     about = f"step {event.step} of {event.run}"
     match event.kind:
         case EventKind.REWARD_GIVEN:
-            return f"the reward {event.value:+.3f} for {about}{more}"
+            return f"the reward {signed(event.value)} for {about}{more}"
         case EventKind.REWARD_REVOKED:
             return f"taking back the reward for {about}{more}"
         case _:

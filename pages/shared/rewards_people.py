@@ -5,12 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis.agreement import agreement, disagreements, pairwise_table
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.rated_steps import facts_of
 from memrl_core.analysis.rating_queue import QueueFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import fixed, percent, signed
 from pages.shared.person import MAY, allowed, person
 from pages.shared.place import Place
 from pages.shared.rewards_queue import FILTER
@@ -46,8 +46,8 @@ def people(place: Place) -> None:
                         "rater": pair.first,
                         "and": pair.second,
                         "steps both rated": pair.shared_steps,
-                        "same judgement": f"{pair.share:.0%}",
-                        "Cohen's κ": "–" if pair.kappa is None else f"{pair.kappa:.3f}",
+                        "same judgement": percent(pair.share),
+                        "Cohen's κ": "–" if pair.kappa is None else fixed(pair.kappa),
                     }
                     for pair in pairs
                 ],
@@ -57,7 +57,7 @@ def people(place: Place) -> None:
             )
         apart = disagreements(given, middle, (high - low) / 2)
         st.markdown(
-            f"**{len(apart)} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
+            f"**{len(apart):,} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
         )
         if apart:
             st.dataframe(
@@ -65,7 +65,7 @@ def people(place: Place) -> None:
                     {
                         "step": steps[one.step_id].step,
                         "task": steps[one.step_id].task,
-                        "apart": f"{one.range:.3f}",
+                        "apart": fixed(one.range),
                         "ratings": ", ".join(f"{who} {signed(value)}" for who, value in one.ratings.items()),
                     }
                     for one in apart
@@ -89,10 +89,10 @@ def _measures(found, rated: int) -> None:
     with st.container(horizontal=True, gap="large", key="agreement"):
         st.metric("Steps rated", rated, width="content")
         st.metric("By two or more", found.steps_rated_by_two_or_more, width="content")
-        st.metric("Same judgement", "–" if found.share is None else f"{found.share:.0%}", width="content")
+        st.metric("Same judgement", "–" if found.share is None else percent(found.share), width="content")
         if len(found.raters) <= 2:
-            st.metric("Cohen's κ", "–" if found.kappa is None else f"{found.kappa:.3f}", width="content")
-        st.metric("Krippendorff's α", "–" if found.alpha is None else f"{found.alpha:.3f}", width="content")
+            st.metric("Cohen's κ", "–" if found.kappa is None else fixed(found.kappa), width="content")
+        st.metric("Krippendorff's α", "–" if found.alpha is None else fixed(found.alpha), width="content")
     if found.note:
         st.caption(literal(found.note))
     st.caption(

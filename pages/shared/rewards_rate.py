@@ -8,13 +8,13 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import Differing, differing
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
+from memrl_core.numerals import MINUS, signed
 from memrl_core.records import LedgerEvent, StepTrace
 from memrl_core.scales import (
     MARKS,
@@ -182,7 +182,7 @@ def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
 
 def _steps_words(steps: list[Differing], after: int) -> str:
     listed = ", ".join(str(differing.step) for differing in steps[:6]) + (" …" if len(steps) > 6 else "")
-    return f"{len(steps)} of {after} later selections" + (f" (step {listed})" if steps else "")
+    return f"{len(steps):,} of {after} later selections" + (f" (step {listed})" if steps else "")
 
 
 def _choice(
@@ -220,14 +220,14 @@ def _graded(panel: Panel) -> None:
     with st.container(horizontal=True, gap="small", key="grades"):
         for number, grade in enumerate(GRADES, start=1):
             given = {"scale": "graded", "grade": grade}
-            label = f"{grade:+g}".replace("-", "−") if grade else "0"
+            label = f"{grade:+g}".replace("-", MINUS) if grade else "0"
             _choice(panel, label, str(number), partial(graded_reward, grade, *panel.bounds), given)
     key = f"grade_{panel.trace.id}"
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     grade = left.slider("Any grade between", -1.0, 1.0, 0.0, 0.05, key=key, disabled=not panel.may)
     right.button(
         "Save", key=f"save_{key}", disabled=not panel.may, width="stretch",
-        on_click=_save_grade, args=(panel, key), help=f"Save {grade:+.2f}",
+        on_click=_save_grade, args=(panel, key), help=f"Save {signed(grade, 2)}",
     )  # fmt: skip
 
 

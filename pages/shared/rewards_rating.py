@@ -7,11 +7,11 @@ import time
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.rating_queue import QueueFilter, pairs
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent
 from memrl_core.scales import Choice, mapping_words
 from pages.shared.person import person
@@ -168,12 +168,12 @@ def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
     moves = [
         p for i in event.memory_ids for p in bank.history(event.run, i) if p.step == event.step and p.reward is not None
     ]
-    return words + (f", {len(moves)} q moved" if moves else ", no memory to credit")
+    return words + (f", {len(moves):,} q moved" if moves else ", no memory to credit")
 
 
 def _end(bank: MemoryBank, sitting: Sitting, chosen: QueueFilter) -> None:
     if sitting.rated:
-        st.success(f"Done: you have rated all {len(sitting.rated)} of this queue.", icon=":material/task_alt:")
+        st.success(f"Done: you have rated all {len(sitting.rated):,} of this queue.", icon=":material/task_alt:")
         st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
     else:
         st.info(why_empty(bank, chosen))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import streamlit as st
+from pandas.io.formats.style import Styler
 
 
 def chosen_step(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]] | pd.DataFrame | Styler,
     steps: Sequence[int],
     key: str,
     alt: str,

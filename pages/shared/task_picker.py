@@ -88,7 +88,7 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
         return None
     families = Counter(task.family or "no family" for task in tasks)
     told = ", ".join(f"{family} {count}" for family, count in families.most_common())
-    st.caption(f"{len(tasks)} tasks in {len(families)} families", help=literal(told))
+    st.caption(f"{len(tasks):,} tasks in {len(families):,} families", help=literal(told))
     return tasks
 
 

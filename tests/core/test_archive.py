@@ -540,7 +540,7 @@ def renamed_run(lines: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (shorter, "says 1024-number vectors; .* has 1023"),
+        (shorter, "says 1,024-dimensional vectors; .* has 1,023"),
         (twice("memory"), "memory .* more than once"),
         (twice("step"), "step .* more than once"),
         (twice("event"), "event .* more than once"),

@@ -333,7 +333,7 @@ class Other:
 
 def test_another_embedder_is_refused_with_both_names(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    with pytest.raises(EmbedderMismatch, match=r"8-number vectors made by hashing-8; nomic-embed-text gives 64"):
+    with pytest.raises(EmbedderMismatch, match=r"8-dimensional vectors made by hashing-8; nomic-embed-text gives 64"):
         MemoryBank.open(bank.uri, Other())
 
 

@@ -180,7 +180,7 @@ def test_accuracy_is_that_of_the_last_epoch_and_differences_are_paired_by_seed()
     assert "regret" not in found["new"]
 
 
-@pytest.mark.parametrize(("new", "sign"), [("++++", "+"), ("----", "-")])
+@pytest.mark.parametrize(("new", "sign"), [("++++", "+"), ("----", "−")])
 def test_the_interval_of_a_difference_lies_on_its_side(new: str, sign: str) -> None:
     rows = [row for seed, old in enumerate(["+---", "++--", "+++-"]) for row in epochs_of("old", seed, [old])]
     rows += [row for seed in range(3) for row in epochs_of("new", seed, [new])]
@@ -208,7 +208,7 @@ def test_forgetting_by_both_definitions() -> None:
         "won back per task": "0.00",
     }
     assert found["new"]["forgetting rate (of solved)"] == "0.0 %"
-    assert found["new"]["of failures, against old"] == "-41.7 pp"
+    assert found["new"]["of failures, against old"] == "−41.7 pp"
 
 
 def test_won_back_counts_what_was_lost_and_came_again() -> None:
@@ -244,9 +244,9 @@ def test_a_stream_gives_average_accuracy_and_transfer_back_and_forth() -> None:
     # R = [[1, 0.5], [0.25, 0.75]] after the first stage of each set; b = [0, 0.25].
     assert found["new"] == {
         "average accuracy": "50.0 %",
-        "backward transfer": "-75.0 pp",
+        "backward transfer": "−75.0 pp",
         "forward transfer": "+25.0 pp",
-        "back to the first set": "-50.0 pp",
+        "back to the first set": "−50.0 pp",
     }
     assert found["no memory"]["forward transfer"] == "+0.0 pp"
 
@@ -260,7 +260,7 @@ def test_transfer_is_the_frozen_use_after_the_last_stage() -> None:
         ("old", A, "25.0 %", "–"),
         ("old", B, "50.0 %", "–"),
         ("new", A, "50.0 %", "+25.0 pp"),
-        ("new", B, "25.0 %", "-25.0 pp"),
+        ("new", B, "25.0 %", "−25.0 pp"),
     )
 
 
@@ -334,7 +334,7 @@ def test_poison_is_followed_from_the_epoch_in_which_it_comes_in() -> None:
         a_row("hit", 0, 3, 6, "t1", False, tainted=True, poison_left=2, poison_q=-0.4, **good),
     ]
     clean, hit = the_table(plan, rows).rows
-    assert hit == ("hit", "-100.0 pp", "-50.0 pp", "100.0 %", "0.0 %", "50.0 %", "-0.20", "-0.40", "2.00")
+    assert hit == ("hit", "−100.0 pp", "−50.0 pp", "100.0 %", "0.0 %", "50.0 %", "−0.20", "−0.40", "2.00")
     assert clean == ("clean", "–", "–", "0.0 %", "0.0 %", "0.0 %", "–", "–", "–")
 
 

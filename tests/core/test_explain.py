@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, signed, update_formula, warnings
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.reasons import reason_sentence
 from memrl_core.analysis.reversals import reversals
+from memrl_core.numerals import signed
 from memrl_core.records import Decision, Recalled, RecallRecord, StepTrace, Task, ValueChange
 from memrl_core.retrieval import select
 from memrl_core.settings import MemRLSettings

@@ -120,7 +120,9 @@ def test_named_runs_are_merged_instead_of_the_newest(tmp_path: Path) -> None:
 def test_banks_of_different_embedders_are_refused_by_name(tmp_path: Path) -> None:
     one = taught(tmp_path / "one", "a", [1])
     two = MemoryBank.create(str(tmp_path / "two"), "another-16", 16)
-    with pytest.raises(InputError, match=r"8-number vectors made by hashing-8.*16-number vectors made by another-16"):
+    with pytest.raises(
+        InputError, match=r"8-dimensional vectors made by hashing-8.*16-dimensional vectors made by another-16"
+    ):
         merge(one, two, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

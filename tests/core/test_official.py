@@ -305,7 +305,7 @@ def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path
     del writer.embeddings["drop a table"]
     contents = read_official(writer.write(tmp_path / "c"))
     assert set(contents.memories) == {"m1", "m2"}
-    fault_with(contents, "there are also 1 of 8 numbers")
+    fault_with(contents, "there are also 1 of 8 dimensions")
     assert ("memory m3", "its vector does not fit the others") in [(s.where, s.why) for s in contents.account.skipped]
 
 

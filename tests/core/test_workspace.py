@@ -97,7 +97,7 @@ def test_an_embedder_that_now_gives_another_size_is_refused_with_both_sizes(tmp_
     with OllamaServer(models=(LLAMA, changed)) as server:
         bank = MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64)
         workspace.start_run(bank, environment="household", tasks="household-train", run="r")
-        with pytest.raises(EmbedderMismatch, match="64-number vectors") as refused:
+        with pytest.raises(EmbedderMismatch, match="64-dimensional vectors") as refused:
             workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
         assert "32" in str(refused.value)
 

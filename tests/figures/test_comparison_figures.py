@@ -11,9 +11,9 @@ import pytest
 
 from memrl_core.analysis.alignment import align
 from memrl_core.analysis.comparison import CumulativeReward, cumulative_reward
-from memrl_core.analysis.explain import signed
 from memrl_core.figures.comparison import reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
+from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
 from tests.core.lockstep import a_compared, a_line
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from memrl_core.analysis.explain import signed
 from memrl_core.analysis.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.map_points import map_points, pool_far_on_screen
@@ -19,6 +18,7 @@ from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.text import plain
 from memrl_core.figures.utility import history_picture, moves_picture
+from memrl_core.numerals import signed
 from memrl_core.records import Decision, Memory, RecallRecord, Utility
 from memrl_core.settings import MemRLSettings
 from tests.builders import an_agent
@@ -48,6 +48,7 @@ def test_recall_bars_are_the_similarities_with_the_reasons_of_those_left_out(liv
     assert list(outside.x) == [member.similarity for member in recall.left_out]
     assert all(text.endswith("beyond k1") or text.endswith("below δ") for text in outside.text)
     assert list(picture.table["similarity"]) == sorted([*inside.x, *outside.x], reverse=True)
+    assert list(picture.table["above δ by"]) == pytest.approx(list(picture.table["similarity"] - recall.delta))
     assert recall.delta in [shape.x0 for shape in picture.figure.layout.shapes]
     assert any("δ = " in note.text for note in picture.figure.layout.annotations)
     assert any("k1 = 8" in note.text for note in picture.figure.layout.annotations)

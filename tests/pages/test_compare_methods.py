@@ -58,7 +58,7 @@ def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: 
     app = ended(app.button(key="arms_start").click().run())
     (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
     shared = dict(zip(table.value["arm"], table.value["shared with the run's choice"], strict=True))
-    assert shared["RAG"] == "100%"
+    assert shared["RAG"] == "100.0 %"
     assert "was made by RAG" in words(app)
 
 

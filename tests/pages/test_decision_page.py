@@ -207,7 +207,7 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
         assert app.selectbox(key="question").value == key and not app.error
     app = visit("decision", bank="foreign", ask="probe")
     app.text_input(key="probe").set_value("anything").run()
-    assert "This bank holds 8-number vectors made by hashing-elsewhere" in plain(app)
+    assert "This bank holds 8-dimensional vectors made by hashing-elsewhere" in plain(app)
 
 
 def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> None:

@@ -10,13 +10,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core import workspace
-from memrl_core.analysis.explain import signed
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
+from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase
 from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
@@ -510,14 +510,18 @@ def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered: dict[str, Callable[[], bytes | str]] = {}
-    monkeypatch.setattr(
-        picture.st, "download_button", lambda label, data, **named: offered.update({named["key"]: data})
-    )
+    names: dict[str, str] = {}
+
+    def offer(label: str, data: Callable[[], bytes | str], **named: str) -> None:
+        offered[named["key"]], names[named["key"]] = data, named["file_name"]
+
+    monkeypatch.setattr(picture.st, "download_button", offer)
     app = visit("step", bank="demo")
     assert "map_csv" not in offered
     app.session_state["map_save"] = True
     app.run()
     assert bytes(offered["map_csv"]()).decode("utf-8-sig").count('"#') == 40
+    assert names["map_csv"].startswith("demo-household-after-step-40-") and names["map_csv"].endswith(".csv")
     assert "<html" in str(offered["map_html"]())
     app.segmented_control(key="map_format").set_value("png").run()
     app.session_state["map_save"] = False

@@ -71,7 +71,7 @@ def _beside(action: KnownAction) -> str:
 
 def _title(state: KnownState) -> str:
     known = [action for action in state.actions if not action.invented]
-    said = f"{len(known)} action{'s' if len(known) != 1 else ''} known here"
+    said = f"{len(known):,} action{'s' if len(known) != 1 else ''} known here"
     best = next((action for action in state.actions if action.said == "encouraged"), None)
     if best is None:
         return f"{said}; none is encouraged"

@@ -121,7 +121,7 @@ def _loss_title(losses: pd.DataFrame) -> str:
     early, late = losses["before"].head(5).mean(), losses["before"].tail(5).mean()
     change = "fell" if late < early else "rose"
     return (
-        f"Over {len(losses)} tasks the loss {change} from {early:.3f} to {late:.3f} (means of the first and last "
+        f"Over {len(losses):,} tasks the loss {change} from {early:.3f} to {late:.3f} (means of the first and last "
         f"{min(5, len(losses))}); {COIN:.3f} is a coin"
     )
 

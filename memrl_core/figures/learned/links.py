@@ -136,7 +136,7 @@ def _title(graph: LinkGraph, run: str) -> str:
         hub = max(linked, key=lambda memory_id: len(linked[memory_id]))
         said += f"; {memory_label(hub, run)} has most, {len(linked[hub])}"
     if graph.edited:
-        said += f"; this step edited {len(graph.edited)} of its neighbours"
+        said += f"; this step edited {len(graph.edited):,} of its neighbours"
     return said
 
 

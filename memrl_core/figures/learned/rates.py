@@ -99,7 +99,7 @@ def _title(hit: pd.DataFrame, deletion: Deletion, run: str) -> str:
     verb = "has deleted" if deletion.in_force else "would delete"
     names = ", ".join(memory_label(memory_id, run) for memory_id in gone[:MOST_NAMED])
     others = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-    return f"The deletion rule {verb} {len(gone)} of {memories} memories with a success rate: {names}{others}"
+    return f"The deletion rule {verb} {len(gone):,} of {memories} memories with a success rate: {names}{others}"
 
 
 def _table(hit: pd.DataFrame, values: pd.DataFrame, same: pd.DataFrame, deletion: Deletion, run: str) -> pd.DataFrame:

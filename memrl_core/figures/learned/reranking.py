@@ -131,7 +131,7 @@ def _bump_title(ranks: Sequence[Ranks], k2: int, run: str) -> str:
         return "Nothing to rank: the pool is empty"
     moved = sum(one.recalled != one.adapted for one in ranks)
     by_noise = [memory_label(one.memory_id, run) for one in ranks if one.drawn <= k2 < one.adapted]
-    said = f"The adapters moved {moved} of {len(ranks)} memories"
+    said = f"The adapters moved {moved} of {len(ranks):,} memories"
     if by_noise:
         return f"{said}; the noise brought {', '.join(by_noise)} into the prompt"
     return f"{said}; the noise changed nothing of what is in the prompt"
@@ -143,5 +143,5 @@ def _citations_title(cited: pd.DataFrame) -> str:
         return "No answer was asked for its citations yet"
     unread = cited.loc[cited["cited"].isna(), "step"].nunique()
     read = [bool(one) for one in cited["cited"] if one is not None]
-    share = f"{sum(read)} of {len(read)} memories in a prompt were cited" if read else "no reply could be read"
+    share = f"{sum(read)} of {len(read):,} memories in a prompt were cited" if read else "no reply could be read"
     return f"{share}; {unread} of {asked} replies did not parse"

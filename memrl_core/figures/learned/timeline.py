@@ -85,4 +85,4 @@ def _title(became: pd.DataFrame, words: Mapping[str, str]) -> str:
         return "Memory was not asked in any step that can be looked at"
     counts = became["what"].value_counts()
     told = " · ".join(f"{name}: {counts[what]}" for what, name in words.items() if what in counts)
-    return f"Memory was asked {len(became)} times — {told}"
+    return f"Memory was asked {len(became):,} times — {told}"

@@ -90,7 +90,7 @@ def _tips_title(tips: pd.DataFrame, k2: int) -> str:
         return "No tip was found here: the state is as new as can be"
     both = int(((tips["by score"] <= k2) & (tips["by similarity"] <= k2)).sum())
     first = min(k2, len(tips))
-    found = "1 tip" if len(tips) == 1 else f"{len(tips)} tips"
+    found = "1 tip" if len(tips) == 1 else f"{len(tips):,} tips"
     if both == first:
         return f"{found} found; score and cosine agree on the first {first}"
     return f"{found} found; the first {first} by score and the first {first} by cosine have {both} in common"

@@ -1,0 +1,48 @@
+"""Tables on the screen: numbers are written in one way in a column, and stay numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from pandas.io.formats.style import Styler
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.numerals import percent, signed
+from pages.shared.table import MOST_STYLED, with_one_precision, written
+
+
+def shown(table: object) -> list[list[str]]:
+    assert isinstance(table, Styler)
+    return [line.split("|") for line in table.hide(axis="index").to_string(delimiter="|").strip().split("\n")[1:]]
+
+
+def test_a_column_has_one_precision_one_minus_sign_and_is_sorted_as_numbers() -> None:
+    table = written([{"q": -0.3, "share": 5 / 6, "n": 2}, {"q": None, "share": 0.6, "n": 3}], q=signed, share=percent)
+    assert shown(table) == [["−0.300", "83.3 %", "2"], ["–", "60.0 %", "3"]]
+    assert table.data["q"].iloc[0] == -0.3
+
+
+def test_the_table_of_a_chart_has_four_decimals_where_there_are_any() -> None:
+    table = with_one_precision(pd.DataFrame({"whole": [1.0, None], "part": [-0.5, 2000.25], "text": ["a", "b"]}))
+    assert shown(table) == [["1", "−0.5000", "a"], ["–", "2,000.2500", "b"]]
+
+
+@pytest.mark.parametrize("rows", [0, MOST_STYLED + 1])
+def test_what_has_nothing_to_write_or_is_very_long_is_left_as_it_is(rows: int) -> None:
+    assert isinstance(
+        written(pd.DataFrame({"q": [0.5] * rows}).head(rows), **({"q": signed} if rows else {})), pd.DataFrame
+    )
+
+
+def test_the_screen_takes_such_a_table() -> None:
+    def page() -> None:
+        import streamlit as st
+
+        from memrl_core.numerals import signed
+        from pages.shared.table import written
+
+        st.dataframe(written([{"memory": "#1", "q": -0.25}], q=signed), key="t", hide_index=True)
+
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    assert app.dataframe[0].value["q"].tolist() == [-0.25]
