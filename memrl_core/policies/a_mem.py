@@ -66,7 +66,7 @@ SPEC = PolicySpec(
     name="a_mem",
     title="A-MEM",
     citation="arXiv 2502.12110",
-    variant="paper",
+    variant="adapted",
     deviations=(
         "A note is made of an episode of the agent; the source makes one of a turn of a conversation, with its time.",
         "The query is the intent; a note's vector is made of content, keywords, tags and context, as in the source.",
@@ -96,7 +96,7 @@ SPEC = PolicySpec(
     feedback=(),
     needs=("model on write",),
     learns="text",
-    variants=("paper", "code"),
+    variants=("adapted",),
 )
 
 
@@ -107,10 +107,6 @@ class AMem(Policy[AMemSettings]):
     Settings = AMemSettings
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
-
-    def __init__(self, settings: AMemSettings) -> None:
-        super().__init__(settings)
-        self.spec = replace(SPEC, variant=settings.variant)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 nearest, and what is linked with the k2 nearest of them; ranks go by similarity."""

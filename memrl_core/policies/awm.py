@@ -95,6 +95,7 @@ SPEC = PolicySpec(
     feedback=("episode reward", "human"),
     needs=("episode reward", "model on write"),
     learns="text",
+    variants=("adapted",),
 )
 
 

@@ -57,6 +57,7 @@ class ExpRecent(ExpRag):
         cannot="It has nothing to say about a task unless the last few were like it.",
         carries_over="Every memory by its age; one of another policy gets its label in the prompt. Its q is not read.",
         learns="nothing",
+        variants=("adapted",),
         needs=("episode reward",),
     )
     Settings = ExpRecentSettings

@@ -17,6 +17,7 @@ from memrl_core.policies.memento_cases import LABELS, Cases, Floats, Loss, episo
 from memrl_core.policies.memento_network import chances, new_network, trained
 from memrl_core.policies.memento_spec import SPECS, MementoSettings, card
 from memrl_core.policies.ranking import Chosen, TermColumn, best_first, chance_of, ranked
+from memrl_core.policies.sampling import gumbel_top, ordered_log_probability
 from memrl_core.policies.wide_recall import wide_recall
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import score_order
@@ -59,7 +60,24 @@ class Memento(Policy[MementoSettings]):
             taken = order[: settings.k2].tolist()
             chance, _ = chance_of(taken, terms.contribution, order, pool, settings.ties)
             chosen = Chosen(taken, "cold", chance, reasons=dict.fromkeys(taken, Reason.COLD_START))
+        elif settings.read == "kernel" and settings.temperature > 0 and pool:
+            return self._drawn(terms, recalled, view, seed, note)
         return ranked(recalled, view, [terms], k2=settings.k2, seed=seed, ties=settings.ties, chosen=chosen, note=note)
+
+    def _drawn(self, worth: TermColumn, recalled: RecallRecord, view: MemoryView, seed: int, note: str) -> Decision:
+        """K cases drawn without replacement by softmax(Q_EC / τ)."""
+        settings, pool = self.settings, recalled.pool
+        by_worth = worth.raw / settings.temperature
+        order, noise = gumbel_top(by_worth, settings.k2, np.random.default_rng(seed))
+        greedy = best_first(by_worth, pool, settings.ties, seed)[: settings.k2].tolist()
+        changed = dict.fromkeys(set(order) ^ set(greedy), Reason.NOISE)
+        log_propensity = ordered_log_probability(by_worth, order)
+        chosen = Chosen(order, "sampled", log_propensity=log_propensity, reasons=changed)
+        terms = [TermColumn(worth.name, worth.raw, normalised=by_worth), TermColumn("noise", noise)]
+        decision = ranked(
+            recalled, view, terms, k2=settings.k2, seed=seed, ties=settings.ties, chosen=chosen, note=note
+        )
+        return replace(decision, greedy=tuple(pool[position].memory_id for position in greedy))
 
     def start(self, memories: Sequence[Memory]) -> Cases:
         """No use of any case yet."""

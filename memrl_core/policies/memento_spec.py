@@ -53,13 +53,15 @@ KERNEL = replace(
         "code has no kernel.",
         "A case without past uses has no value in the paper; here it has the Q of an unused case (setting).",
         "Only each task's beginning counts as a state, so the reward is the whole target: nothing is bootstrapped.",
+        "The paper derives the policy μ = softmax(Q / α), which draws one case; here K are drawn without replacement "
+        "where τ is above 0, and with τ = 0 the K highest are taken.",
         _CASES,
         _UNCUT,
     ),
     idea="Q(s, c) is the mean outcome of the past uses of case c, weighted by how like their tasks were to this one. "
     "MemRL's q belongs to the memory; this value belongs to the pair of task and case, and knows who asks.",
     select="The K = k2 with the highest Q_EC(s, c) = Σ k(s, s′) Q′ / Σ k(s, s′) over the past uses of c; equal values "
-    "go to the more similar.",
+    "go to the more similar. With τ above 0, K drawn by softmax(Q_EC / τ).",
     update=f"(s, r) joins the past uses of every case of the prompt. {_SAME_LABEL}",
     cannot="A single past use decides for every task, however unlike: Σ k Q′ / Σ k is then Q′ itself.",
     carries_over="Every memory is a case. Steps of other policies teach it as its own do: what was in their prompts, "
@@ -140,6 +142,14 @@ class MementoSettings(PolicySettings):
     )
     unused_q: float = Field(
         0.5, ge=0, le=1, title="Q of an unused case", description="Used by `kernel` where a case has no past uses."
+    )
+    temperature: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        title="τ · temperature of the choice",
+        description="0: the K highest Q_EC. Above: K cases drawn by softmax(Q_EC / τ), the paper's policy (its α). "
+        "Used by `kernel` only.",
     )
     cold_rows: int = Field(
         30,

@@ -97,6 +97,7 @@ SPEC = PolicySpec(
     feedback=("episode reward", "human"),
     needs=("model on write",),
     learns="text",
+    variants=("adapted",),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,16 +11,30 @@ Feedback = Literal["episode reward", "step reward", "citation", "human"]
 Learns = Literal["nothing", "q", "success rate", "actions", "kernel", "network", "matrices", "text", "counts"]
 Need = Literal["episode reward", "step reward", "next state", "citations", "model on write", "model on read"]
 
+BADGES: Mapping[Variant, str] = {
+    "paper": "Every rule is the paper's.",
+    "code": "Every rule is the paper's or its released code's, and where they differ at least one is the code's.",
+    "adapted": "At least one rule is ours or a part of the method is missing: no figure of its paper can be expected.",
+}
+"""When a method is called *paper*, *official code* (`code`) or *adapted*, under the settings in force."""
+RULES = (
+    "Rules are: when memory is asked, what one record holds, which memories are recalled and selected and by which "
+    "key, what a reward moves, and what is written, linked and forgotten. Not rules, but told as deviations: the "
+    "wording of prompts, the embedder, values of settings, what the source leaves open, and what stands in for a "
+    "language model."
+)
+"""What `BADGES` go by."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """One method as it is offered here.
 
-    `variant` says whose rules these are; `deviations` says in plain words where they differ from the source, and is
-    never empty for "adapted". The texts from `idea` to `cannot` are the method's card, a sentence or two each. `needs`
-    is what it must be given, `feedback` what it learns from, `learns` where that is kept: only where it is "q" or
-    "success rate" are memories credited with rewards, so that their q and visits move. `carries_over` says what it can
-    use of a memory that another policy wrote.
+    `variant` says whose rules these are, by `BADGES`; `deviations` says in plain words where they differ from the
+    source, and is never empty for "adapted". The texts from `idea` to `cannot` are the method's card, a sentence or two
+    each. `needs` is what it must be given, `feedback` what it learns from, `learns` where that is kept: only where it
+    is "q" or "success rate" are memories credited with rewards, so that their q and visits move. `carries_over` says
+    what it can use of a memory that another policy wrote.
     """
 
     name: str

@@ -9,14 +9,15 @@ import streamlit as st
 
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.spec import BADGES as MEANING
+from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import StepTrace
 from pages.shared.text import in_badge, literal
 
-BADGES = {
-    "paper": ("paper", "green", "The rules are the paper's."),
-    "code": ("official code", "blue", "The rules are those of the released code, where it differs from the paper."),
-    "adapted": ("adapted", "orange", "The rules had to be adapted: no figure of the paper can be expected of them."),
+BADGES: Mapping[Variant, tuple[str, str, str]] = {
+    "paper": ("paper", "green", MEANING["paper"]),
+    "code": ("official code", "blue", MEANING["code"]),
+    "adapted": ("adapted", "orange", MEANING["adapted"]),
 }
 
 

@@ -7,7 +7,8 @@ import streamlit as st
 
 from memrl_core.errors import SettingsError
 from memrl_core.policies import policy_class, policy_names
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.spec import BADGES as MEANING
+from memrl_core.policies.spec import RULES, PolicySpec
 from pages.shared.arm import BADGES, deviations
 from pages.shared.text import literal
 
@@ -36,6 +37,7 @@ def cards() -> None:
         for column, spec in zip(st.columns(2, gap="medium"), shown[start : start + 2], strict=False):
             with column, st.container(border=True, key=f"card_{spec.name}"):
                 _card(spec)
+    _badges()
 
 
 def table() -> None:
@@ -50,6 +52,12 @@ def table() -> None:
         alt="All methods with what they keep, when and how they recall, select, update, write and forget",
     )
     st.caption("The rules as they stand with each method's default settings. A double click opens a cell.")
+    _badges()
+
+
+def _badges() -> None:
+    """What the badges mean, and by which rule they are given."""
+    st.caption(" ".join((*(f"*{BADGES[variant][0]}*: {told}" for variant, told in MEANING.items()), RULES)))
 
 
 def _specs() -> list[PolicySpec]:

@@ -372,6 +372,6 @@ def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
         AMemSettings.of(values)
 
 
-def test_the_variant_in_force_is_on_the_card() -> None:
-    assert [AMem(AMemSettings(variant=v)).spec.variant for v in ("paper", "code")] == ["paper", "code"]
+def test_its_card_tells_what_is_not_the_papers() -> None:
+    assert [AMem(AMemSettings(variant=v)).spec.variant for v in ("paper", "code")] == ["adapted", "adapted"]
     assert any("edits the five oldest notes" in told for told in AMem.spec.deviations)

@@ -9,6 +9,7 @@ import pytest
 
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.contract import CHECKS
+from memrl_core.policies.spec import BADGES
 
 CHANGED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("memrl", {"exploration": "ucb"}),
@@ -28,6 +29,7 @@ CHANGED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("rememberer", {"norandom": True, "n": 3, "capacity": 2}),
     ("memento", {"read": "kernel"}),
     ("memento", {"read": "kernel", "kernel": "cosine"}),
+    ("memento", {"read": "kernel", "temperature": 0.3}),
     ("memento", {"read": "network", "cold_rows": 2}),
     ("empo2_memory", {"novelty_explores": True, "epsilon": 1.0}),
     ("empo2_memory", {"variant": "paper", "capacity": 2}),
@@ -48,6 +50,12 @@ def _named(made: tuple[str, Mapping[str, Any]]) -> str:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_says_the_name_by_which_it_is_made(name: str) -> None:
     assert make_policy(name, {}).spec.name == name
+
+
+@pytest.mark.parametrize("made", MADE, ids=_named)
+def test_a_badge_is_one_that_the_card_offers(made: tuple[str, Mapping[str, Any]]) -> None:
+    spec = make_policy(*made).spec
+    assert spec.variant in spec.variants and set(spec.variants) <= BADGES.keys()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

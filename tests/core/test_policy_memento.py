@@ -67,6 +67,21 @@ def a_batch(rows: int = 7, dimension: int = 12) -> Batch:
     return Batch(states, cases, rng.choice([0.0, 0.5, 1.0], rows), rng.choice([0.0, 1.0], rows))
 
 
+def test_cases_are_drawn_by_the_softmax_of_their_values() -> None:
+    """One of three cases of which only the first two were used: P = exp(Q / τ) / Σ exp(Q / τ)."""
+    view = a_view(["a", "b", "c"])
+    cases = Cases()
+    for case, outcome in (("m-00", 1.0), ("m-01", 0.0)):
+        cases.add_use(cases.add_state(a_vector(999)), case, a_vector(50), "success", outcome, math.nan)
+    policy, asked = memento(read="kernel", k2=1, temperature=0.5), replace(view, learned=cases)
+    drawn = [policy.select(policy.recall(a_vector(999), asked), asked, seed) for seed in range(60)]
+    weights = {"m-00": math.exp(1 / 0.5), "m-01": math.exp(0), "m-02": math.exp(0.5 / 0.5)}
+    assert {decision.selected for decision in drawn} == {("m-00",), ("m-01",), ("m-02",)}
+    for decision in drawn:
+        assert decision.propensity == pytest.approx(weights[decision.selected[0]] / sum(weights.values()))
+        assert (decision.mode, decision.greedy) == ("sampled", ("m-00",))
+
+
 # --- the network ------------------------------------------------------------------------------------------------------
 
 
