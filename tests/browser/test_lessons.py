@@ -85,11 +85,11 @@ def test_two_agents_play_and_the_world_shifts(page: Page, app: RunningApp) -> No
     predict(page, 1)
     turn(page, "do")
     press(page, "start_twins")
-    for epoch in range(1, 9):
-        page.get_by_role("button", name=f"Play epoch {epoch} of 8").click()
-        if epoch == 4:
+    for epoch in range(1, 13):
+        page.get_by_role("button", name=f"Play epoch {epoch} of 12").click()
+        if epoch == 8:
             page.locator(".st-key-shift button").click()
-    expect(page.get_by_text("Both agents have played all 8 epochs.")).to_be_visible()
+    expect(page.get_by_text("Both agents have played all 12 epochs.")).to_be_visible()
     settled(page)
     turn(page, "reveal")
     expect(page.get_by_text("It came out differently")).to_be_visible()

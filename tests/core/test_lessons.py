@@ -328,6 +328,7 @@ def test_at_lambda_one_the_memories_are_of_other_tasks_but_from_the_pool(bank: M
     assert isinstance(scene, DecisionScene)
     similar, both, useful = (scene.looked_at(bank, {"weight": weight}) for weight in (0.0, 0.75, 1.0))
     assert all("potato" in bank.memory(i).intent for i in similar.decision.selected)
+    assert sum(c.similarity > 0.999 for c in similar.decision.candidates if c.rank_select is not None) == 4
     assert not any("potato" in bank.memory(i).intent for i in useful.decision.selected)
     assert {"potato" in bank.memory(i).intent for i in both.decision.selected} == {True, False}
     pool = {c.memory_id for c in useful.decision.candidates if c.rank_select is not None}
@@ -437,21 +438,19 @@ def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
     return lesson, kept, rows
 
 
-@pytest.mark.xfail(reason="The scene was chosen before the household stopped naming hidden treatments.", strict=False)
 def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> None:
     lesson, kept, (left, _, _, right, _, forgotten) = walked("06-the-world-shifts")
     scene = lesson.scene
     assert isinstance(scene, TwinsScene) and scene.shift_after is not None
-    assert (scene.task_count, scene.shift_after, scene.epochs) == (8, 4, 8)
+    assert (scene.task_count, scene.shift_after, scene.epochs) == (8, 8, 12)
     assert (scene.left.weight, scene.right.weight) == (0.0, 0.5)
     before, after = scene.shift_after - 1, scene.shift_after
     assert right[after] < right[before] <= right[-1]
     assert forgotten[after] == max(forgotten) > forgotten[-1]
-    assert left[after] >= left[before]
-    assert left[-1] < right[-1]
+    assert left[after] == left[before]
     with MemoryBank.open(str(lessons_bank())) as opened:
         run = str(kept.inputs["right"])
-        attempts = [[opened.trace(run, epoch * 8 + task) for epoch in (3, 4, 7)] for task in range(1, 9)]
+        attempts = [[opened.trace(run, epoch * 8 + task) for epoch in (before, after, 11)] for task in range(1, 9)]
     outcomes = ("success", "failure", "success")
     won_back = [steps for steps in attempts if tuple(step.reward.outcome for step in steps) == outcomes]
     assert won_back
@@ -460,16 +459,15 @@ def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> No
         assert set(lost.decision.selected) != set(back.decision.selected)
 
 
-@pytest.mark.xfail(reason="The scene was chosen before the household stopped naming hidden treatments.", strict=False)
-def test_the_same_csr_can_hide_twice_the_accuracy() -> None:
-    lesson, _, (left, left_csr, left_lost, right, right_csr, _) = walked("08-forgetting-and-csr")
-    assert lesson.scene.epochs == len(left) == 6
+def test_the_same_csr_can_hide_that_a_third_was_lost() -> None:
+    lesson, _, (left, left_csr, left_lost, right, right_csr, right_lost) = walked("08-forgetting-and-csr")
+    assert lesson.scene.epochs == len(left) == 8
     assert (lesson.scene.left.weight, lesson.scene.right.weight) == (0.0, 0.5)
     assert left_csr[-1] == right_csr[-1]
-    assert right[-1] >= 2 * left[-1] and right[-1] > 0.5
+    assert right[-1] == right_csr[-1] and right_lost[-1] == 0
     assert all(a <= b for row in (left_csr, right_csr) for a, b in pairwise(row))
     assert [csr - solved for csr, solved in zip(left_csr, left, strict=True)] == pytest.approx(left_lost)
-    assert left_lost[-1] == 0.5
+    assert left_lost[-1] == pytest.approx(left_csr[-1] / 3)
 
 
 def test_a_lesson_of_twins_begun_again_comes_out_the_same(bank: MemoryBank) -> None:
