@@ -140,12 +140,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class NormaliserLine:
-    """How one term was standardised: (raw - mean) / sd, cut at ±clip; `flat` when sd counted as zero."""
+    """How one term was standardised: (raw - mean) / sd, cut at ±clip; `flat` when sd counted as zero.
+
+    `source` says whose mean and sd these are; with "none" the term was weighed as it is.
+    """
 
     term: str
     mean: float
     sd: float
-    source: Literal["pool", "configured"]
+    source: Literal["pool", "configured", "none"]
     clip: float | None
     flat: bool
 

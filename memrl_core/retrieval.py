@@ -42,6 +42,7 @@ from memrl_core.records import (
     RecallRecord,
     Term,
 )
+from memrl_core.settings import Normaliser
 from memrl_core.shortlist import DIGITS as DIGITS
 from memrl_core.shortlist import Mask, Positions, Shortlist, shortlist_of
 from memrl_core.shortlist import exact_similarity as exact_similarity
@@ -290,11 +291,13 @@ def turns_of(positions: Positions, view: MemoryView, seed: int) -> Positions:
 
 
 def standardised_pool(
-    similarity: Floats, q: Floats, normaliser: Literal["pool", "fixed"], fixed_mean: float, fixed_sd: float
+    similarity: Floats, q: Floats, normaliser: Normaliser, fixed_mean: float, fixed_sd: float
 ) -> tuple[Standardised, Standardised]:
-    """Both sides of a pool, (n,) each, by the paper's normaliser or the official code's, which cuts z of q alone."""
+    """Both sides of a pool, (n,) each, by the paper's normaliser, by the official code's, or as they are."""
     if normaliser == "pool":
         return zscore(similarity), zscore(q)
+    if normaliser == "raw":
+        return standardised_by(similarity, 0.0, 1.0), standardised_by(q, 0.0, 1.0)
     return standardised_by(similarity, fixed_mean, fixed_sd), clipped(zscore(q))
 
 
@@ -315,7 +318,7 @@ def select(
     *,
     k2: int,
     weight: float,
-    normaliser: Literal["pool", "fixed"],
+    normaliser: Normaliser,
     fixed_mean: float,
     fixed_sd: float,
     epsilon: float,
@@ -419,8 +422,10 @@ def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts:
     return [Term(name, value, z, weight, part, is_cut) for value, z, part, is_cut in numbers]
 
 
-def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: str) -> tuple[NormaliserLine, ...]:
+def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: Normaliser) -> tuple[NormaliserLine, ...]:
     fixed = normaliser == "fixed"
+    if normaliser == "raw":
+        return tuple([NormaliserLine(term, 0.0, 1.0, "none", None, False) for term in ("similarity", "q")])
     return (
         NormaliserLine(
             "similarity",

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from memrl_core.errors import SettingsError
 
+Normaliser = Literal["pool", "fixed", "raw"]
 OFF = -10.0
 """A bound on q that bounds nothing: no reward and no q0 of these settings is below it."""
 NAMED, LONGEST = 3, 200
@@ -98,11 +99,11 @@ class MemRLSettings(PolicySettings):
     weight: float = Field(
         0.5, ge=0, le=1, title="λ · weight of q", description="0: similarity alone. 1: utility alone."
     )
-    normaliser: Literal["pool", "fixed"] = Field(
+    normaliser: Normaliser = Field(
         "pool",
         title="Normaliser",
         description="pool: both sides standardised within the pool (paper). fixed: similarity by a set mean and sd, "
-        "q by the pool and cut at ±3 (official code).",
+        "q by the pool and cut at ±3 (official code). raw: cosine and q as they are (the code with its z-scores off).",
     )
     fixed_mean: float = Field(
         0.5,

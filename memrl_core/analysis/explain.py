@@ -47,6 +47,8 @@ def normaliser_line(decision: Decision) -> str:
 
 
 def _standardised(line: NormaliserLine, pool: int) -> str:
+    if line.source == "none":
+        return f"{SYMBOLS.get(line.term, line.term)}: as measured, not standardised"
     where = "fixed, from the settings" if line.source == "configured" else f"this pool, n = {pool}"
     cut = f", cut at ±{line.clip:g}" if line.clip is not None else ""
     flat = ", all equal: z = 0" if line.flat and pool else ""

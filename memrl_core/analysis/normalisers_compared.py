@@ -1,8 +1,8 @@
 """Did normalisation decide it? One pool ranked under every way to bring similarity and q to one scale.
 
-`pool` and `fixed` are those of the settings (see `retrieval.standardised_pool`). `raw` takes cosine and q as they are;
-`ranks` takes the place of each value in the pool, 0 for the lowest and 1 for the highest, equal values sharing theirs.
-The pool is held as it was recorded: the gate, which is strict under one normaliser only, has no part in this.
+`pool`, `fixed` and `raw` are those of the settings (see `retrieval.standardised_pool`); `ranks` takes the place of each
+value in the pool, 0 for the lowest and 1 for the highest, equal values sharing theirs. The pool is held as it was
+recorded: the gate, which is strict under one normaliser only, has no part in this.
 """
 
 from __future__ import annotations

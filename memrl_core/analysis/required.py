@@ -137,31 +137,33 @@ class _Pool:
 
     def stretches_of_q(self, low: float, high: float) -> tuple[Stretch, ...]:
         s = self.settings
-        fixed = s.normaliser == "fixed"
         z_similarity = self._z_similarity(self.similarity[None, :])[0]
         constant = (1 - s.weight) * (z_similarity[self.member] - z_similarity)
-        edges = _pool_edges(self.q, self.member, constant, s.weight, CLIP if fixed else None)
+        if s.normaliser == "raw":
+            edges = self.q - constant / s.weight if s.weight > 0 else self.q
+        else:
+            edges = _pool_edges(self.q, self.member, constant, s.weight, self._clip)
 
         def scores(values: Floats) -> Floats:
             rows = np.repeat(self.q[None, :], len(values), axis=0)
             rows[:, self.member] = values
-            total: Floats = (1 - s.weight) * z_similarity + s.weight * _z(rows, CLIP if fixed else None)
+            total: Floats = (1 - s.weight) * z_similarity + s.weight * self._z_q(rows)
             return total
 
         return self._stretches(low, high, edges, scores, np.repeat(self.similarity[None, :], 1, axis=0))
 
     def stretches_of_similarity(self, low: float, high: float) -> tuple[Stretch, ...]:
         s = self.settings
-        fixed = s.normaliser == "fixed"
-        z_q = _z(self.q[None, :], CLIP if fixed else None)[0]
+        z_q = self._z_q(self.q[None, :])[0]
         constant = s.weight * (z_q[self.member] - z_q)
         share = 1 - s.weight
-        if fixed:
+        if s.normaliser != "pool":
             # Where scores are equal (no weight on similarity) the more similar comes first.
             edges = [*self.similarity]
             if share > 0:
                 z_others = self._z_similarity(self.similarity[None, :])[0]
-                edges += list(s.fixed_mean + s.fixed_sd * (z_others - constant / share))
+                mean, sd = self._set_scale
+                edges += list(mean + sd * (z_others - constant / share))
             edges_array = np.array(edges)
         else:
             edges_array = _pool_edges(self.similarity, self.member, constant, share, None)
@@ -178,11 +180,24 @@ class _Pool:
         return rows
 
     def _z_similarity(self, rows: Floats) -> Floats:
-        s = self.settings
-        if s.normaliser == "pool":
+        if self.settings.normaliser == "pool":
             return _z(rows, None)
-        standard: Floats = (rows - s.fixed_mean) / s.fixed_sd
+        mean, sd = self._set_scale
+        standard: Floats = (rows - mean) / sd
         return standard
+
+    def _z_q(self, rows: Floats) -> Floats:
+        return rows if self.settings.normaliser == "raw" else _z(rows, self._clip)
+
+    @property
+    def _clip(self) -> float | None:
+        return CLIP if self.settings.normaliser == "fixed" else None
+
+    @property
+    def _set_scale(self) -> tuple[float, float]:
+        """The mean and sd of similarity where they are not the pool's."""
+        s = self.settings
+        return (0.0, 1.0) if s.normaliser == "raw" else (s.fixed_mean, s.fixed_sd)
 
     def _stretches(
         self, low: float, high: float, edges: Floats, scores: Callable[[Floats], Floats], similarity: Floats | None

@@ -83,7 +83,7 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
     ranked = _ranked(decision)
     labels = [("✓ " if c.selected else "") + memory_label(c.memory_id, run) for c in ranked]
     traces: list[dict[str, Any]] = []
-    standardised = bool(decision.normaliser_lines)
+    standardised = any(line.source != "none" for line in decision.normaliser_lines)
     scale = "z" if standardised else "as measured"
     for number, name in enumerate(dict.fromkeys(term.name for c in ranked for term in c.terms)):
         terms = [next(term for term in c.terms if term.name == name) for c in ranked]

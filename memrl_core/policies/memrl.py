@@ -32,8 +32,8 @@ SPEC = PolicySpec(
         "Every task finds the memory that the task before it left. The official runners retrieve for a mini-batch of "
         "tasks from one state of the memory, and update and write after it: 32 tasks on ALFWorld and HLE, 25 on "
         "BigCodeBench, 5 on LifelongAgentBench.",
-        "Three switches of the official code, off in its configurations, are not here: scoring without z, one memory a "
-        "task, and a bonus for memories used before.",
+        "Two switches of the official code, off in its configurations, are not here: one memory a task, and a bonus "
+        "for memories used before.",
     ),
     idea="A memory's utility q is learned from rewards and weighed against similarity when memories are chosen. The "
     "language model stays as it is; only the memory learns.",
@@ -128,6 +128,11 @@ def _of_code(settings: MemRLSettings) -> Iterator[str]:
                 f"The mean {settings.fixed_mean:g} and sd {settings.fixed_sd:g} stand in none of the official code's "
                 "configurations, which have their own (presets), measured on text-embedding-3-large."
             )
+    if settings.normaliser == "raw":
+        yield (
+            "Official code: its z-scores are switched off, cosine and q are weighed as they are, and the gate is ≥ δ. "
+            "The paper standardises both within the pool, and has > δ."
+        )
     if settings.k1_counts == "intent":
         yield "Official code: k1 counts intents, and all memories of each are recalled. The paper's k1 counts memories."
     if settings.exploration == "epsilon" and settings.epsilon > 0:

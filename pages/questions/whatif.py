@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import streamlit as st
 
-from memrl_core.settings import MemRLSettings, PolicySettings
+from memrl_core.settings import MemRLSettings, Normaliser, PolicySettings
 from pages.questions import state
 from pages.questions.case import Case
 
-NORMALISERS = ("pool", "fixed")
+NORMALISERS = get_args(Normaliser)
 
 
 def settings_tried(case: Case) -> None:

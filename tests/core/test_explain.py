@@ -46,6 +46,12 @@ def test_the_normaliser_line_tells_mean_sd_and_where_they_come_from() -> None:
     )
 
 
+def test_a_pool_that_is_not_standardised_says_so() -> None:
+    _, decision = a_decision([(0.9, 0.0), (0.7, 1.0)], normaliser="raw")
+    assert normaliser_line(decision) == "z_sim: as measured, not standardised · z_q: as measured, not standardised"
+    assert [candidate.score for candidate in decision.candidates] == pytest.approx([0.85, 0.45])
+
+
 @pytest.mark.parametrize(
     ("pool", "settings", "says"),
     [

@@ -44,6 +44,7 @@ OWN: dict[str, Any] = {"epsilon": 0.15, "delta": -1.0, "weight": 0.7, "k1": 6, "
 KINDS: Sequence[dict[str, Any]] = (
     {},
     {"normaliser": "fixed", "weight": 0.9},
+    {"normaliser": "raw", "weight": 0.4},
     {"k1": 3, "k1_counts": "intent", "epsilon": 0.0},
 )
 

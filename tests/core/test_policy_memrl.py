@@ -15,6 +15,7 @@ from memrl_core.settings import PRESETS, MemRLSettings
 
 CODE: Mapping[str, Mapping[str, Any]] = {
     "set mean and sd": {"normaliser": "fixed"},
+    "z-scores are switched off": {"normaliser": "raw"},
     "k1 counts intents, and": {"k1_counts": "intent"},
     "with the chance ε": {"epsilon": 0.1},
     "no q below the floor": {"q_floor": 0.0},

@@ -93,7 +93,7 @@ def situations(draw: st.DrawFn) -> tuple[Situation, int]:
         k2=draw(st.integers(0, min(k1, 4))),
         delta=draw(st.sampled_from([-1.0, 0.0, 0.2, 0.5, 1.0])),
         weight=draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])),
-        normaliser=draw(st.sampled_from(["pool", "fixed"])),
+        normaliser=draw(st.sampled_from(["pool", "fixed", "raw"])),
     )
     return where, draw(st.integers(0, n - 1))
 
@@ -114,7 +114,7 @@ def test_the_required_similarity_is_where_the_choice_changes(case: tuple[Situati
 def test_a_wide_pool_cut_at_three_deviations_is_solved_too() -> None:
     rng = np.random.default_rng(1)
     similarity, q = rng.uniform(0.3, 1, 40).round(3).tolist(), [*rng.normal(size=38).tolist(), 30.0, -25.0]
-    for normaliser in ("pool", "fixed"):
+    for normaliser in ("pool", "fixed", "raw"):
         where = situation(similarity, q, k1=40, k2=3, weight=0.6, normaliser=normaliser)
         for number in (0, 7, 38, 39):
             grid = [*np.linspace(-40, 40, 161), -2500.0, 2500.0]

@@ -64,7 +64,12 @@ def pools(draw: st.DrawFn) -> tuple[list[float], list[float], int, str]:
     flat_similarity, flat_q = draw(st.booleans()), draw(st.integers(0, 3)) == 0
     similarity = [draw(values)] * n if flat_similarity and n else draw(st.lists(values, min_size=n, max_size=n))
     q = [draw(values)] * n if flat_q and n else draw(st.lists(values, min_size=n, max_size=n))
-    return sorted(similarity, reverse=True), q, draw(st.integers(0, n + 1)), draw(st.sampled_from(["pool", "fixed"]))
+    return (
+        sorted(similarity, reverse=True),
+        q,
+        draw(st.integers(0, n + 1)),
+        draw(st.sampled_from(["pool", "fixed", "raw"])),
+    )
 
 
 @given(pools())

@@ -17,9 +17,9 @@ def z_pool(values: list[float]) -> list[float]:
 def z_sides(
     similarity: list[float], q: list[float], normaliser: str, mean: float, sd: float
 ) -> tuple[list[float], list[float]]:
-    """Both sides of a pool under one of the two normalisers."""
-    if not q:
-        return [], []
+    """Both sides of a pool under one of the normalisers."""
+    if not q or normaliser == "raw":
+        return similarity, q
     if normaliser == "pool":
         return z_pool(similarity), z_pool(q)
     return [(s - mean) / sd for s in similarity], [max(-3.0, min(3.0, z)) for z in z_pool(q)]
