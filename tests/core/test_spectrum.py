@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.spectrum import Spectrum, spectrum
+from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import select
 from tests.oracles.selection import crossings, taken, z_sides
@@ -25,8 +26,9 @@ def decided(similarity: list[float], q: list[float], k2: int, weight: float, nor
     record = RecallRecord(1000, "record", 0.0, True, len(pool) + 1, pool, left_out)
     visits = np.zeros(len(q) + 1, dtype=np.int64)
     return select(
-        record, np.array([*q, 3.0]), visits, k2=k2, weight=weight, normaliser=normaliser, epsilon=0.0, seed=0, **FIXED
-    )
+        record, np.array([*q, 3.0]), visits, k2=k2, weight=weight, normaliser=normaliser, epsilon=0.0, seed=0,
+        exploration=Exploration(ties="older"), **FIXED,
+    )  # fmt: skip
 
 
 def assert_equals_brute_force(lines: Spectrum, similarity: list[float], q: list[float], normaliser: str) -> None:
