@@ -346,7 +346,12 @@ def select(
     n = seen.size
     similarity, rank_recall = seen.similarity[:n], seen.rank_recall[:n]
     pool_q = floored(q[:n], floor)
-    by_similarity, by_q = standardised_pool(similarity, pool_q, normaliser, fixed_mean, fixed_sd)
+    # The official code takes mean and sd of q before it drops memories below the least q.
+    dropped = _dropped(seen) if normaliser == "fixed" else []
+    scale_q = floored(np.concatenate((q[:n], q[dropped])), floor) if dropped else pool_q
+    by_similarity, by_q = standardised_pool(similarity, scale_q, normaliser, fixed_mean, fixed_sd)
+    if dropped:
+        by_q = replace(by_q, z=by_q.z[:n], clipped=by_q.clipped[:n])
     similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
     known = similarity_part + q_part
     extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
@@ -414,6 +419,11 @@ def _candidates(
         yield Candidate(ids[i], similarity[i], q[i], visits[i], terms[i], scores[i], ranks[i], rank, inside, reason)
     for i, reason in enumerate(seen.reasons(), start=seen.size):
         yield Candidate(ids[i], similarity[i], q[i], visits[i], (), None, ranks[i], None, False, reason)
+
+
+def _dropped(seen: _Seen) -> list[int]:
+    """Where those stand in the columns that were recalled and left for their q."""
+    return [at for at, reason in enumerate(seen.reasons(), start=seen.size) if reason is Reason.Q_BELOW_MINIMUM]
 
 
 def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats) -> list[Term]:

@@ -36,7 +36,7 @@ TOP = 10
 OFFICIAL_MEMORIES = 10_000
 OFFICIAL_DIMENSION = 3072
 OFFICIAL_REPEAT = 5
-OFFICIAL_SETTINGS = MemRLSettings(delta=-1.0, k1=5, normaliser="fixed", k1_counts="intent")
+OFFICIAL_SETTINGS = MemRLSettings(delta=-1.0, k1=5, normaliser="fixed", k1_counts="intent", ties="older")
 
 
 def measure(sizes: Sizes) -> list[Row]:

@@ -27,8 +27,8 @@ SPEC = PolicySpec(
     deviations=(
         "The paper leaves ties, pools of one and equal values open: equal values have z = 0; ties go to the more "
         "similar, then to the one that the step's seed draws, or to the older by a setting, as in the official code.",
-        "ε, the q floor and the least q are the official code's, not the paper's; all are off unless set. The code "
-        "takes the mean and sd of q before memories below the least q leave; here they leave first.",
+        "ε, the q floor and the least q are the official code's, not the paper's; all are off unless set. With its "
+        "normaliser the mean and sd of q are taken before memories below the least q leave, with the paper's after.",
         "Every task finds the memory that the task before it left. The official runners retrieve for a mini-batch of "
         "tasks from one state of the memory, and update and write after it: 32 tasks on ALFWorld and HLE, 25 on "
         "BigCodeBench, 5 on LifelongAgentBench.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
+from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import recall, select, zscore
 from memrl_core.view import MemoryView
@@ -213,7 +216,7 @@ def assert_selects_as_recorded(
         np.array([q for _, _, q, _ in members]),
         np.zeros(len(pool), dtype=np.int64),
         k2=int(conf["topk"]), weight=conf["wq"], normaliser="fixed", fixed_mean=conf["mean"], fixed_sd=conf["sd"],
-        epsilon=0.0, seed=0,
+        epsilon=0.0, seed=0, exploration=Exploration(ties="older"),
     )  # fmt: skip
     assert list(ours.selected) == selected
     assert scores(ours) == pytest.approx({name: score for name, _, _, score in candidates}, abs=within)
@@ -235,13 +238,27 @@ def test_two_recorded_retrievals_of_the_official_code_are_selected_alike() -> No
     assert_selects_as_recorded(BCB, bcb, ["a", "b", "c", "d", "e"], 1e-9)
 
 
+def test_mean_and_sd_of_q_are_taken_before_the_least_q_drops_a_memory() -> None:
+    """As the official code does; with the paper's normaliser, which knows no least q, by those that are left."""
+    recalled = a_pool([0.9, 0.8])
+    left = Recalled("m2", 0.7, 3, Reason.Q_BELOW_MINIMUM)
+    beyond = Recalled("m3", 0.6, 4, Reason.BEYOND_K1)
+    recalled = replace(recalled, left_out=(left, beyond))
+    q, visits = np.array([0.0, 0.6, -0.9, 5.0]), np.zeros(4, dtype=np.int64)
+    options = {"k2": 2, "weight": 1.0, "fixed_mean": 0.3, "fixed_sd": 0.1, "epsilon": 0.0, "seed": 1}
+    by_code = select(recalled, q, visits, normaliser="fixed", **options)
+    mean, sd = statistics.fmean([0.0, 0.6, -0.9]), statistics.pstdev([0.0, 0.6, -0.9])
+    assert scores(by_code) == pytest.approx({"m0": -mean / sd, "m1": (0.6 - mean) / sd})
+    assert scores(select(recalled, q, visits, normaliser="pool", **options)) == pytest.approx({"m0": -1, "m1": 1})
+
+
 def test_every_retrieval_recorded_from_the_official_code_is_selected_alike() -> None:
     places = [folder / "shared/data/official_selections.json" for folder in Path(__file__).resolve().parents]
     recorded = next((place for place in places if place.is_file()), None)
     if recorded is None:
         pytest.skip("The recorded retrievals (shared/data/official_selections.json) are not beside the project.")
     for conf in json.loads(recorded.read_text()).values():
-        # With a least q in force the code takes mean and sd of q before it drops memories, which are not recorded.
+        # Memories below the least q, from which mean and sd of q are taken too, were not recorded.
         within = 1e-6 if conf["conf"]["qmin"] == -10 else 0.3
         for probe in conf["probes"]:
             assert_selects_as_recorded(conf["conf"], probe["candidates"], probe["selected"], within)

@@ -190,7 +190,7 @@ def test_the_official_style_selects_what_ours_does_under_its_settings(seed: int,
     q = rng.uniform(-1, 1, n)
     view = a_view(centres[groups], q=q, intent_groups=groups, asked=Asked(centres[0]))
     query = vectors(1, rng, 6)[0]
-    chosen = MemRLSettings(delta=-1.0, k1=3, k2=3, normaliser="fixed", k1_counts="intent")
+    chosen = MemRLSettings(delta=-1.0, k1=3, k2=3, normaliser="fixed", k1_counts="intent", ties="older")
     official = OfficialStore(
         {f"{group}": centres[group].tolist() for group in set(groups.tolist())},
         {f"{group}": [view.ids[i] for i in np.flatnonzero(groups == group)] for group in set(groups.tolist())},
