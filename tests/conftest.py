@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,7 @@ BEGIN_WITH = (
     "core/test_policy_contract.py",
 )
 SMOKE = "browser/test_smoke.py"
+LEFT_OUT = pytest.StashKey[int]()
 
 # Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.
 os.environ.setdefault("NUMBA_OPT", "0")
@@ -39,6 +41,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if in_browser and not _is_in(item, SMOKE):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: next((n for n, part in enumerate(BEGIN_WITH) if _is_in(item, part)), len(BEGIN_WITH)))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    if items and all(item.get_closest_marker("slow") for item in items):
+        items[0].config.stash[LEFT_OUT] = len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Each process of xdist collects all tests and leaves out the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} tests marked slow were left out: make test-all runs them.")
 
 
 def _file(item: pytest.Item) -> str:

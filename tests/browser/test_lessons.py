@@ -37,7 +37,6 @@ def predict(page: Page, choice: int) -> None:
 
 
 def turn(page: Page, at: str) -> None:
-    expect(page.locator("body[data-keys]")).to_have_count(1)
     page.keyboard.press("ArrowRight")
     on(page, at)
 
