@@ -98,7 +98,9 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     if name not in banks:
         if "bank" in st.query_params and not is_local(name):
             st.query_params["bank"] = shown(name)  # Without a password.
-        return _not_here(_no_such_bank(name), "Open the demo", {"bank": workspace.DEMO}, stop)
+        also = ", ".join(f"{part} {asked[part][:40]}" for part in ("run", "step") if part in asked)
+        sentence = f"{_no_such_bank(name)} Nothing is shown in its place{f' (asked for: {also})' if also else ''}."
+        return _not_here(sentence, "Open the demo", {"bank": workspace.DEMO}, stop)
     bank = opened(banks[name])
     bank.refresh()
     runs = bank.runs()
