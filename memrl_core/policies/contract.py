@@ -241,6 +241,15 @@ def decides_alike_however_the_step_ends(make: Make) -> None:
         assert _decided(world) == before, f"The decision knows that the step ended as {outcome}."
 
 
+def reads_no_hidden_label(make: Make) -> None:
+    """A task's family and data, which only the environment may know, change no decision and no memory."""
+    first, second = (World(make(), 15, label=label) for label in ("one", "another"))
+    assert _decided(first) == _decided(second), "A decision depends on the family or the data of tasks."
+    for outcome in OUTCOMES:
+        wrote = [[one.operation for one in world.write(91, outcome)] for world in (first, second)]
+        assert wrote[0] == wrote[1], f"What is written after {outcome} depends on the family or the data of tasks."
+
+
 def says_how_likely_its_order_was(make: Make) -> None:
     """Where the probability of an order is given, orders are drawn as often as it says."""
     for size in (3, 4):
@@ -285,6 +294,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     gives_what_can_be_stored,
     forgets_only_what_is_there,
     decides_alike_however_the_step_ends,
+    reads_no_hidden_label,
     says_how_likely_its_order_was,
 )
 """Every check of the contract; each takes a function that makes the policy anew."""

@@ -67,10 +67,13 @@ class Looked:
 
 
 class World:
-    """A made-up run of a policy, from `seed`: `size` memories of another's, then `steps` steps of its own."""
+    """A made-up run of a policy, from `seed`: `size` memories of another's, then `steps` steps of its own.
 
-    def __init__(self, policy: Policy[Any], seed: int, size: int = 8, steps: int = 6) -> None:
-        self.policy = policy
+    `label` is what only the environment may know of its tasks.
+    """
+
+    def __init__(self, policy: Policy[Any], seed: int, size: int = 8, steps: int = 6, label: str = "") -> None:
+        self.policy, self._label = policy, label
         self.memories: dict[str, Memory] = {}
         self._seed = seed
         self._rng = np.random.default_rng(seed)
@@ -164,7 +167,7 @@ class World:
             run="made-up",
             step=step,
             epoch=1,
-            task=Task(asked.task, asked.intent, "household"),
+            task=Task(asked.task, asked.intent, "household", self._label, {"label": self._label}),
             policy=self.policy.spec.name,
             settings=self.policy.settings.model_dump(),
             started="2026-01-01T00:00:00+00:00",

@@ -19,7 +19,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import PolicyFailed, SettingsError
 from memrl_core.learning import unmoved
 from memrl_core.policies import contract, make_policy, policy_class, usable_policies
-from memrl_core.policies.base import Lesson, Policy, When, deleted
+from memrl_core.policies.base import Lesson, Policy, When, added, deleted
 from memrl_core.policies.contract import CHECKS, World
 from memrl_core.policies.rag import Rag
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
@@ -370,6 +370,11 @@ def test_a_card_says_where_learning_is_kept() -> None:
             contract.decides_alike_however_the_step_ends,
             lambda: Remembers(NewestSettings()),
             "knows that the step ended",
+        ),
+        (
+            contract.reads_no_hidden_label,
+            a_policy(write=lambda s, new, view, ask: (added(new, new.memory_id, new.trace.task.family or "-"),)),
+            "family or the data",
         ),
         (contract.says_how_likely_its_order_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
         (contract.works_in_later_turns, a_policy(when=lambda s, asked: True), "no When"),
