@@ -218,6 +218,11 @@ class Episode:
         return by_person or (self.generated and self._info.get("success", True) is None)
 
     @property
+    def awaits_reward(self) -> bool:
+        """Whether a person is to give the reward now, and nobody has."""
+        return self.phase is Phase.REWARD and self.judged_by_a_person and not self._given()
+
+    @property
     def environment_reward(self) -> float | None:
         """The environment's reward on the policy's scale; None when it gives none or the answer was stopped."""
         if self.judged_by_a_person or self._stopped or not self.generated:
@@ -252,15 +257,17 @@ class Episode:
         options = agent.options.model_copy(update={"seed": self.seed % 2**31})
         return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
 
-    def rate(self, value: float, rater: str, reason: str = "") -> LedgerEvent:
+    def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """Append a person's reward for this step at once; it takes the place of the environment's.
+
+        `given` is kept with it: the scale and what they chose there.
 
         Raises `StepError` before there is an answer and after the reward was applied.
         """
         if self.phase is not Phase.REWARD:
             raise StepError("A reward can be given here once the answer has ended and until it is applied.")
         return self._agent.bank.give_reward(
-            self.trace.run, self.trace.step, self.trace.id, self.credited, value, rater, reason
+            self.trace.run, self.trace.step, self.trace.id, self.credited, value, rater, reason, given
         )
 
     def _after(self, phase: Phase) -> Phase | None:

@@ -7,7 +7,8 @@ on in a thread, so that a screen can show progress and stop it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from memrl_core.agent import Agent, Episode
 from memrl_core.environments.tasks import check_intent
@@ -87,14 +88,15 @@ class LiveRun:
             self._listed()
             self._work(self._begin_listed)
 
-    def finish(self) -> None:
-        """Run the phases that are left of this task; where a person gives the reward, stop before it.
+    def finish(self, unrated: bool = False) -> None:
+        """Run the phases that are left of this task.
 
+        Where a person gives the reward and nobody has, stop before it; with `unrated`, end the step without one.
         Raises as `step`.
         """
         if not self.under_way:
             self._listed()
-        self._work(self._finish)
+        self._work(lambda: self._finish(unrated))
 
     def run_many(self, count: int) -> None:
         """Run `count` tasks to their end, the one under way first."""
@@ -121,13 +123,13 @@ class LiveRun:
             self._must_be_idle()
             self.episode, self.error = None, None
 
-    def rate(self, value: float, rater: str, reason: str = "") -> LedgerEvent:
+    def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """A person's reward for the step under way, appended at once."""
         with self._lock:
             self._must_be_idle()
             if self.episode is None:
                 raise StepError("No step is under way.")
-            return self.episode.rate(value, rater, reason)
+            return self.episode.rate(value, rater, reason, given)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the work in the background; True when it has ended."""
@@ -173,12 +175,12 @@ class LiveRun:
         # In the background like every move: some worlds take seconds to be set up.
         self.episode = self.agent.begin(*self._listed())
 
-    def _finish(self) -> None:
+    def _finish(self, unrated: bool) -> None:
         if not self.under_way:
             self._begin_listed()
         assert self.episode is not None
         while self.episode.phase is not None:
-            if self.episode.phase is Phase.REWARD and self.episode.judged_by_a_person:
+            if self.episode.awaits_reward and not unrated:
                 return
             self._advance()
             if self._cancel.is_set():

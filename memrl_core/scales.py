@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.numerals import signed
+from memrl_core.numerals import short, signed
 from memrl_core.settings import sentence_of
 
 Scale = Literal["thumbs", "graded", "stars", "pairwise", "rubric"]
@@ -20,6 +21,7 @@ LARGEST_REWARD = 10.0
 Reward = Annotated[float, Field(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
 
 MARKS = range(1, 6)
+GRADES = (-1.0, -0.5, 0.0, 0.5, 1.0)
 IN_ORDER = (("thumbs_down", "thumbs_up"), ("worse", "tie", "better"))
 
 
@@ -167,13 +169,47 @@ def rubric_reward(scales: RatingScales, marks: Mapping[str, int], low: float, hi
     return _between(low, high, sum(weight * _part(marks[name]) for name, weight in weights.items()) / total)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One choice on a scale: its label, the reward R that it becomes, and what is kept of it with the reward."""
+
+    label: str
+    reward: float
+    given: Mapping[str, Any]
+
+
+def options(scales: RatingScales, scale: Scale, low: float, high: float) -> tuple[Option, ...]:
+    """What one key gives on a scale, worst first: key 1 is the first. Empty for pairs and rubrics, which take more."""
+    match scale:
+        case "thumbs":
+            return tuple(
+                Option(label, thumbs_reward(scales, up, low, high), {"scale": scale, "thumb": "up" if up else "down"})
+                for label, up in (("Bad", False), ("Good", True))
+            )
+        case "graded":
+            return tuple(
+                Option(_grade(grade), graded_reward(grade, low, high), {"scale": scale, "grade": grade})
+                for grade in GRADES
+            )
+        case "stars":
+            return tuple(
+                Option(str(mark), stars_reward(scales, mark, low, high), {"scale": scale, "stars": mark})
+                for mark in MARKS
+            )
+    return ()
+
+
+def _grade(grade: float) -> str:
+    return f"+{short(grade)}" if grade > 0 else short(grade)
+
+
 def mapping_words(scales: RatingScales, scale: Scale, low: float, high: float) -> str:
     """What each rating on `scale` is worth, as one line beside the buttons."""
     ends = f"{_signed(low)} … {_signed(high)}"
     match scale:
         case "thumbs":
-            up, down = (_signed(thumbs_reward(scales, thumb, low, high)) for thumb in (True, False))
-            return f"good → {up} · bad → {down}"
+            down, up = (_signed(thumbs_reward(scales, thumb, low, high)) for thumb in (False, True))
+            return f"bad → {down} · good → {up}"
         case "graded":
             return f"−1 … 1 → {ends}"
         case "stars":
@@ -181,7 +217,7 @@ def mapping_words(scales: RatingScales, scale: Scale, low: float, high: float) -
         case "pairwise":
             better, worse = map(_signed, pairwise_rewards(scales, "first", low, high))
             equal = _signed(pairwise_rewards(scales, "tie", low, high)[0])
-            return f"better → {better} · worse → {worse} · equal → {equal}"
+            return f"worse → {worse} · equal → {equal} · better → {better}"
         case "rubric":
             return f"R = {_weighted_mean(scales.criteria)}, 1 … 5 → {ends}"
 

@@ -10,6 +10,7 @@ from pages.shared.header import header
 from pages.shared.map_panel import map_panel
 from pages.shared.memory_detail import memory_detail
 from pages.shared.others import follow_others
+from pages.shared.reward_form import reward_wanted
 from pages.shared.view import view_of
 
 entry.by_app("pages/step.py")
@@ -22,7 +23,7 @@ if place is None or place.run is None:
     st.page_link("pages/home.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-above = st.container()
+above, wanted = st.container(), st.container()
 try:
     view = view_of(place)
     story, memory = st.columns([3, 2], gap="medium")
@@ -39,6 +40,8 @@ with above:
     model_banner(view)
     controls(view)
     parts.strip(view)
+with wanted:
+    reward_wanted(view)
 with memory:
     memory_detail(view)
 with story:

@@ -398,16 +398,26 @@ class MemoryBank(BankReading):
             self.flush()
 
     def give_reward(
-        self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
+        self,
+        run: str,
+        step: int,
+        step_id: str,
+        memory_ids: Sequence[str],
+        value: float,
+        rater: str,
+        reason: str = "",
+        given: Mapping[str, Any] | None = None,
     ) -> LedgerEvent:
         """Append a person's reward for a step, in the place of an earlier one of the same person.
+
+        `given` is kept with it: the scale and what they chose there.
 
         Raises `InputError` for a value that is not a number from −10 to 10, `NotAllowed`, `UnknownRun`.
         """
         must_be_reward(value)
         with self.alone():
             self.run(run)
-            event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason)
+            event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason, given)
             self._ledger.append(event)
             self.flush()
             return event
@@ -448,7 +458,15 @@ class MemoryBank(BankReading):
             self._appends.flush()
 
     def _person_reward(
-        self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str, reason: str = ""
+        self,
+        run: str,
+        step: int,
+        step_id: str,
+        memory_ids: Sequence[str],
+        value: float,
+        rater: str,
+        reason: str = "",
+        given: Mapping[str, Any] | None = None,
     ) -> LedgerEvent:
         return self._ledger.event(
             run,
@@ -460,6 +478,7 @@ class MemoryBank(BankReading):
             source="person",
             rater=person_name(rater),
             reason=reason.strip(),
+            payload=dict(given or {}),
         )
 
     def preview_reward(

@@ -38,7 +38,7 @@ def controls(view: View) -> None:
             shortcut="n",
             key="step",
             disabled=view.busy,
-            on_click=_move,
+            on_click=move,
             args=(view, LiveRun.step),
         )
         st.button(
@@ -47,13 +47,13 @@ def controls(view: View) -> None:
             shortcut="f",
             key="finish",
             disabled=view.busy,
-            on_click=_move,
-            args=(view, LiveRun.finish),
+            on_click=_finish,
+            args=(view,),
         )
         if view.run.tasks:
             with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy):
                 count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
-                st.button("Run", key="run_many", on_click=_move, args=(view, lambda live: live.run_many(int(count))))
+                st.button("Run", key="run_many", on_click=move, args=(view, lambda live: live.run_many(int(count))))
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
     if view.busy:
         _progress(view)
@@ -78,16 +78,30 @@ def _step_label(view: View) -> str:
     if following is None:
         return "Step · next task" if view.moment.trace else "Step · first task"
     turns = view.moment.trace.generate if view.moment.trace else None
+    if view.awaits_reward:
+        return "Step · leave it unrated"
     if following is Phase.GENERATE:
         return f"Step · answer, turn {len(turns.turns) + 1 if turns else 1}"
     return f"Step · {TITLES[following]}"
 
 
-def _move(view: View, move: Callable[[LiveRun], None]) -> None:
+def _finish(view: View) -> None:
+    """Run the task to its end, or say that the reward is still to be given."""
+    if view.awaits_reward:
+        st.toast(
+            "This task ends with your reward: press its key, 1 is the worst, or S to leave the answer unrated.",
+            icon=":material/front_hand:",
+        )
+    else:
+        move(view, LiveRun.finish)
+
+
+def move(view: View, forward: Callable[[LiveRun], None]) -> None:
+    """Advance the run, and open the parts of the page that ran; a failure gets its sentence."""
     try:
         live = places.live(view.place)
         before = live.episode.phase if live.episode else None
-        move(live)
+        forward(live)
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return
@@ -101,7 +115,9 @@ def _open_what_ran(live: LiveRun) -> None:
     before: Phase | None = st.session_state.pop(MOVED_FROM)
     now = live.episode.phase if live.episode else None
     opened = [before] if before is not None else [Phase.EMBED]
-    if live.total or (now is None and before is not Phase.WRITE):
+    if now is None and before is Phase.REWARD:
+        opened = [Phase.REWARD, Phase.UPDATE]
+    elif live.total or (now is None and before is not Phase.WRITE):
         opened = [Phase.SELECT, Phase.UPDATE]
     elif now is Phase.REWARD:
         opened = [Phase.GENERATE, Phase.REWARD]
@@ -146,10 +162,10 @@ def _what_failed(view: View) -> None:
     if arrived:
         verbatim(arrived)
     with st.container(horizontal=True):
-        st.button("Try again", key="retry", on_click=_move, args=(view, LiveRun.step))
+        st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step))
         if arrived:
-            st.button("Keep what arrived", key="keep_partial", on_click=_move, args=(view, LiveRun.keep_partial))
-        st.button("Drop this step", key="drop", on_click=_move, args=(view, LiveRun.drop))
+            st.button("Keep what arrived", key="keep_partial", on_click=move, args=(view, LiveRun.keep_partial))
+        st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop))
 
 
 def _what_was_cut_short(view: View) -> None:
@@ -164,7 +180,7 @@ def _what_was_cut_short(view: View) -> None:
         icon=":material/power_off:",
     )
     with st.container(horizontal=True):
-        st.button("Do it again", key="again_cut_short", on_click=_move, args=(view, LiveRun.step))
+        st.button("Do it again", key="again_cut_short", on_click=move, args=(view, LiveRun.step))
         st.button("Drop it", key="drop_cut_short", on_click=_drop, args=(left,))
 
 

@@ -18,6 +18,11 @@ STYLE = """<style>
 button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="stSliderThumbValue"] p {
   color: color-mix(in srgb, currentColor 45%, CanvasText);
 }
+/* In sight, below the menu, while the answer that it asks about is read. */
+[data-testid="stLayoutWrapper"]:has(> div > div > .st-key-reward_wanted) {
+  position: sticky; top: 3.75rem; z-index: 99;
+}
+.st-key-reward_wanted { background: Canvas; }
 </style>"""
 
 

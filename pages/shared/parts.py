@@ -252,10 +252,12 @@ def _answer(view: View) -> None:
     record = trace.generate or _prompt(view)
     who = "simulated model" if record.simulated else record.model
     sent = "was sent" if record.turns else "will be sent"
-    st.caption(f"Exactly what {sent}; the memories in it are framed.")
-    with st.container(height=PROMPT_HEIGHT, key="prompt"):
-        for number, message in enumerate(record.messages):
-            _message(view, record, number, message)
+    # Who is asked for a reward reads the answer first.
+    with st.expander("What was sent") if view.awaits_reward else st.container():
+        st.caption(f"Exactly what {sent}; the memories in it are framed.")
+        with st.container(height=PROMPT_HEIGHT, key="prompt"):
+            for number, message in enumerate(record.messages):
+                _message(view, record, number, message)
     if not record.turns:
         return
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
@@ -344,7 +346,8 @@ def _reward(view: View) -> None:
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
     credit(view)
-    reward_form(view)
+    if not view.awaits_reward:
+        reward_form(view)
 
 
 def _update(view: View) -> None:

@@ -1,8 +1,10 @@
-"""A person's reward: a value they chose, what it would do, saved before it is shown, and undone by an event."""
+"""A person's reward: what it would do, given with one key, saved before it is shown, and undone by an event."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -11,11 +13,15 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
-from memrl_core.errors import MemRLError
+from memrl_core.errors import MemRLError, StepError
+from memrl_core.live import LiveRun
 from memrl_core.numerals import signed
-from memrl_core.records import LedgerEvent
+from memrl_core.records import LedgerEvent, Phase
+from memrl_core.scales import Option, options
 from pages.shared.arm import spec_of
+from pages.shared.controls import move
 from pages.shared.person import allowed, name_field, person
+from pages.shared.rewards_rate import CHOSEN, option_button
 from pages.shared.text import literal
 from pages.shared.view import View
 
@@ -109,61 +115,83 @@ def _nobody_credited(view: View) -> str:
     return f"{spec.title} keeps no q of single memories; what a reward teaches it stands under “Update”."
 
 
+def reward_wanted(view: View) -> None:
+    """Where a step waits for a person's reward: the form, in sight wherever on the page the answer is read."""
+    if view.awaits_reward:
+        with st.container(border=True, key="reward_wanted", gap="small"):
+            st.markdown(
+                "**A person judges this answer.** One key saves the reward, q moves, and the step runs to its end."
+            )
+            reward_form(view)
+
+
 def reward_form(view: View) -> None:
-    """Thumbs or slider, a reason, the rater's name; Save, and Undo of what was saved."""
+    """The choices of the run's scale, each saved by one key, a reason and the rater's name; Undo of what was saved."""
     trace = view.moment.trace
     assert trace is not None
     _start_afresh_for(trace.id)
-    rater, may = person(), allowed(view.place.bank, Role.RATE)
-    low, high = float(trace.settings["reward_failure"]), float(trace.settings["reward_success"])
+    bank, rater = view.place.bank, person()
     mine = _my_reward(view, rater)
+    applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
+    off = view.busy or applying or not allowed(bank, Role.RATE)
     if not view.moment.live:
         st.caption("A reward given here counts from now on; this replay goes on showing what was known then.")
-    chosen = _chosen(view)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        _thumb("Thumbs up", ":material/thumb_up:", high, "1", chosen, mine)
-        _thumb("Thumbs down", ":material/thumb_down:", low, "2", chosen, mine)
-        middle = (low + high) / 2
-        st.session_state.setdefault(VALUE, middle)
-        st.slider(
-            "Reward" if chosen is not None else "Reward (not chosen yet)",
-            low,
-            high,
-            step=(high - low) / 20,
-            key=VALUE,
-            format="%+.2f" if chosen is not None else " ",
-            on_change=_touch,
-            args=(middle,),
-        )
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input("Reason (optional)", key="reward_reason", max_chars=2000)
-        name_field("reward_rater", "Rater")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button(
-            "Save reward",
-            type="primary",
-            icon=":material/save:",
-            shortcut="s",
-            key="save_reward",
-            disabled=chosen is None or view.busy or not may,
-            on_click=_save,
-            args=(view,),
-            help=None if chosen is not None else "Choose a value first: thumbs or slider",
-        )
-        st.button(
-            "Undo",
-            icon=":material/undo:",
-            shortcut="u",
-            key="undo_reward",
-            disabled=mine is None or view.busy or not may,
-            on_click=_undo,
-            args=(view, mine),
-            help="Takes your reward back; every q returns to what it was, bit for bit",
-        )
-        if mine is not None:
-            st.markdown(f"Saved: {signed(mine.value or 0.0)} by {literal(mine.rater)}", width="content")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reward_choices"):
+        for key, option in enumerate(_choices(view), start=1):
+            chosen = mine is not None and mine.value == option.reward
+            args = view, option.reward, option.given
+            option_button(option, key, trace.id, chosen, off, _give, args, width="content")
+        _any_value(view, off)
+        if view.awaits_reward:
+            st.button(
+                "Skip", icon=":material/skip_next:", shortcut="s", key="leave_unrated",
+                on_click=move, args=(view, partial(LiveRun.finish, unrated=True)),
+                help="The step ends without a reward and no q moves. It can be rated later, here and on Rewards.",
+            )  # fmt: skip
+        else:
+            st.button(
+                "Undo", icon=":material/undo:", shortcut="u", key="undo_reward", disabled=mine is None or off,
+                on_click=_undo, args=(view, mine),
+                help="Takes your reward back; every q returns to what it was, bit for bit",
+            )  # fmt: skip
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reason_box", width=430):
+            st.text_input(
+                "Reason (optional) · E", key="reward_reason", max_chars=2000, width=260,
+                on_change=_reason_changed, args=(view,),
+            )  # fmt: skip
+            name_field("reward_rater", "Rater")
+    if applying:
+        st.caption("The reward is being applied: it can be changed once the step has ended.")
+    elif mine is not None:
+        st.markdown(f"Saved: {signed(mine.value or 0.0)} by {literal(mine.rater)}", width="content")
     if failure := st.session_state.get("reward_failure"):
         st.error(literal(failure), icon=":material/error:")
+
+
+def _choices(view: View) -> tuple[Option, ...]:
+    """What one key gives on the scale that the run's raters see first; thumbs where that scale takes more."""
+    ratings, trace = view.place.bank.ratings, view.moment.trace
+    assert trace is not None
+    scales, (low, high) = ratings.scales(view.run.id), ratings.bounds(view.run.id, trace.step)
+    return options(scales, scales.scale, low, high) or options(scales, "thumbs", low, high)
+
+
+def _any_value(view: View, off: bool) -> None:
+    assert view.moment.trace is not None
+    low, high = view.place.bank.ratings.bounds(view.run.id, view.moment.trace.step)
+    middle = (low + high) / 2
+    with st.popover("Other", icon=":material/tune:", disabled=off):
+        st.session_state.setdefault(VALUE, middle)
+        st.slider(
+            "Any reward between", low, high, step=(high - low) / 20, key=VALUE, format="%+.2f",
+            on_change=_touch, args=(middle,),
+        )  # fmt: skip
+        chosen = _chosen(view)
+        st.button(
+            "Save reward", type="primary", icon=":material/save:", key="save_reward", disabled=chosen is None or off,
+            on_click=_give, args=(view, chosen, {"scale": "graded"}),
+            help=None if chosen is not None else "Choose a value first",
+        )  # fmt: skip
 
 
 def _start_afresh_for(step_id: str) -> None:
@@ -180,28 +208,10 @@ def _chosen(view: View) -> float | None:
     return float(st.session_state[VALUE])
 
 
-def _thumb(label: str, icon: str, value: float, key: str, chosen: float | None, mine: LedgerEvent | None) -> None:
-    standing = chosen if chosen is not None else mine.value if mine is not None else None
-    st.button(
-        label,
-        icon=icon,
-        shortcut=key,
-        key=f"thumb_{key}",
-        type="primary" if standing == value else "secondary",
-        on_click=_choose,
-        args=(value,),
-    )
-
-
 def _touch(untouched: float) -> None:
     # When a run of the page is cut short, Streamlit reports a slider that nobody moved as changed.
     if abs(st.session_state[VALUE] - untouched) > 1e-9:
         st.session_state[TOUCHED] = True
-
-
-def _choose(value: float) -> None:
-    st.session_state[VALUE] = value
-    st.session_state[TOUCHED] = True
 
 
 def _my_reward(view: View, rater: str) -> LedgerEvent | None:
@@ -213,21 +223,39 @@ def _my_reward(view: View, rater: str) -> LedgerEvent | None:
     return None
 
 
-def _save(view: View) -> None:
+def _give(view: View, value: float, given: Mapping[str, Any]) -> None:
+    """Save the reward; a step that waited for it then runs to its end, which moves q."""
+    if not _save(view, value, given):
+        return
+    st.session_state[TOUCHED] = False
+    st.toast(f"{signed(value)} saved · U undoes it", icon=":material/save:")
+    if view.moment.live and view.moment.next_phase is Phase.REWARD and allowed(view.place.bank, Role.MANAGE):
+        move(view, LiveRun.finish)
+
+
+def _save(view: View, value: float, given: Mapping[str, Any]) -> bool:
+    """Whether the reward was saved."""
     trace, bank = view.moment.trace, view.place.bank
     assert trace is not None
-    value, reason = float(st.session_state[VALUE]), st.session_state.get("reward_reason", "")
+    reason = st.session_state.get("reward_reason", "")
     try:
         if bank.has_step(view.run.id, trace.step):
-            bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, {"scale": "graded"}))
+            bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, given))
+        elif view.live is not None and _under_way(view) is not None:
+            view.live.rate(value, person(), reason, given)
         else:
-            bank.give_reward(view.run.id, trace.step, trace.id, view.moment.selected, value, person(), reason)
+            raise StepError("This step was dropped.")
     except MemRLError as error:
-        st.session_state["reward_failure"] = f"{error} Your value is still here: press Save again."
-        return
+        st.session_state["reward_failure"] = f"{error} The reward {signed(value)} was not saved; give it again."
+        return False
     st.session_state.pop("reward_failure", None)
-    st.session_state[TOUCHED] = False
-    st.toast("Saved · Undo (U)", icon=":material/save:")
+    return True
+
+
+def _reason_changed(view: View) -> None:
+    mine = _my_reward(view, person())
+    if mine is not None:
+        _save(view, mine.value or 0.0, {name: value for name, value in mine.payload.items() if name in CHOSEN})
 
 
 def _undo(view: View, mine: LedgerEvent) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import streamlit as st
 
@@ -14,14 +13,16 @@ from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
-from memrl_core.numerals import MINUS, signed
+from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
 from memrl_core.scales import (
     MARKS,
+    Option,
     RatingScales,
     Scale,
     graded_reward,
     mapping_words,
+    options,
     pairwise_rewards,
     rubric_reward,
     stars_reward,
@@ -39,7 +40,7 @@ SCALES: Mapping[Scale, str] = {
     "rubric": "Rubric",
     "pairwise": "Pairs",
 }
-GRADES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+ICONS = {"Bad": ":material/thumb_down:", "Good": ":material/thumb_up:", "stars": ":material/star:"}
 Bounds = tuple[float, float]
 
 
@@ -79,7 +80,12 @@ def rating_panel(panel: Panel, scale: Scale) -> None:
         st.info("Somebody else is here too. Type your name above, so that your rewards can be told from theirs.")
     elif not panel.may:
         st.info("You may look at this bank, not rate. Someone who manages it can change that under People.")
-    _BUTTONS[scale](panel)
+    if scale == "rubric":
+        _rubric(panel)
+    else:
+        _options(panel, scale)
+    if scale == "graded":
+        _graded(panel)
     with st.container(key="reason_box"):
         key = f"reason_{panel.trace.id}"
         if panel.mine is not None:
@@ -123,14 +129,14 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
         st.caption("No memory was in the prompt: a reward is kept with the step and moves no q.")
         return
     values = _ends(panel, scale)
-    options = {name: panel.bank.ratings.supposed(panel.rating(value, {})) for name, value in values.items()}
+    ends = {name: panel.bank.ratings.supposed(panel.rating(value, {})) for name, value in values.items()}
     now = panel.bank.histories_of(panel.trace.run, credited)
     rows = []
     for memory_id in credited:
         row = {"memory": memory_label(memory_id, panel.trace.run)}
         if not blind:
             row["q now"] = signed(now[memory_id][-1].after) if memory_id in now else "–"
-        moved = {name: options[name].moved[memory_id][1] for name in options if memory_id in options[name].moved}
+        moved = {name: ends[name].moved[memory_id][1] for name in ends if memory_id in ends[name].moved}
         if blind and _shows_through(panel):
             low, high = list(values)[:2]
             row[f"{high} − {low}"] = signed(moved[high] - moved[low]) if moved else "–"
@@ -148,7 +154,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
         st.caption("Counting the later selections that hang on this reward …")
         return
     whole = panel.bank.histories(panel.trace.run)
-    then = {name: {**whole, **supposed.histories} for name, supposed in options.items()}
+    then = {name: {**whole, **supposed.histories} for name, supposed in ends.items()}
     if blind:
         (first, one), (second, two) = list(then.items())[:2]
         between = differing(choices, one, two)
@@ -185,43 +191,43 @@ def _steps_words(steps: list[Differing], after: int) -> str:
     return f"{len(steps):,} of {after} later selections" + (f" (step {listed})" if steps else "")
 
 
-def _choice(
-    panel: Panel, label: str, key: str, value: Callable[[], float], given: dict[str, Any], icon: str | None = None
+def option_button(
+    option: Option,
+    key: int,
+    step_id: str,
+    chosen: bool,
+    disabled: bool,
+    give: Callable[..., None],
+    args: tuple[Any, ...],
+    width: Literal["stretch", "content"] = "stretch",
 ) -> None:
+    """The button of one choice, with its digit as its key."""
     st.button(
-        label,
-        icon=icon,
-        shortcut=key,
+        option.label,
+        icon=ICONS.get(option.label, ICONS.get(str(option.given["scale"]))),
+        shortcut=str(key),
         # With the step in its name, a button that is hit twice cannot reach the next step.
-        key=f"rate_{key}_{panel.trace.id}",
-        type="primary" if panel.gave(**given) else "secondary",
-        disabled=not panel.may,
-        on_click=_give,
-        args=(panel, value, given),
-        width="stretch",
+        key=f"rate_{key}_{step_id}",
+        type="primary" if chosen else "secondary",
+        disabled=disabled,
+        on_click=give,
+        args=args,
+        width=width,
     )
 
 
-def _give(panel: Panel, value: Callable[[], float], given: dict[str, Any]) -> None:
-    panel.save(value(), given)
+def _options(panel: Panel, scale: Scale) -> None:
+    with st.container(horizontal=True, gap="small", key="options"):
+        for key, option in enumerate(options(panel.scales, scale, *panel.bounds), start=1):
+            chosen = panel.gave(**option.given)
+            option_button(option, key, panel.trace.id, chosen, not panel.may, _give, (panel, option))
 
 
-def _thumbs(panel: Panel) -> None:
-    with st.container(horizontal=True, gap="small", key="thumbs"):
-        for label, icon, key, up in (
-            ("Good", ":material/thumb_up:", "1", True),
-            ("Bad", ":material/thumb_down:", "2", False),
-        ):
-            given = {"scale": "thumbs", "thumb": "up" if up else "down"}
-            _choice(panel, label, key, partial(thumbs_reward, panel.scales, up, *panel.bounds), given, icon)
+def _give(panel: Panel, option: Option) -> None:
+    panel.save(option.reward, option.given)
 
 
 def _graded(panel: Panel) -> None:
-    with st.container(horizontal=True, gap="small", key="grades"):
-        for number, grade in enumerate(GRADES, start=1):
-            given = {"scale": "graded", "grade": grade}
-            label = f"{grade:+g}".replace("-", MINUS) if grade else "0"
-            _choice(panel, label, str(number), partial(graded_reward, grade, *panel.bounds), given)
     key = f"grade_{panel.trace.id}"
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     grade = left.slider("Any grade between", -1.0, 1.0, 0.0, 0.05, key=key, disabled=not panel.may)
@@ -234,14 +240,6 @@ def _graded(panel: Panel) -> None:
 def _save_grade(panel: Panel, key: str) -> None:
     grade = float(st.session_state[key])
     panel.save(graded_reward(grade, *panel.bounds), {"scale": "graded", "grade": grade})
-
-
-def _stars(panel: Panel) -> None:
-    with st.container(horizontal=True, gap="small", key="stars"):
-        for stars in MARKS:
-            given = {"scale": "stars", "stars": stars}
-            worth = partial(stars_reward, panel.scales, stars, *panel.bounds)
-            _choice(panel, str(stars), str(stars), worth, given, ":material/star:")
 
 
 def _rubric(panel: Panel) -> None:
@@ -289,9 +287,3 @@ def _reason_changed(panel: Panel) -> None:
 
 
 CHOSEN = ("scale", "thumb", "grade", "stars", "marks", "choice", "other")
-_BUTTONS: Mapping[Scale, Callable[[Panel], None]] = {
-    "thumbs": _thumbs,
-    "graded": _graded,
-    "stars": _stars,
-    "rubric": _rubric,
-}

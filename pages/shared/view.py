@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memrl_core.analysis.moment import Moment, current, memories_of, replayed
 from memrl_core.live import LiveRun
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.records import Memory, RunInfo
+from memrl_core.records import Memory, Phase, RunInfo
 from pages.shared import place as places
 from pages.shared.arm import spec_under
 from pages.shared.place import Place
@@ -18,8 +18,9 @@ from pages.shared.place import Place
 class View:
     """A place together with what is there; `live` is None until somebody advances the run.
 
-    `busy` is whether the agent worked in the background when the view was made: a page that asked again while it is
-    drawn might disable its buttons and then not wait for the work to end.
+    `busy` is whether the agent worked in the background when the view was made, `awaits_reward` whether the step then
+    waited for a person's reward: a page that asked again while it is drawn might disable its buttons and then not wait
+    for the work to end, or draw a form twice.
     """
 
     place: Place
@@ -28,6 +29,7 @@ class View:
     memories: Mapping[str, Memory]
     live: LiveRun | None
     busy: bool
+    awaits_reward: bool
 
     @property
     def spec(self) -> PolicySpec | None:
@@ -45,4 +47,6 @@ def view_of(place: Place) -> View:
         moment = replayed(place.bank, place.run.id, place.step)
     else:
         moment = current(place.bank, place.run.id, live.episode if live else None)
-    return View(place, place.run, moment, memories_of(place.bank, moment), live, busy)
+    episode = live.episode if live is not None and moment.live and not busy else None
+    awaits = episode is not None and moment.next_phase is Phase.REWARD and episode.awaits_reward
+    return View(place, place.run, moment, memories_of(place.bank, moment), live, busy, awaits)

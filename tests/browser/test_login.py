@@ -39,5 +39,5 @@ def test_people_log_in_and_rate_under_the_name_of_their_login(
         settled(page)
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         press(page, "1")
-        assert [event.value for event in ratings_of(app.home, "ada@example.org")] == [1.0]
+        assert [event.value for event in ratings_of(app.home, "ada@example.org")] == [-1.0]
         next(pages, None)

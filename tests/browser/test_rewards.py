@@ -99,8 +99,8 @@ def test_a_reward_given_while_the_connection_is_lost_is_not_lost_silently(queue:
 
 
 def test_a_nameless_person_is_held_up_by_other_browsers_only(queue: Page, app: RunningApp, browser: Browser) -> None:
-    good = queue.locator("[class*='st-key-rate_1_'] button").first
-    expect(good).to_be_enabled()
+    bad = queue.locator("[class*='st-key-rate_1_'] button").first
+    expect(bad).to_be_enabled()
     tab = queue.context.new_page()
     for again in (tab, queue):  # A second tab of the same browser, and the first one loaded anew.
         again.goto(f"{app.url}/rewards?bank=demo")
@@ -112,4 +112,4 @@ def test_a_nameless_person_is_held_up_by_other_browsers_only(queue: Page, app: R
     other.context.close()
     queue.wait_for_timeout(1000)
     queue.reload()
-    expect(good).to_be_enabled()
+    expect(bad).to_be_enabled()

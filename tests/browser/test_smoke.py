@@ -75,10 +75,13 @@ def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningAp
     while not (app.home / "preferences.json").exists():
         page.wait_for_timeout(100)
     settled(page)
-    expect(page.get_by_role("button", name="Save reward")).to_be_disabled()
-    page.locator(".st-key-thumb_2 button").click()
+    # Digits that are typed into a field reward nothing.
+    page.keyboard.press("e")
+    page.keyboard.type("2 of 2, s u")
+    page.keyboard.press("Enter")
     settled(page)
-    page.get_by_role("button", name="Save reward").click()
+    expect(page.locator(".st-key-undo_reward button")).to_be_disabled()
+    page.keyboard.press("1")
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
     page.reload()
     drawn_map(page)
@@ -120,7 +123,7 @@ def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> 
         rewards.press(page, key)
     expect(page.locator(".st-key-queue_moves")).to_contain_text("10 of")
     rated = rewards.ratings_of(app.home, "Ada <b>x</b>")
-    assert [event.value for event in rated] == [1.0 if key == "1" else -1.0 for key in "1212211211"]
+    assert [event.value for event in rated] == [-1.0 if key == "1" else 1.0 for key in "1212211211"]
     assert rated[0].reason == "took 2 tries, 1 too many"
     assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
     rewards.press(page, "u")

@@ -129,6 +129,23 @@ def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
     assert live.agent.bank.next_step("r") == 2
 
 
+def test_a_task_that_a_person_judges_is_finished_without_a_reward_only_on_request(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    for reward, unrated in ((None, True), (-1.0, False)):
+        live.begin("What is a hash table?")
+        live.finish()
+        assert live.wait(10)
+        assert live.episode is not None and live.episode.awaits_reward
+        if reward is not None:
+            live.rate(reward, "ann", given={"scale": "thumbs"})
+        live.finish(unrated=unrated)
+        assert live.wait(10)
+        assert live.episode.phase is None and live.episode.trace.reward is not None
+        assert live.episode.trace.reward.reward == reward
+    (event,) = live.agent.bank.ratings.of("r", 2)
+    assert event.payload == {"scale": "thumbs"}
+
+
 def test_a_typed_task_waits_for_a_persons_reward(tmp_path: Path) -> None:
     live = a_live_run(tmp_path / "bank", environment="conversation")
     live.begin("What is a hash table?")

@@ -16,6 +16,7 @@ from memrl_core.scales import (
     RatingScales,
     graded_reward,
     mapping_words,
+    options,
     pairwise_rewards,
     rubric_reward,
     stars_reward,
@@ -103,6 +104,15 @@ def test_a_grade_is_laid_in_a_straight_line(value: float, ends: tuple[float, flo
     assert graded_reward(value, *ends) == pytest.approx(low + (value + 1) / 2 * (high - low), abs=1e-12)
 
 
+@given(ENDS)
+def test_on_every_scale_the_first_key_is_the_worst_and_the_last_the_best(ends: tuple[float, float]) -> None:
+    low, high = ends
+    for scale, count in (("thumbs", 2), ("graded", 5), ("stars", 5)):
+        rewards = [option.reward for option in options(PLAIN, scale, *ends)]
+        assert len(rewards) == count and rewards == sorted(rewards)
+        assert (rewards[0], rewards[-1]) == (pytest.approx(low), pytest.approx(high))
+
+
 def test_stars_stand_at_equal_distances() -> None:
     assert [stars_reward(PLAIN, stars, -1, 1) for stars in range(1, 6)] == [-1, -0.5, 0, 0.5, 1]
 
@@ -174,16 +184,16 @@ def test_an_unfinished_or_wrong_rubric_is_refused(marks: dict[str, Any], says: s
 
 
 def test_the_line_beside_the_buttons_says_what_each_rating_is_worth() -> None:
-    assert mapping_words(PLAIN, "thumbs", -1, 1) == "good → +1.00 · bad → −1.00"
+    assert mapping_words(PLAIN, "thumbs", -1, 1) == "bad → −1.00 · good → +1.00"
     assert mapping_words(PLAIN, "graded", -1, 1) == "−1 … 1 → −1.00 … +1.00"
     assert mapping_words(PLAIN, "stars", -1, 1) == "1 → −1.00 · 2 → −0.50 · 3 → 0.00 · 4 → +0.50 · 5 → +1.00"
-    assert mapping_words(PLAIN, "pairwise", -1, 1) == "better → +1.00 · worse → −1.00 · equal → 0.00"
+    assert mapping_words(PLAIN, "pairwise", -1, 1) == "worse → −1.00 · equal → 0.00 · better → +1.00"
     assert mapping_words(PLAIN, "rubric", -1, 1) == "R = (2·correct + complete + clear) / 4, 1 … 5 → −1.00 … +1.00"
 
 
 def test_the_line_shows_the_rewards_that_were_set() -> None:
     scales = RatingScales(thumbs_up=0.25, tie=0.5, stars=(-2, 0, 0, 0, 3), criteria=(Criterion(name="kind", weight=3),))
-    assert mapping_words(scales, "thumbs", 0, 1) == "good → +0.25 · bad → 0.00"
+    assert mapping_words(scales, "thumbs", 0, 1) == "bad → 0.00 · good → +0.25"
     assert mapping_words(scales, "stars", 0, 1) == "1 → −2.00 · 2 → 0.00 · 3 → 0.00 · 4 → 0.00 · 5 → +3.00"
-    assert mapping_words(scales, "pairwise", 0, 1) == "better → +1.00 · worse → 0.00 · equal → +0.50"
+    assert mapping_words(scales, "pairwise", 0, 1) == "worse → 0.00 · equal → +0.50 · better → +1.00"
     assert mapping_words(scales, "rubric", -0.001, 1) == "R = kind, 1 … 5 → 0.00 … +1.00"

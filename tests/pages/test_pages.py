@@ -50,6 +50,11 @@ def button(app: AppTest, key: str):
     return app.button(key=key)
 
 
+def rate(app: AppTest, key: int) -> None:
+    """Give a reward with a digit."""
+    next(one for one in app.button if (one.key or "").startswith(f"rate_{key}_")).click().run()
+
+
 def a_bank(name: str = "mine", environment: str = "household", model: str = "simulated", runs: bool = True) -> str:
     embedder = HashingEmbedder()
     path = workspace.banks_folder() / name
@@ -167,18 +172,14 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     assert {"recall", "slope", "scores", "moves", "history"} <= keys
 
 
-def test_a_reward_is_saved_shown_and_undone(demo: Path, visit: Visit) -> None:
+def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21")
     app.session_state["open_parts"] = {Phase.REWARD: True}
     app.run()
-    assert button(app, "save_reward").disabled
     before = dict(MemoryBank.open(str(demo)).utilities("household"))
-    button(app, "thumb_2").click().run()
-    assert not button(app, "save_reward").disabled
-    button(app, "save_reward").click().run()
+    rate(app, 1)
     assert "Saved: −1.000" in said(app)
-    changed = dict(MemoryBank.open(str(demo)).utilities("household"))
-    assert changed != before
+    assert dict(MemoryBank.open(str(demo)).utilities("household")) != before
     button(app, "undo_reward").click().run()
     assert dict(MemoryBank.open(str(demo)).utilities("household")) == before
     assert button(app, "undo_reward").disabled
@@ -194,10 +195,11 @@ def test_a_slider_that_nobody_moved_is_no_reward(demo: Path, visit: Visit) -> No
     app.slider(key="reward_value").set_value(0.5).run()
     assert not button(app, "save_reward").disabled
     app.slider(key="reward_value").set_value(0.0).run()
-    assert not button(app, "save_reward").disabled
+    button(app, "save_reward").click().run()
+    assert "Saved: +0.000" in said(app)
 
 
-def test_a_reward_that_cannot_be_saved_keeps_the_value(
+def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrl_core.errors import BankFull
@@ -205,33 +207,63 @@ def test_a_reward_that_cannot_be_saved_keeps_the_value(
     app = visit("step", bank="demo", step="21")
     app.session_state["open_parts"] = {Phase.REWARD: True}
     app.run()
-    button(app, "thumb_1").click().run()
 
     def full(*_: object, **__: object) -> None:
         raise BankFull("The disk is full.")
 
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        button(app, "save_reward").click().run()
-    assert "The disk is full" in said(app)
-    assert app.slider(key="reward_value").value == 1.0
-    button(app, "save_reward").click().run()
+        rate(app, 2)
+    assert "The disk is full" in said(app) and "Saved" not in said(app)
+    rate(app, 2)
     assert "Saved: +1.000" in said(app)
 
 
-def test_a_conversation_waits_for_a_persons_word(home: Path, visit: Visit) -> None:
-    app = visit("step", bank=a_bank(environment="conversation"))
-    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
-    app.run()
-    app.text_area(key="typed_intent").set_value("What is a hash table?").run()
-    button(app, "ask").click().run()
-    button(app, "finish").click().run()
+def asked(visit: Visit, name: str, *questions: str) -> AppTest:
+    """A conversation in which all questions but the last were answered and skipped; the last waits for a reward."""
+    app = visit("step", bank=name)
+    for question in questions:
+        app.session_state["open_parts"] = {Phase.EMBED: True}
+        app.run()
+        app.text_area(key="typed_intent").set_value(question).run()
+        button(app, "ask").click().run()
+        button(app, "finish").click().run()
+        if question != questions[-1]:
+            button(app, "leave_unrated").click().run()
+    return app
+
+
+def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Visit) -> None:
+    name = a_bank(environment="conversation")
+    path = str(workspace.banks_folder() / name)
+    app = asked(visit, name, "What is a hash table?", "What is a hash map?")
     assert "A person judges this answer" in said(app)
-    button(app, "thumb_1").click().run()
-    button(app, "save_reward").click().run()
-    for _ in range(3):
-        button(app, "step").click().run()
-    assert "#1 written as success" in said(app).replace("\\", "")
+    app.text_input(key="reward_reason").set_value("short").run()
+    rate(app, 2)
+    with MemoryBank.open(path) as bank:
+        trace = bank.trace("r", 2)
+        assert trace.reward is not None and (trace.reward.reward, trace.reward.reason) == (1.0, "short")
+        assert bank.utilities("r")["r-0001"].q == pytest.approx(0.3)
+        assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
+    assert "Saved: +1.000" in said(app) and "+0.000 → +0.300" in said(app).replace("\\", "")
+    assert not app.session_state["open_parts"][Phase.GENERATE] and app.session_state["open_parts"][Phase.UPDATE]
+    button(app, "undo_reward").click().run()
+    with MemoryBank.open(path) as bank:
+        assert bank.utilities("r")["r-0001"].q == 0.0 and bank.ratings.of("r", 2) == []
+
+
+def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(home: Path, visit: Visit) -> None:
+    name = a_bank(environment="conversation")
+    app = asked(visit, name, "What is a hash table?")
+    button(app, "finish").click().run()
+    assert "This task ends with your reward" in app.toast[0].value
+    button(app, "leave_unrated").click().run()
+    assert "no reward was given" in said(app)
+    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+        trace = bank.trace("r", 1)
+    assert trace.reward is not None and (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
+    rate(app, 1)
+    assert "Saved: −1.000" in said(app)
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "…", "x" * 100_000])

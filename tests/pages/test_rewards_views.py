@@ -367,7 +367,7 @@ def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Vi
     assert (chosen.scale, chosen.hide_verdict, chosen.thumbs_up) == ("stars", False, 0.5)
     assert chosen.stars == (-1, -0.5, 0, 0.5, 0.75)
     told = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
-    assert told["Thumbs"] == "good → +0.50 · bad → −1.00" and told["1 – 5"].endswith("5 → +0.75")
+    assert told["Thumbs"] == "bad → −1.00 · good → +0.50" and told["1 – 5"].endswith("5 → +0.75")
     app.segmented_control(key="rewards_view").set_value("Queue").run()
     assert app.segmented_control(key="rating_scale").value == "stars"
     press(app, "5")
