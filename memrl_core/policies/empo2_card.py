@@ -31,7 +31,9 @@ class Empo2Settings(PolicySettings):
     epsilon: float = Field(
         0.2, ge=0, le=1, title="ε0 · exploration", description="ε where no tip is known; used by the setting above."
     )
-    capacity: int = Field(1000, ge=1, le=100_000, title="Tips kept", description="Beyond this the oldest go.")
+    capacity: int = Field(
+        1000, ge=1, le=100_000, title="Tips kept in a list", description="Beyond this the oldest of the list go."
+    )
 
 
 SPEC = PolicySpec(
@@ -43,7 +45,7 @@ SPEC = PolicySpec(
         "No language model is trained: of the method only the memory is here, and its results are not to be expected.",
         "The key is the embedding of the intent and the observation; in the source, of the whole chat so far. A tip "
         "is keyed by the last prompt of its episode.",
-        "All tips are in one list, in which the key and δ tell tasks apart; in the source each task has its own.",
+        "Each task has its list, as in the source; a task that is met for the first time reads all lists.",
         "Novelty is shown, not rewarded. Where it is set, it is the chance to answer without tips; both are ours.",
         "Novelty counts the tips found, as the released code does; in the paper it is 1 / n over the distinct states "
         "met so far that are like this one.",
@@ -56,17 +58,17 @@ SPEC = PolicySpec(
     "this one are read; how few there are says how new the state is.",
     record="One memory a turn: the tip, the action taken, the final score; all of an episode under the same key.",
     when="Before every turn.",
-    recall="The tips whose key is more similar than δ to the intent and the observation; of these the "
+    recall="The tips of the same list whose key is more similar than δ to the intent and the observation; of these the "
     "k1 with the best score (code), or the k1 most similar (paper).",
     select="The k2 with the best score, ties to the more similar (code), or the k2 most similar (paper). "
     "Novelty = 1 / (n + 1), where n is the number of tips found, at most k2.",
     update="Nothing: rewards change no value. The score of an episode stands with its tips.",
     write="One record for each turn of the episode with the tip that the model gives; the same text is kept once.",
-    forget="The oldest, beyond the limit.",
+    forget="The oldest of a list, beyond its limit.",
     cannot="It does not learn which tip helps: a tip keeps the score of the episode that it came from. Its key is the "
     "end of that episode, so the first turns of another find few.",
-    carries_over="Memories of another policy, by their own key: with the score of their step where it has seen "
-    "that; otherwise with 1 for a success, 0 for a failure and 0.5 for the rest.",
+    carries_over="Memories of another policy, by their own key. Where it has seen their step: in that task's list, "
+    "with that step's score; otherwise in every list, with 1 for a success, 0 for a failure and 0.5 for the rest.",
     learns="nothing",
     needs=("episode reward", "model on write"),
     variants=("adapted",),

@@ -43,17 +43,19 @@ class Tip(BaseModel):
 
 @dataclass(slots=True)
 class Kept:
-    """A tip as it is ordered: its score in [0, 1], and the text by which it is told apart."""
+    """A tip as it is ordered: the task in whose list it is, its score in [0, 1], and the text that tells it apart."""
 
+    listed: str
     score: float
     text: str
 
 
 @dataclass(slots=True)
 class Tips:
-    """What is known of tips by memory, oldest first."""
+    """What is known of tips by memory, oldest first, and which tasks were met so far."""
 
     kept: dict[str, Kept] = field(default_factory=dict)
+    met: set[str] = field(default_factory=set)
 
 
 class Empo2Memory(Policy[Empo2Settings]):
@@ -72,11 +74,17 @@ class Empo2Memory(Policy[Empo2Settings]):
         return _key(asked.intent, asked.observation)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """The k1 best tips beyond the gate."""
-        return wide_recall(
+        """The k1 best tips of the list beyond the gate."""
+        tips = _tips(view)
+        asked = view.asked
+        listed = asked.task if asked is not None and asked.task in tips.met else ""
+        inside = np.array(
+            [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
+        )
+        found = wide_recall(
             query,
             view,
-            np.ones(len(view.ids), dtype=np.bool_),
+            inside,
             lambda members: self._best_first(members, view),
             k1=self.settings.k1,
             delta=self.settings.delta,
@@ -85,6 +93,8 @@ class Empo2Memory(Policy[Empo2Settings]):
             exclude_task=self.excluded_task(view),
             ties=self.settings.ties,
         )
+        why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
+        return replace(found, why=why)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 best tips, unless a new state is explored without any."""
@@ -127,40 +137,44 @@ class Empo2Memory(Policy[Empo2Settings]):
         given = ask(_question(new)) if met else None
         if given is None or not given.tip.strip():
             return ()
-        kept, score = _tips(view).kept, _final_score(new)
-        seen = [i for i in kept if view.sees(i)]
-        known = {kept[i].text: i for i in seen}
+        tips, listed, score = _tips(view), new.trace.task.id, _final_score(new)
+        same_list = [i for i, kept in tips.kept.items() if kept.listed == listed and view.sees(i)]
+        known = {tips.kept[i].text: i for i in same_list}
         key = new.embed([_key(new.intent, met[-1].observation)])[0]
         ids = iter([new.memory_id])
         written: list[Written] = []
         for action in (" ".join(exchange.turn.reply.text.split()) for exchange in met):
             text = f"{given.tip.strip()}; {action}; {score}"
             told = _laid_out(new.intent, given.tip.strip(), action, score)
-            one = added(new, "", told, key, parents=memories_told(new.trace), data={"text": text})
+            data = {"list": listed, "text": text}
+            one = added(new, "", told, key, parents=memories_told(new.trace), data=data)
             if text in known:
                 twin = replace(one.operation, op="NOOP", duplicate_of=known[text], why="the very same record is kept")
                 written.append(Written(twin))
                 continue
             known[text] = next(ids, "") or new.fresh_id()
-            seen.append(known[text])
+            same_list.append(known[text])
             written.append(replace(one, operation=replace(one.operation, memory_id=known[text])))
-        beyond = seen[: max(0, len(seen) - self.settings.capacity)]
-        why = f"more than {self.settings.capacity} tips: the oldest go"
+        beyond = same_list[: max(0, len(same_list) - self.settings.capacity)]
+        why = f"more than {self.settings.capacity} tips in the list of “{listed[:80]}”: the oldest go"
         return (*written, Written(deleted(beyond, why))) if beyond else tuple(written)
 
     def start(self, memories: Sequence[Memory]) -> Tips:
-        """Nothing is known of scores."""
+        """No task was met yet."""
         return Tips()
 
     def remember(self, state: Tips, lesson: Lesson) -> None:
-        """Keep the score of what was written, as the reward stands now."""
+        """Keep the list and the score of what was written, as the reward stands now."""
         trace = lesson.trace
+        listed = trace.task.id
+        state.met.add(listed)
         score = SCORE_OF_UNRATED if lesson.reward is None else verdict_of(lesson.reward, trace.settings)
         for one in trace.write.operations if trace.write is not None else ():
             for gone in one.replaces:
                 state.kept.pop(gone, None)
             if one.op in ("ADD", "UPDATE", "MERGE"):
-                state.kept[one.memory_id] = Kept(score, str(one.data.get("text", one.experience)))
+                text = str(one.data.get("text", one.experience))
+                state.kept[one.memory_id] = Kept(str(one.data.get("list", listed)), score, text)
 
     def _best_first(self, members: Sequence[Recalled], view: MemoryView) -> list[int]:
         similar = np.array([member.similarity for member in members], dtype=np.float64)
@@ -180,6 +194,12 @@ def _explored(best: Sequence[int], n: int, epsilon: float, rng: np.random.Genera
 
 def _tips(view: MemoryView) -> Tips:
     return view.learned if isinstance(view.learned, Tips) else Tips()
+
+
+def _listed(tips: Tips, memory_id: str) -> str:
+    """The list of a memory; empty for one whose step was never seen."""
+    kept = tips.kept.get(memory_id)
+    return kept.listed if kept is not None else ""
 
 
 def _scores(members: Sequence[Recalled], view: MemoryView) -> Floats:

@@ -26,11 +26,15 @@ from tests.core.policy_run import a_view, an_agent_of, outcomes
 HOUSEHOLD = sample_tasks("household-train")
 
 
-def turned(cosines: Sequence[float], scores: Sequence[float]) -> MemoryView:
-    """Memories m-00, … with these cosines to what is asked, kept with these scores."""
-    view = a_view([f"task {n}" for n in range(len(cosines))], "t")
+def turned(
+    cosines: Sequence[float], scores: Sequence[float], lists: Sequence[str] = (), asked: str = "t"
+) -> MemoryView:
+    """Memories m-00, … with these cosines to what is asked, kept with these scores in these lists."""
+    view = a_view([f"task {n}" for n in range(len(cosines))], asked)
     vectors = [[c, (1 - c * c) ** 0.5] for c in cosines]
-    tips = Tips({memory_id: Kept(score, "text") for memory_id, score in zip(view.ids, scores, strict=True)})
+    tips = Tips(met={"t"})
+    for memory_id, score, listed in zip(view.ids, scores, lists or ["t"] * len(scores), strict=True):
+        tips.kept[memory_id] = Kept(listed, score, "text")
     query = replace(view.asked, embedding=np.array([1, 0], np.float32))  # type: ignore[type-var]
     return replace(view, embeddings=np.array(vectors, np.float32).reshape(-1, 2), asked=query, learned=tips)
 
@@ -70,11 +74,21 @@ def test_the_best_score_is_found_however_many_are_more_similar() -> None:
     assert [c.rank_recall for c in decision.candidates][:3] == [60, 1, 2]
 
 
+def test_tips_of_other_lists_are_not_read() -> None:
+    view = turned([0.9, 0.8, 0.7], [1, 1, 1], ["other", "t", "other"])
+    assert decided(view).selected == ("m-01",)
+
+
+def test_a_task_that_was_never_met_reads_all_lists() -> None:
+    view = turned([0.9, 0.8, 0.7], [1, 1, 1], ["other", "t", "other"], asked="new")
+    assert len(decided(view).selected) == 3
+
+
 @pytest.mark.parametrize(("outcome", "score"), [("success", 1.0), ("failure", 0.0), ("unrated", 0.5)])
 def test_a_memory_whose_step_was_never_seen_counts_by_its_outcome(outcome: Outcome, score: float) -> None:
     view = turned([0.9], [1.0])
     memories = {"m-00": replace(view.memories["m-00"], outcome=outcome)}
-    decision = decided(replace(view, memories=memories, learned=Tips()))
+    decision = decided(replace(view, memories=memories, learned=Tips(met={"t"})))
     assert terms_of(decision)["score"] == (score, 1.0)
 
 
@@ -156,12 +170,18 @@ def test_the_records_of_an_episode_have_the_key_of_its_last_prompt(ran: Any) -> 
 
 def test_the_same_text_is_kept_once(ran: Any) -> None:
     agent, traces = ran
-    texts = [one.data["text"] for trace in traces for one in written(trace)]
+    texts = [(one.data["list"], one.data["text"]) for trace in traces for one in written(trace)]
     assert len(texts) == len(set(texts)) == agent.bank.view("r").size
     twins = [one for trace in traces for one in written(trace, "NOOP")]
     assert twins
     kept = learned_now(agent.bank, "r").kept
     assert all(kept[one.duplicate_of].text == one.data["text"] for one in twins)
+
+
+def test_each_task_has_a_list_of_its_own(ran: Any) -> None:
+    agent, _ = ran
+    kept = learned_now(agent.bank, "r").kept
+    assert {i: one.listed for i, one in kept.items()} == {i: agent.bank.memory(i).task for i in kept}
 
 
 def test_a_late_reward_changes_the_score_of_the_tips(ran: Any) -> None:
@@ -189,11 +209,13 @@ def a_new(trace: StepTrace) -> Any:
     return NewExperience("n", trace.task.intent, one[0], "Task: x\nTry.", "failure", (), trace, fresh, lambda _: one)
 
 
-def test_the_oldest_go_when_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_of_a_full_list_go(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "empo2_memory", seed=2, capacity=12)
     traces = list(agent.run(HOUSEHOLD[:3], epochs=2))
-    wrote = [one.memory_id for trace in traces for one in written(trace)]
-    assert [memory_id for memory_id in wrote if agent.bank.view("r").sees(memory_id)] == wrote[-12:]
+    for listed in {trace.task.id for trace in traces}:
+        wrote = [one.memory_id for trace in traces for one in written(trace) if one.data["list"] == listed]
+        left = [memory_id for memory_id in wrote if agent.bank.view("r").sees(memory_id)]
+        assert left == wrote[-12:]
     assert any(written(trace, "DELETE") for trace in traces)
 
 
