@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memrl_core.agent import Agent, Episode
+from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError, StepError
 from memrl_core.logs import logger
 from memrl_core.records import LedgerEvent, Phase, Task
 
 PATIENCE = 0.25
+ENDING = 0.05
+"""Seconds in which a thread that has done its last phase is given to end, when the next one is asked for."""
+
 BUSY = "The agent is still working. Wait for it, or press Stop."
 UNEXPECTED = "Something unexpected went wrong ({error}). What was saved is safe; the step under way can be tried again."
 
@@ -38,6 +42,8 @@ class LiveRun:
         self.streamed = ""
         self.done = 0
         self.total = 0
+        self._asked = 0
+        self._mark = StepMark(agent.bank.uri, agent.run_id)
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.RLock()
@@ -75,18 +81,25 @@ class LiveRun:
             else:
                 task, epoch = self._listed()
             self.error = None
-            self.episode = self.agent.begin(task, epoch)
+            self._begin(task, epoch)
 
-    def step(self) -> None:
-        """Run the next phase (in GENERATE one turn); begins the next task when none is under way.
+    def step(self, count: int = 1) -> None:
+        """Run the next `count` phases (in GENERATE one turn each); begins the next task when none is under way.
 
-        Raises `InputError` when no task is under way and the run has no list of them.
+        While phases run, `count` more are run after them; Stop leaves out what is still to come. Raises `InputError`
+        when no task is under way and the run has no list of them, `StepError` while other work goes on.
         """
-        if self.under_way:
-            self._work(self._advance)
-        else:
-            self._listed()
-            self._work(self._begin_listed)
+        if not self._asked:
+            self.wait(ENDING)
+        with self._lock:
+            if self._asked:
+                self._asked += count
+                return
+            if not self.under_way:
+                self._listed()
+            self._start(self._steps)
+            self._asked = count
+        self.wait(PATIENCE)
 
     def finish(self, unrated: bool = False) -> None:
         """Run the phases that are left of this task.
@@ -122,6 +135,7 @@ class LiveRun:
         with self._lock:
             self._must_be_idle()
             self.episode, self.error = None, None
+            self._mark.clear()
 
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """A person's reward for the step under way, appended at once."""
@@ -143,12 +157,29 @@ class LiveRun:
 
     def _work(self, move: Callable[[], None], total: int = 0) -> None:
         with self._lock:
-            self._must_be_idle()
-            self._cancel.clear()
-            self.error, self.streamed, self.done, self.total = None, "", 0, total
-            self._thread = threading.Thread(target=self._guarded, args=(move,), daemon=True, name="live run")
-            self._thread.start()
+            self._start(move, total)
         self.wait(PATIENCE)
+
+    def _start(self, move: Callable[[], None], total: int = 0) -> None:
+        self._must_be_idle()
+        self._cancel.clear()
+        self.error, self.streamed, self.done, self.total = None, "", 0, total
+        self._thread = threading.Thread(target=self._guarded, args=(move,), daemon=True, name="live run")
+        self._thread.start()
+
+    def _steps(self) -> None:
+        with self._lock:
+            pass  # Whoever began this has told by now how many phases are asked for.
+        try:
+            while self._asked and not self._cancel.is_set():
+                if self.under_way:
+                    self._advance()
+                else:
+                    self._begin_listed()
+                with self._lock:
+                    self._asked -= 1
+        finally:
+            self._asked = 0
 
     def _guarded(self, move: Callable[[], None]) -> None:
         try:
@@ -164,6 +195,8 @@ class LiveRun:
         if self.episode.phase is Phase.GENERATE:
             self.streamed = ""
         self.episode.advance(self._on_text, self._cancel.is_set)
+        if self.episode.phase is None:
+            self._mark.clear()
 
     def _listed(self) -> tuple[Task, int]:
         following = self.next_task()
@@ -173,7 +206,12 @@ class LiveRun:
 
     def _begin_listed(self) -> None:
         # In the background like every move: some worlds take seconds to be set up.
-        self.episode = self.agent.begin(*self._listed())
+        self._begin(*self._listed())
+
+    def _begin(self, task: Task, epoch: int) -> None:
+        self.episode = self.agent.begin(task, epoch)
+        trace = self.episode.trace
+        self._mark.set(BegunStep(trace.id, trace.step, task.intent, trace.started))
 
     def _finish(self, unrated: bool) -> None:
         if not self.under_way:

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -77,6 +77,18 @@ class BankReading:
     def last_saved(self) -> datetime | None:
         """When this handle last appended something; None when it has not."""
         return self._ledger.last_saved
+
+    def saved(self, run: str) -> datetime | None:
+        """When something was last stored, as far as is known: by this handle, else the newest step of `run`."""
+        with self._lock:
+            row = self._known.steps_of(run).get(self.next_step(run) - 1)
+        if self.last_saved is not None or row is None:
+            return self.last_saved
+        try:
+            at = datetime.fromisoformat(row.created)
+        except ValueError:  # A step may come from a file.
+            return None
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
 
     @property
     def state(self) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core import workspace
-from memrl_core.analysis.outline import TITLES
+from memrl_core.analysis.outline import TITLES, shortened
+from memrl_core.bank.begun import StepMark
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import status_of
+from pages.shared.keys import on_key
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
 
@@ -20,6 +22,7 @@ OPEN_PARTS = "open_parts"
 AUTO_OPENED = "auto_opened"
 MOVED_FROM = "moved_from"
 DROPPED = "dropped_steps"
+RUNS_STARTED = "runs_started"
 
 
 def controls(view: View) -> None:
@@ -30,6 +33,7 @@ def controls(view: View) -> None:
     if not workspace.can_go_on(view.run):
         _from_elsewhere(view)
         return
+    on_key("step", lambda count: move(view, lambda live: live.step(count)))
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
         st.button(
             _step_label(view),
@@ -51,9 +55,11 @@ def controls(view: View) -> None:
             args=(view,),
         )
         if view.run.tasks:
-            with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy):
+            # Under a new name it is a new one, which is closed: it would stay open over the page while the tasks run.
+            opened = st.session_state.setdefault(RUNS_STARTED, 0)
+            with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy, key=f"run_menu_{opened}"):
                 count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
-                st.button("Run", key="run_many", on_click=move, args=(view, lambda live: live.run_many(int(count))))
+                st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)))
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
     if view.busy:
         _progress(view)
@@ -94,6 +100,11 @@ def _finish(view: View) -> None:
         )
     else:
         move(view, LiveRun.finish)
+
+
+def _run_many(view: View, count: int) -> None:
+    st.session_state[RUNS_STARTED] += 1
+    move(view, lambda live: live.run_many(count))
 
 
 def move(view: View, forward: Callable[[LiveRun], None]) -> None:
@@ -172,15 +183,26 @@ def _what_was_cut_short(view: View) -> None:
     step = view.place.bank.next_step(view.run.id)
     begun = view.live is not None and view.live.episode is not None
     left = view.place.bank.cut_short(view.run.id)
+    mark = StepMark(view.place.bank.uri, view.run.id).left()
+    if mark is not None and mark.step == step:
+        left |= {mark.attempt}
+    else:
+        mark = None
     if begun or left <= {*st.session_state.get(DROPPED, ()), *workspace.load_preferences().dropped}:
         return
+    of = f", “{shortened(mark.intent)}”, begun {mark.since[:16].replace('T', ' ')} UTC" if mark is not None else ""
     st.warning(
-        f"Step {step} was begun and cut short: the program ended before the step did. What it had written counts for "
-        "nothing and is not recalled.",
+        literal(
+            f"Step {step} was begun and cut short{of}: the program ended before the step did. What it had written "
+            "counts for nothing and is not recalled."
+        ),
         icon=":material/power_off:",
     )
     with st.container(horizontal=True):
-        st.button("Do it again", key="again_cut_short", on_click=move, args=(view, LiveRun.step))
+        # A typed task is in no list.
+        typed = mark.intent if mark is not None and not view.run.tasks else None
+        again = LiveRun.step if typed is None else lambda live: live.begin(typed)
+        st.button("Do it again", key="again_cut_short", on_click=move, args=(view, again))
         st.button("Drop it", key="drop_cut_short", on_click=_drop, args=(left,))
 
 

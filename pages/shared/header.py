@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import streamlit as st
 
@@ -13,7 +14,7 @@ from memrl_core.numerals import dimensions
 from memrl_core.records import RunInfo
 from pages.shared import place as places
 from pages.shared.arm import BADGES, spec_under
-from pages.shared.keys import keys_help
+from pages.shared.keys import keys_help, on_key
 from pages.shared.place import Place
 from pages.shared.text import in_badge, literal
 
@@ -40,14 +41,23 @@ def header(place: Place) -> None:
         _embedder_chip(place)
         with st.container(key="memory_count", width="content"):
             st.badge(_memories(place), icon=":material/database:", color="gray")
-        saved = place.bank.last_saved
+        saved = place.bank.saved(place.run.id) if place.run else place.bank.last_saved
         st.badge(
-            f"saved {saved.astimezone():%H:%M:%S}" if saved else "nothing saved yet",
+            _saved(saved, bool(place.last_step)),
             icon=":material/save:",
             color="gray",
             help=f"Last write: {saved.astimezone():%Y-%m-%d %H:%M:%S}" if saved else None,
         )
         keys_help()
+
+
+def _saved(at: datetime | None, has_steps: bool) -> str:
+    if at is None:
+        return "saved" if has_steps else "nothing saved yet"
+    local = at.astimezone()
+    return (
+        f"saved {local:%H:%M:%S}" if local.date() == datetime.now().astimezone().date() else f"saved {local:%Y-%m-%d}"
+    )
 
 
 def _memories(place: Place) -> str:
@@ -96,6 +106,10 @@ def _step_buttons(place: Place) -> None:
         ("Next", ":material/chevron_right:", at + 1, live or at >= place.last_step, "right"),
         ("Last", ":material/last_page:", place.last_step, live or at >= place.last_step, "end"),
     )
+    on_key("move_First", lambda _: _go_to(place, place.first_step))
+    on_key("move_Back", lambda count: _go_by(place, -count))
+    on_key("move_Next", lambda count: _go_by(place, count))
+    on_key("move_Last", lambda _: _go_to(place, place.last_step))
     with st.container(horizontal=True, vertical_alignment="center", key="steps", width="content", gap="xsmall"):
         for position, (label, icon, target, disabled, key) in enumerate(moves):
             if position == 2:
@@ -110,6 +124,18 @@ def _step_buttons(place: Place) -> None:
                 on_click=places.go,
                 kwargs={"step": target},
             )
+
+
+def _go_by(place: Place, steps: int) -> None:
+    # From where the session is by now: a page that was cut short by the next key was not drawn to its end.
+    at = int(st.session_state["place"].get("step", place.last_step))
+    _go_to(place, at + steps)
+
+
+def _go_to(place: Place, step: int) -> None:
+    last = place.bank.next_step(place.run.id) - 1 if place.run else 0
+    if last:
+        places.go(step=min(max(step, place.first_step), last))
 
 
 def _where(place: Place, at: int) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import groupby
+
 import streamlit as st
 
 Keys = tuple[tuple[str, str], ...]
@@ -33,11 +36,71 @@ _listener = st.components.v2.component(
     js="""
 // A key that is held says itself again: good for going through steps, not for giving rewards.
 const ONCE = /^[1-5suy]$/i;
+// Keys of which each press counts, and the buttons they stand for. Streamlit would make one press of those that come
+// while it runs.
+const COUNTED = { n: "step", ArrowLeft: "move_Back", ArrowRight: "move_Next", Home: "move_First", End: "move_Last" };
+const KEPT = 200;
+const LISTS_OWN = /^( |Enter|Tab|Shift|ArrowUp|ArrowDown|Backspace|Delete)$/;
+const LEAVES = ["button", "checkbox", "color", "file", "image", "radio", "range", "reset", "submit"];
 
-export default function ({ setTriggerValue }) {
-  const typing = (at) => at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
-  const held = (event) => {
-    if (event.repeat && ONCE.test(event.key) && !typing(event.target)) event.stopImmediatePropagation();
+// A closed list has a field, but nobody writes in it.
+const closedList = (at) => at.getAttribute?.("role") === "combobox" && at.getAttribute("aria-expanded") !== "true";
+const typing = (at) => {
+  if (at.isContentEditable || ["TEXTAREA", "SELECT"].includes(at.tagName)) return true;
+  return at.tagName === "INPUT" && !LEAVES.includes(at.type) && !closedList(at);
+};
+// What arrows move by themselves; in a group that the mouse was in last they are free.
+const movedByArrows = (at) => {
+  if (at.closest("input[type=range], canvas, [role=slider], [role=menu], [role=listbox], [role=grid]")) return true;
+  return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");
+};
+const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
+
+// After a switch of screens the server completes the address. That is no place to come back to: Back would need a press
+// for it, too.
+function complete() {
+  const push = history.pushState.bind(history);
+  const acted = () => (window.memrlActed = true);
+  window.addEventListener("pointerdown", acted, true);
+  window.addEventListener("keydown", acted, true);
+  history.pushState = (state, title, url) => {
+    const stays = new URL(url, location.href).pathname === location.pathname;
+    if (stays && window.memrlActed === false) return history.replaceState(state, title, url);
+    if (!stays) window.memrlActed = false;
+    push(state, title, url);
+  };
+  return true;
+}
+
+export default function ({ setTriggerValue, setStateValue }) {
+  window.memrlCompletes ??= complete();
+  const counted = (event, button) => {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (button.disabled || (event.repeat && running())) return;
+    const all = (window.memrlPresses ??= { of: crypto.getRandomValues(new Uint32Array(1))[0], count: 0, last: [] });
+    all.count += 1;
+    all.last = [...all.last, COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()]].slice(-KEPT);
+    setStateValue("presses", { ...all });
+  };
+  const first = (event) => {
+    const at = event.target;
+    if (!(at instanceof Element) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (typing(at)) return;
+    if (event.repeat && ONCE.test(event.key)) return event.stopImmediatePropagation();
+    const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
+    const moves = event.key.length > 1;
+    if (name && !(moves && movedByArrows(at))) {
+      const button = document.querySelector(`.st-key-${name} button`);
+      if (button) return counted(event, button);
+    }
+    // Streamlit hears no key in a field, and a letter would open the list.
+    if (closedList(at) && !LISTS_OWN.test(event.key)) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      const { key, code, keyCode, which, shiftKey } = event;
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key, code, keyCode, which, shiftKey, bubbles: true }));
+    }
   };
   const listen = (event) => {
     const at = event.target;
@@ -51,14 +114,20 @@ export default function ({ setTriggerValue }) {
       if (field) { event.preventDefault(); field.focus(); }
     }
   };
+  const pointed = () => (window.memrlByMouse = true);
+  const tabbed = (event) => { if (event.key === "Tab") window.memrlByMouse = false; };
   // Streamlit ends only the last of this function's runs, and a change of theme runs it again.
   window.memrlDeaf?.();
   // Before Streamlit, which listens on the document.
-  window.addEventListener("keydown", held, true);
+  window.addEventListener("keydown", first, true);
+  window.addEventListener("keydown", tabbed, true);
+  window.addEventListener("pointerdown", pointed, true);
   document.addEventListener("keydown", listen);
   document.body.dataset.keys = "heard";
   const deaf = () => {
-    window.removeEventListener("keydown", held, true);
+    window.removeEventListener("keydown", first, true);
+    window.removeEventListener("keydown", tabbed, true);
+    window.removeEventListener("pointerdown", pointed, true);
     document.removeEventListener("keydown", listen);
     if (window.memrlDeaf === deaf) delete document.body.dataset.keys;
   };
@@ -67,6 +136,24 @@ export default function ({ setTriggerValue }) {
 }
 """,
 )
+HANDLERS, HEARD, LISTENER = "key_handlers", "keys_heard", "question_mark"
+
+
+def on_key(button: str, act: Callable[[int], None]) -> None:
+    """What `count` presses of the key of a button do, quick ones together; the button's own callback is for clicks."""
+    st.session_state.setdefault(HANDLERS, {})[button] = act
+
+
+def _pressed() -> None:
+    """Do what the keys that were pressed since the last run of the page stand for, in their order."""
+    presses = st.session_state[LISTENER].get("presses") or {}
+    window, heard = st.session_state.get(HEARD, (None, 0))
+    new = int(presses.get("count", 0)) - (heard if window == presses.get("of") else 0)
+    st.session_state[HEARD] = presses.get("of"), presses.get("count", 0)
+    buttons = presses.get("last", [])[-new:] if new > 0 else []
+    for button, group in groupby(buttons):
+        if act := st.session_state.get(HANDLERS, {}).get(button):
+            act(len(list(group)))
 
 
 @st.dialog("Keys")
@@ -80,6 +167,6 @@ def _show_keys(keys: Keys) -> None:
 
 def keys_help(keys: Keys = STEPPING) -> None:
     """The key listener and a button for those without a keyboard."""
-    asked = _listener(key="question_mark", on_asked_change=lambda: None, height=1).asked
+    asked = _listener(key=LISTENER, on_asked_change=lambda: None, on_presses_change=_pressed, height=1).asked
     if st.button("Keys", icon=":material/keyboard:", type="tertiary", key="keys_button") or asked:
         _show_keys(keys)

@@ -85,7 +85,7 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     has in the URL besides. None when there is nothing to show.
     """
     asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
-    if st.session_state.pop("moved", False) or not asked:
+    if _is_left(asked) or not asked:
         asked = dict(st.session_state.get("place", {}))
     banks = known_banks()
     name = _name_of(asked.get("bank", workspace.DEMO), banks)
@@ -138,6 +138,18 @@ def download_name(*parts: object, kind: str) -> str:
     """A file's name that says of which bank, run and step it is, then what it holds."""
     here = st.session_state.get(EXPORTED, ()) if "run" in st.query_params else ()
     return file_name(*here, *parts, kind=kind)
+
+
+def _is_left(asked: Mapping[str, str]) -> bool:
+    """Whether the URL is one that the session has moved on from: the browser learns of a move after it was made."""
+    if st.session_state.pop("moved", False):
+        st.session_state.setdefault("left", []).append(asked)
+        return True
+    left = st.session_state.get("left", [])
+    if asked in left and asked != st.session_state.get("place"):
+        return True
+    left.clear()
+    return False
 
 
 def live(place: Place) -> LiveRun:

@@ -193,3 +193,60 @@ def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Pag
     expect(step_page.get_by_text(re.compile(r"\d+ of 2000 tasks"))).to_be_visible()
     step_page.locator(".st-key-stop button").click()
     expect(step_page.locator(".st-key-step button")).to_be_enabled()
+
+
+def test_ten_keys_in_two_seconds_are_ten_steps(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=15")
+    drawn_map(page)
+    settled(page)
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(150)
+    expect(page.get_by_text("Replay of step 25 ")).to_be_visible()
+    expect(page).to_have_url(re.compile("step=25"))
+    for key in ("ArrowLeft", "ArrowLeft", "Home", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("Replay of step 3 ")).to_be_visible()
+
+
+def test_keys_are_heard_in_a_list_that_is_closed_and_not_while_somebody_types(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=15")
+    drawn_map(page)
+    settled(page)
+    page.locator(".st-key-map_colour").click()
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("option", name="outcome").click()
+    settled(page)
+    expect(page.get_by_text("Replay of step 15 ")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Replay of step 16 ")).to_be_visible()
+    settled(page)
+    page.locator(".st-key-map_labels").get_by_text("all").click()
+    settled(page)
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Replay of step 17 ")).to_be_visible()
+    settled(page)
+    part(page, "REWARD").locator("summary").click()
+    settled(page)
+    page.locator(".st-key-map_colour").click()
+    page.get_by_role("option", name="visits").click()
+    settled(page)
+    page.keyboard.press("2")  # Streamlit hears this one itself.
+    expect(page.get_by_role("button", name="Save reward")).to_be_enabled()
+    page.locator(".st-key-reward_reason input").click()
+    page.keyboard.type("nnn")
+    page.keyboard.press("ArrowLeft")
+    settled(page)
+    expect(page.get_by_text("Replay of step 17 ")).to_be_visible()
+
+
+def test_back_leaves_a_screen_with_one_press(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=15")
+    drawn_map(page)
+    settled(page)
+    page.get_by_role("link", name="Decision").first.click()
+    page.wait_for_url(re.compile("/decision"))
+    settled(page)
+    page.go_back()
+    page.wait_for_url(re.compile(r"/step\?.*step=15"))
+    expect(page.get_by_text("Replay of step 15 ")).to_be_visible()

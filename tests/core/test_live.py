@@ -66,6 +66,31 @@ def test_steps_go_phase_by_phase_to_a_stored_step(tmp_path: Path) -> None:
     assert live.agent.bank.next_step("r") == 2
 
 
+def test_steps_that_are_asked_for_while_others_run_are_run_after_them(tmp_path: Path) -> None:
+    counted, quick = a_live_run(tmp_path / "counted"), a_live_run(tmp_path / "quick")
+    counted.step(10)
+    for _ in range(10):
+        quick.step()
+    assert counted.wait(10) and quick.wait(10)
+    assert counted.error is quick.error is None
+    ended = [live.episode for live in (counted, quick) if live.episode is not None]
+    # The task is begun, phases A and B, and what is left are turns.
+    assert [(e.phase, len(e.trace.generate.turns)) for e in ended if e.trace.generate] == [(Phase.GENERATE, 6)] * 2
+
+
+def test_stop_leaves_out_the_steps_that_are_still_to_come(tmp_path: Path) -> None:
+    model = SlowModel()
+    live = a_live_run(tmp_path / "bank", model)
+    live.step(50)
+    assert model.asked.wait(10)
+    live.stop()
+    assert live.wait(10)
+    assert live.agent.bank.next_step("r") == 1
+    live.step()
+    assert live.wait(10)
+    assert live.error is None
+
+
 def test_the_list_of_tasks_begins_again_with_the_next_epoch(tmp_path: Path) -> None:
     live = a_live_run(tmp_path / "bank", tasks=2)
     live.run_many(3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
 from memrl_core.numerals import signed
@@ -536,6 +539,61 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
     assert "cut short" not in said(again)
     assert again.button(key="finish").click().run()
     assert MemoryBank.open(str(path)).unfinished_steps("r") == []
+
+
+@pytest.mark.slow
+def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit: Visit) -> None:
+    path = workspace.banks_folder() / a_bank()
+    script = (
+        "import os, sys\n"
+        "from memrl_core import workspace\n"
+        "from memrl_core.bank import MemoryBank\n"
+        "bank = MemoryBank.open(sys.argv[1])\n"
+        "live = workspace.live_run(bank, 'r', workspace.Preferences())\n"
+        "live.finish(); live.wait(); live.step(3); live.wait()\n"
+        "if sys.argv[2] == 'wait': print('begun', flush=True); sys.stdin.read()\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    subprocess.run([*command, "die"], check=False, timeout=60)
+    app = visit("step", bank=path.name, run="r")
+    task = sample_tasks("household-train")[1]
+    assert "Step 2 was begun and cut short" in said(app) and task.intent in said(app)
+    # While a process is at it, nothing was cut short.
+    with subprocess.Popen([*command, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"begun\n"
+        assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+        other.kill()
+    again = visit("step", bank=path.name, run="r")
+    assert "Step 3 was begun and cut short" in said(again)
+    button(again, "drop_cut_short").click().run()
+    assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+    workspace.save_preferences(workspace.Preferences())
+    last = visit("step", bank=path.name, run="r")
+    button(last, "again_cut_short").click().run()
+    button(last, "finish").click().run()
+    assert MemoryBank.open(str(path)).next_step("r") == 4
+    assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+
+
+def test_the_chip_tells_when_the_newest_step_was_stored(demo: Path, visit: Visit, home: Path) -> None:
+    assert "nothing saved yet" not in said(visit("step", bank="demo"))
+    stored = MemoryBank.open(str(demo)).saved("household")
+    assert stored is not None and f"saved {stored.astimezone():%Y-%m-%d}" in said(visit("step", bank="demo"))
+    assert "nothing saved yet" in said(visit("step", bank=a_bank()))
+
+
+def test_the_menu_of_many_tasks_closes_when_they_start(home: Path, visit: Visit) -> None:
+    app = visit("step", bank=a_bank(), run="r")
+
+    def menus() -> set[str]:
+        return {block.proto.id for block in app.get("popover") if "run_menu" in block.proto.id}
+
+    before = menus()
+    app.number_input(key="run_count").set_value(1).run()
+    assert menus() == before
+    button(app, "run_many").click().run()
+    assert menus().isdisjoint(before)
 
 
 def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
