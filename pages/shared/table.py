@@ -18,12 +18,21 @@ Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 
 def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Styler:
-    """The rows with the columns named written by a function each; very long tables are left as they are."""
+    """The rows with the columns named written by a function each, and whole numbers with a separator of thousands.
+
+    Very long tables are left as they are.
+    """
     table = pd.DataFrame(rows)
     known: dict[Any, Callable[[float], str]] = {name: write for name, write in by_name.items() if name in table}
-    if not known or len(table) > MOST_STYLED:
+    table = table.astype(dict.fromkeys(known, float)) if len(table) <= MOST_STYLED else table
+    large = {name: partial(fixed, places=0) for name, column in table.items() if _has_thousands(column)}
+    if (not known and not large) or len(table) > MOST_STYLED:
         return table
-    return table.astype(dict.fromkeys(known, float)).style.format(known, na_rep=NOTHING)
+    return table.style.format({**large, **known}, na_rep=NOTHING)
+
+
+def _has_thousands(column: pd.Series) -> bool:
+    return pd.api.types.is_integer_dtype(column) and bool((column.abs() >= 1000).any())
 
 
 def in_signs(rows: Rows, *columns: str, shares: Sequence[str] = ()) -> pd.DataFrame | Styler:

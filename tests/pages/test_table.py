@@ -17,8 +17,10 @@ def shown(table: object) -> list[list[str]]:
 
 
 def test_a_column_has_one_precision_one_minus_sign_and_is_sorted_as_numbers() -> None:
-    table = written([{"q": -0.3, "share": 5 / 6, "n": 2}, {"q": None, "share": 0.6, "n": 3}], q=signed, share=percent)
-    assert shown(table) == [["−0.300", "83.3 %", "2"], ["–", "60.0 %", "3"]]
+    table = written(
+        [{"q": -0.3, "share": 5 / 6, "n": 2000}, {"q": None, "share": 0.6, "n": 3}], q=signed, share=percent
+    )
+    assert shown(table) == [["−0.300", "83.3 %", "2,000"], ["–", "60.0 %", "3"]]
     assert table.data["q"].iloc[0] == -0.3
 
 
