@@ -178,6 +178,8 @@ class LiveRun:
                     self._begin_listed()
                 with self._lock:
                     self._asked -= 1
+                if self.episode is not None and self.episode.awaits_reward:
+                    return  # A key too many must not leave the answer unrated.
         finally:
             self._asked = 0
 

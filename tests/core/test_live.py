@@ -78,6 +78,14 @@ def test_steps_that_are_asked_for_while_others_run_are_run_after_them(tmp_path: 
     assert [(e.phase, len(e.trace.generate.turns)) for e in ended if e.trace.generate] == [(Phase.GENERATE, 6)] * 2
 
 
+def test_steps_asked_for_ahead_stop_where_a_person_gives_the_reward(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    live.begin("What is a hash table?")
+    live.step(20)
+    assert live.wait(10)
+    assert live.episode is not None and live.episode.phase is Phase.REWARD
+
+
 def test_stop_leaves_out_the_steps_that_are_still_to_come(tmp_path: Path) -> None:
     model = SlowModel()
     live = a_live_run(tmp_path / "bank", model)
