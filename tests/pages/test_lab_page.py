@@ -348,8 +348,8 @@ def test_hostile_names_and_settings_stay_text(home: Path, visit: Visit) -> None:
         assert "hacked" in shown and not active(shown)
     app = pressed(visit("lab", **link_of(pair)), "lab_another")
     assert not active(app.button(key=f"lab_open_{pair[0]}").label)
-    (toast,) = visit("lab", bank=lab.BANK, left=HOSTILE, right=HOSTILE).toast
-    assert "hacked" in toast.value and not active(toast.value)
+    (warning,) = visit("lab", bank=lab.BANK, left=HOSTILE, right=HOSTILE).warning
+    assert "hacked" in warning.value and not active(warning.value)
 
 
 def active(text: str) -> list[str]:
