@@ -15,6 +15,9 @@ from filelock import FileLock, Timeout
 
 from memrl_core.bank.addresses import is_local
 
+BEGUN = "begun-"
+"""How the names of the marks begin: a copy of a bank has nothing under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class BegunStep:
@@ -31,7 +34,7 @@ class StepMark:
 
     def __init__(self, uri: str, run: str) -> None:
         # A run's name may come from a file: it is no name for one.
-        name = f"begun-{hashlib.blake2b(run.encode(), digest_size=8).hexdigest()}"
+        name = f"{BEGUN}{hashlib.blake2b(run.encode(), digest_size=8).hexdigest()}"
         self._file = Path(uri) / f"{name}.json" if is_local(uri) else None
         self._lock = FileLock(str(Path(uri) / f"{name}.lock"), thread_local=False)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from memrl_core.bank import flat
+from memrl_core.bank.begun import BEGUN
 from memrl_core.bank.store import LOCK_FILE, LOCK_PATIENCE, is_local
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
 
@@ -105,7 +106,7 @@ def copy_folder(source: Path, target: Path) -> None:
             # A version names files that were there before it: it must not be younger than the copies of these.
             for versions in source.glob(f"*.lance/{VERSIONS}"):
                 shutil.copytree(versions, draft / versions.relative_to(source), ignore=shutil.ignore_patterns(UNNAMED))
-            rest = shutil.ignore_patterns(VERSIONS, flat.LOCK, f"*{flat.DRAFT}-*", UNNAMED)
+            rest = shutil.ignore_patterns(VERSIONS, flat.LOCK, f"*{flat.DRAFT}-*", f"{BEGUN}*", UNNAMED)
             shutil.copytree(source, draft, ignore=rest, dirs_exist_ok=True)
             draft.rename(target)
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
 from tests.builders import a_bank, a_step
@@ -29,7 +30,11 @@ def test_only_banks_are_listed_by_name(bank: Path) -> None:
 
 
 def test_a_copy_holds_everything_and_goes_its_own_way(bank: Path) -> None:
+    under_way = StepMark(str(bank), "r")
+    under_way.set(BegunStep("a", 2, "cool the egg", "2026-11-23T08:00"))
     copy_bank(bank, bank.with_name("copy"))
+    assert not list(bank.with_name("copy").glob("begun-*"))
+    under_way.clear()
     with MemoryBank.open(str(bank.with_name("copy"))) as copy:
         assert copy.view("r").size == 1
         copy.commit_step(*a_step(2))
