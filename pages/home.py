@@ -10,6 +10,7 @@ from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
 from pages.shared.home_lessons import lessons_and_lab
 from pages.shared.models import ollama_panel
+from pages.shared.player import play
 from pages.shared.text import literal
 
 entry.by_app("pages/home.py")
@@ -26,14 +27,16 @@ demo, start, openings = st.columns(3, border=True)
 with demo:
     st.subheader("Play the demo")
     st.markdown(
-        "A recorded household agent with a reversal to find: a similar memory that misleads is overtaken "
-        "by a less similar one that helps. No model needed."
+        "A recorded household agent, chosen for a reversal that it shows: a similar memory that misleads is overtaken "
+        "by a less similar one, and without that one the task fails. No model needed."
     )
     if st.button("Play the demo", type="primary", icon=":material/play_arrow:", width="stretch", key="play_demo"):
-        workspace.demo_bank()
-        places.go_to_steps(bank=workspace.DEMO)
+        recorded = places.opened(str(workspace.demo_bank())).runs()[0]
+        play(workspace.DEMO, recorded.id, recorded.first_step)
+        places.go_to_steps(bank=workspace.DEMO, run=recorded.id, step=recorded.first_step)
     if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
-        found = first_reversal(places.opened(str(workspace.demo_bank())))
+        bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
+        found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
         if found is None:
             st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
         else:

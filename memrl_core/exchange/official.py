@@ -213,8 +213,8 @@ def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep], settings:
 
 
 def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[str, Any]:
-    """This program's own settings, with k1 counting intents as the official code does, and what the steps tell."""
-    told: dict[str, Any] = {"k1_counts": "intent"}
+    """This program's own settings, with the official code's k1 and ties, and what the steps tell."""
+    told: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
     if scale is not None:
         told |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
     if choice is not None and choice.weight_similarity + choice.weight_q > 0:
@@ -223,7 +223,7 @@ def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[s
     try:
         return MemRLSettings.of(told).model_dump()
     except SettingsError:
-        return MemRLSettings(k1_counts="intent").model_dump()
+        return MemRLSettings(k1_counts="intent", ties="older").model_dump()
 
 
 def _events(info: RunInfo, taken: Taken) -> tuple[LedgerEvent, ...]:

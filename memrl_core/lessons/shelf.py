@@ -68,15 +68,15 @@ def load_shelf() -> Shelf:
 
 
 def lessons_bank() -> Path:
-    """The bank the lessons look at: a copy of the recorded demo of its own; made when it is not there.
+    """The bank the lessons look at: a copy of the run recorded for them; made when it is not there.
 
     Raises `BankMissing` when this installation came without the recording.
     """
-    source, target = sample_data_path() / "demo_bank", workspace.banks_folder() / BANK
+    source, target = sample_data_path() / "lessons_bank", workspace.banks_folder() / BANK
     if not target.exists():
         if not source.is_dir():
             raise BankMissing(
-                "The recorded demo bank is not part of this installation, so the lessons have nothing to show."
+                "The run of the lessons is not part of this installation, so there is nothing for them to show."
             )
         copy_bank(source, target)
     return target

@@ -15,6 +15,7 @@ from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.keys import on_key
+from pages.shared.player import player
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
 
@@ -220,6 +221,7 @@ def _replay_note(view: View) -> None:
             f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: everything as it "
             "was when that step had ended."
         )
+        player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
 
 

@@ -35,6 +35,11 @@ def app(serve: Callable[..., RunningApp]) -> RunningApp:
 def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> None:
     page.goto(app.url)
     page.locator(".st-key-play_demo button").click()
+    # The recorded run plays from its beginning, by itself.
+    page.wait_for_url(re.compile(r"step=1(&|$)"))
+    page.wait_for_url(re.compile(r"step=3(&|$)"))
+    page.locator(".st-key-replay_pause button").click()
+    page.locator(".st-key-go_live button").click()
     drawn_map(page)
     expect_memories(page, "40")
     press_step(page)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.analysis.reversals import reversals
+from memrl_core.analysis.reversals import overtakings, reversal
 from memrl_core.numerals import signed
-from memrl_core.records import Decision, Recalled, RecallRecord, StepTrace, Task, ValueChange
+from memrl_core.records import (
+    Decision,
+    GenerateRecord,
+    Recalled,
+    RecallRecord,
+    RewardRecord,
+    StepTrace,
+    Task,
+    ValueChange,
+)
 from memrl_core.retrieval import select
 from memrl_core.settings import MemRLSettings
 
@@ -107,7 +121,41 @@ def test_a_reversal_is_a_poor_similar_memory_overtaken_by_a_good_one() -> None:
         "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=found,
         decision=decision,
     )  # fmt: skip
-    (reversal,) = reversals([trace])
+    (reversal,) = overtakings(trace)
     assert (reversal.step, reversal.overtaken.memory_id, reversal.overtaking.memory_id) == (9, "r-0001", "r-0002")
     _, by_similarity = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.0)
-    assert reversals([StepTrace("x", "r", 9, 1, trace.task, "memrl", trace.settings, "", decision=by_similarity)]) == []
+    assert overtakings(replace(trace, decision=by_similarity)) == []
+
+
+FOUND, HAD = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.8)
+WITH, WITHOUT, INSTEAD = ("r-0002",), (), ("r-0001",)
+
+
+@pytest.mark.parametrize(
+    ("solves", "holds"),
+    [
+        (lambda told, first: told == WITH, True),
+        (lambda told, first: told in (WITH, WITHOUT), False),
+        (lambda told, first: told in (WITH, INSTEAD), False),
+        (lambda told, first: False, False),
+        (lambda told, first: told == WITH and first, False),
+        (lambda told, first: told == WITH or (told == WITHOUT and not first), False),
+    ],
+)
+def test_it_counts_only_where_the_task_fails_without_it_and_not_by_luck(
+    solves: Callable[[tuple[str, ...], bool], bool], holds: bool
+) -> None:
+    options: dict[str, Any] = {}
+    trace = StepTrace(
+        "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=FOUND,
+        decision=HAD, generate=GenerateRecord("simulated", True, options, (), (), ()),
+        reward=RewardRecord(1.0, "environment", "success", "", "", "", ()),
+    )  # fmt: skip
+
+    def again(asked: StepTrace) -> Any:
+        def rerun(told: Sequence[str]) -> Any:
+            return SimpleNamespace(outcome="success" if solves(tuple(told), asked is trace) else "failure")
+
+        return SimpleNamespace(rerun=rerun)
+
+    assert (reversal(trace, again) is not None) is holds

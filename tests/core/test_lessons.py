@@ -327,10 +327,10 @@ def test_at_lambda_one_the_memories_are_of_other_tasks_but_from_the_pool(bank: M
     scene = SHIPPED["04-lambda-from-0-to-1"].scene
     assert isinstance(scene, DecisionScene)
     similar, both, useful = (scene.looked_at(bank, {"weight": weight}) for weight in (0.0, 0.75, 1.0))
-    assert all("potato" in bank.memory(i).intent for i in similar.decision.selected)
+    assert all("pan" in bank.memory(i).intent for i in similar.decision.selected)
     assert sum(c.similarity > 0.999 for c in similar.decision.candidates if c.rank_select is not None) == 4
-    assert not any("potato" in bank.memory(i).intent for i in useful.decision.selected)
-    assert {"potato" in bank.memory(i).intent for i in both.decision.selected} == {True, False}
+    assert not any("pan" in bank.memory(i).intent for i in useful.decision.selected)
+    assert {"pan" in bank.memory(i).intent for i in both.decision.selected} == {True, False}
     pool = {c.memory_id for c in useful.decision.candidates if c.rank_select is not None}
     assert set(useful.decision.selected) <= pool
     known = bank.utilities("household", scene.step - 1)
@@ -377,7 +377,8 @@ def test_two_memories_with_the_same_words_were_used_for_other_tasks_in_other_com
     uses = [[trace for trace in traces if memory_id in trace.decision.selected] for memory_id in pair]
     tasks, company = ([{what(trace) for trace in used} for used in uses] for what in (task_of, company_of))
     assert tasks[0] != tasks[1] and company[0] != company[1]
-    assert all({trace.reward.outcome for trace in used} == {"success", "failure"} for used in uses)
+    rewards = [sum(trace.reward.outcome == "success" for trace in used) / len(used) for used in uses]
+    assert rewards[0] < rewards[1]
     unused = next(i for i, utility in bank.utilities("household").items() if not utility.visits)
     assert "q_above_same_words" not in scene.observe(bank, {"memory": unused})
 

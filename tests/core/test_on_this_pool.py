@@ -48,7 +48,8 @@ def test_similarity_alone_takes_the_first_of_the_pool(agent: Agent) -> None:
     none, rag = on_this_pool(agent.bank, trace, ["none", "rag"]) or ()
     assert none.decision is not None and rag.decision is not None and trace.recall is not None
     assert none.decision.selected == () and none.told == ""
-    assert rag.decision.selected == tuple(member.memory_id for member in trace.recall.pool[:3])
+    similarity = {member.memory_id: member.similarity for member in trace.recall.pool}
+    assert [similarity[i] for i in rag.decision.selected] == sorted(similarity.values(), reverse=True)[:3]
 
 
 def test_with_its_own_recall_a_method_goes_by_recency(agent: Agent) -> None:

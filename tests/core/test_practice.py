@@ -250,7 +250,7 @@ def test_memories_that_all_come_back_keep_the_assumption(tmp_path: Path) -> None
 
 
 def test_a_memory_loses_a_tie_only_to_an_older_one(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", k1=3, k2=1, epsilon=0.2)
+    agent = an_agent(tmp_path / "bank", k1=3, k2=1, epsilon=0.2, ties="older")
     (task,) = sample_tasks("household-train")[:1]
     traces = list(agent.run([task], epochs=12))
     found = named(breaks(agent.bank, "r", ()), ALIKE)

@@ -28,11 +28,17 @@ def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
     path = workspace.demo_bank()
     assert all(finding.ok for finding in check(str(path)))
     with MemoryBank.open(str(path)) as bank:
-        found = first_reversal(bank)
+        found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, workspace.Preferences()))
         assert found is not None
         assert found.overtaken.similarity > found.overtaking.similarity
         assert found.overtaken.q < 0 < found.overtaking.q
         assert not found.overtaken.selected and found.overtaking.selected
+        # The task is solved for that reason: without the memory, or with the misleading one in its place, it is not.
+        trace = bank.trace(found.run, found.step)
+        again = workspace.rerunner(bank, trace, workspace.Preferences())
+        others = [memory_id for memory_id in again.memories if memory_id != found.overtaking.memory_id]
+        assert trace.reward is not None and trace.reward.outcome == again.rerun(again.memories).outcome == "success"
+        assert again.rerun(others).outcome == again.rerun([*others, found.overtaken.memory_id]).outcome == "failure"
         layout = bank.layouts.newest()
         assert layout is not None
         assert set(layout.coordinates) == set(bank.memory_ids())

@@ -21,7 +21,7 @@ from tests.pages.test_pages import a_bank, said
 Visit = Callable[..., AppTest]
 RUN, STEP = "household", 29
 FIFTEEN = {
-    "pair": "is 0.683 ahead of",
+    "pair": "is 0.509 ahead of",
     "flips": "It would change below",
     "required": "gets in with a q above",
     "gate": "it passes δ",

@@ -161,6 +161,18 @@ def _named(memory_id: str, label: str) -> bool:
     return f"#{int(memory_id[-4:])} " in label.replace("\\", "")
 
 
+def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", run="household", step="3")
+    app.button(key="replay_play").click().run()
+    assert app.session_state["playing"] == ("demo", "household", 3)
+    app.button(key="replay_pause").click().run()
+    assert "playing" not in app.session_state and app.query_params["step"] == "3"
+    app.button(key="replay_play").click().run()
+    app.button(key="move_Next").click().run()
+    assert "playing" not in app.session_state and app.query_params["step"] == "4"
+    assert visit("step", bank="demo", run="household", step="40").button(key="replay_play").disabled
+
+
 def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21", memory="household-0007")
     app.session_state["open_parts"] = dict.fromkeys(Phase, True)
@@ -176,7 +188,7 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
 
 
 def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo", step="21")
+    app = visit("step", bank="demo", step="22")
     app.session_state["open_parts"] = {Phase.REWARD: True}
     app.run()
     before = dict(MemoryBank.open(str(demo)).utilities("household"))

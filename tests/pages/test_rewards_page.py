@@ -79,7 +79,7 @@ def full(*_: object, **__: object) -> None:
 def test_one_button_saves_a_rating_moves_only_the_q_of_the_prompt_and_goes_on(
     demo: Path, visit: Visit, ann: str, scale: str, digit: str, reward: float, given: dict[str, object]
 ) -> None:
-    step = 9 if reward < 0 else 7
+    step = 9 if reward < 0 else 13
     before = beliefs(demo)
     app = on_scale(visit("rewards", bank="demo", step=str(step)), scale)
     assert at(press(app, digit)) == step + 1
@@ -436,11 +436,11 @@ def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: 
 
 
 def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit: Visit, ann: str) -> None:
-    give(demo, 15, 0.25, "bob", "a reason of bob")
+    give(demo, 6, 0.25, "bob", "a reason of bob")
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
-    verdict = "The dishwasher fails and the pan is ruined."
-    app = visit("rewards", bank="demo", step="15")
+    verdict = "The microwave fails and the potato is ruined."
+    app = visit("rewards", bank="demo", step="6")
     words = everything(app)
     assert "1 person has rated it" in words
     for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
@@ -455,8 +455,8 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit
 def test_where_rating_is_not_blind_the_verdict_is_there_at_once(demo: Path, visit: Visit, ann: str) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
-    words = everything(visit("rewards", bank="demo", step="15"))
-    assert "The dishwasher fails and the pan is ruined." in words
+    words = everything(visit("rewards", bank="demo", step="6"))
+    assert "The microwave fails and the potato is ruined." in words
     assert "q now" in words and "The environment −1.000" in words
 
 
