@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 
@@ -34,13 +35,22 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One browser at a time, because two on a small machine wait for each other; all other tests go file by file."""
     for item in items:
-        in_browser = _is_in(item, "browser")
-        item.add_marker(pytest.mark.xdist_group("browser" if in_browser else _file(item)))
-        if in_browser and not _is_in(item, SMOKE):
+        if _is_in(item, "browser") and not _is_in(item, SMOKE):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: next((n for n, part in enumerate(BEGIN_WITH) if _is_in(item, part)), len(BEGIN_WITH)))
+
+
+class FileByFile(LoadScopeScheduling):
+    """One browser at a time, because two on a small machine wait for each other; all other tests go file by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "browser" if "browser/" in file else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
+    return FileByFile(config, log)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -53,7 +63,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Each process of xdist collects all tests and leaves out the same."""
     node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)

@@ -35,8 +35,6 @@ from memrl_core.records import Outcome, Reply, Task, Turn
 from tests.builders import an_agent
 from tests.core.an_episode import played
 
-pytestmark = pytest.mark.xdist_group("core/test_scienceworld.py")
-
 TASK = Task(
     "scienceworld-find-non-living-thing-0",
     "Find a non-living thing and move it to the red box.",
