@@ -85,7 +85,7 @@ def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningAp
     page.keyboard.type("2 of 2, s u")
     page.keyboard.press("Enter")
     settled(page)
-    expect(page.locator(".st-key-undo_reward button")).to_be_disabled()
+    expect(page.locator(".st-key-undo_reward button").first).to_be_disabled()
     page.keyboard.press("1")
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
     page.reload()
