@@ -36,7 +36,11 @@ TREATMENTS: Mapping[str, Mapping[str, float]] = {
     "cool": {"fridge": 0.5, "freezer": 0.95},
     "light": {"desk lamp": 0.5, "floor lamp": 0.95},
 }
-"""Treatment to appliance to the chance that it works. Never shown to an agent."""
+"""Treatment to appliance to the chance that it works. Never shown to an agent.
+
+The unreliable one stands first in each pair, and is offered first: a model that takes what comes first is at a
+disadvantage before a shift and at an advantage after it.
+"""
 
 VERBS = {"heat": "heat", "clean": "clean", "cool": "cool", "light": "examine"}
 OPEN_PLACES = ("counter", "table", "desk", "shelf")
