@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
@@ -39,6 +40,7 @@ PAPER = {"variant": "paper"}
 class Rooms:
     """Three rooms in a row; the only reward is at the end of the last."""
 
+    spec = Household.spec
     name, reward_source, instructions, max_turns = "household", "environment", "Walk.", 3
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
