@@ -64,6 +64,9 @@ def _memories(at: At, scene: MemoriesScene, bank: MemoryBank, live: bool) -> Non
         st.metric(words.outcome, memory.outcome, width="content")
         st.metric(words.q, signed(utility.q), width="content")
         st.metric(words.visits, utility.visits, width="content")
+    if not live:
+        history = bank.history(scene.run, memory.id)
+        chart(at, history_picture(history, bank.settings(scene.run), memory.id, scene.run), "lesson_history")
     st.markdown(f"**{words.intent}**")
     verbatim(memory.intent)
     embedding = bank.embedding(memory.id)
@@ -75,9 +78,6 @@ def _memories(at: At, scene: MemoriesScene, bank: MemoryBank, live: bool) -> Non
         others = [(memory_label(one.id, scene.run), shown.utilities[one.id].q) for one in shown.same_words]
         told = ", ".join(f"{label} (q {signed(q)})" for label, q in others)
         st.caption(filled(words.same_words, memories=literal(told)))
-    if not live:
-        history = bank.history(scene.run, memory.id)
-        chart(at, history_picture(history, bank.settings(scene.run), memory.id, scene.run), "lesson_history")
 
 
 def _named(at: At, scene: MemoriesScene, shown: Shown, memory: Memory) -> str:
