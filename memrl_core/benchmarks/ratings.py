@@ -187,6 +187,6 @@ def would_differ(bank: MemoryBank, choices: Choices, rating: Rating) -> list[Dif
 
 
 def awaiting(bank: MemoryBank) -> list[RatedStep]:
-    """The steps that wait for somebody who has rated none."""
+    """The steps that nobody has rated."""
     bounds = {RUN: (SETTINGS.reward_failure, SETTINGS.reward_success)}
-    return queue(facts_of(bank), QueueFilter(), RATER, {}, bounds)
+    return queue(facts_of(bank), QueueFilter(show="unrated"), RATER, {}, bounds)

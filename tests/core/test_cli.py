@@ -142,7 +142,7 @@ def test_show_prints_the_numbers_of_a_step() -> None:
     assert code == 0
     assert "put the candle on the counter" in said
     assert "beyond k2" in said and "below δ" in said
-    assert "q(#7) = +0.300 + 0.3 × (+1.000 − (+0.300)) = +0.510" in said
+    assert "q(#6) = +0.510 + 0.3 × (+1.000 − (+0.510)) = +0.657" in said
 
 
 def test_show_tells_how_many_steps_there_are() -> None:

@@ -324,7 +324,7 @@ def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
     [
         (lambda r: r.step(" \n"), "An intent is empty"),
         (lambda r: r.step("egg", epoch=0), "0 is not an epoch"),
-        (lambda r: r.step("egg", embedding=[1.0, 2.0]), "give one list of 8 dimensions"),
+        (lambda r: r.step("egg", embedding=[1.0, 2.0]), "give one list of 8 numbers"),
         (lambda r: r.step("egg", embedding=["a"] * 8), "not a list of numbers"),
         (lambda r: r.step("egg", embedding=[0.0] * 8), "all of it is 0"),
         (lambda r: r.step("egg", embedding=[math.nan] * 8), "not finite"),
