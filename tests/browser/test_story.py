@@ -176,11 +176,20 @@ def test_a_link_reopens_bank_run_step_and_memory(page: Page, app: RunningApp) ->
     expect(page.locator(".st-key-steps")).to_contain_text("step 9 of")
 
 
-@pytest.mark.parametrize(
-    "query", ["step=99999", "step=-1", "step=NaN", "run=nobody", "memory=%3Cb%3Ex", "bank=../../etc"]
-)
-def test_a_link_to_what_is_not_there_gets_a_sentence(page: Page, app: RunningApp, query: str) -> None:
-    page.goto(f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}")
+@pytest.mark.parametrize("query", ["step=99999", "step=-1", "step=NaN", "run=nobody", "bank=../../etc"])
+def test_a_link_to_what_is_not_there_gets_a_lasting_sentence(page: Page, app: RunningApp, query: str) -> None:
+    address = f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}"
+    page.goto(address)
+    expect(page.locator(".st-key-not_here")).to_be_visible()
+    page.wait_for_timeout(1000)
+    expect(page.locator(".st-key-not_here")).to_be_visible()
+    assert query.split("=")[0] in page.url, "the address that was asked for stays"
+    page.locator(".st-key-show_instead button").click()
+    drawn_map(page)
+
+
+def test_a_link_to_a_memory_that_is_not_there_shows_its_bank(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&memory=%3Cb%3Ex")
     expect(page.get_by_test_id("stToast").first).to_be_visible()
     drawn_map(page)
 
