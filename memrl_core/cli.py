@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from memrl_core import __version__, terminal, workspace
 from memrl_core.allocator import return_large_blocks
-from memrl_core.analysis.summary import by_epoch
+from memrl_core.analysis.summary import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.commands import care, exchange, measure, policies, rewards, tasks
@@ -135,7 +135,10 @@ def run(
     task_set: Annotated[str, typer.Option("--set", help="Name of the set of tasks.")] = "",
     epochs: Annotated[int, typer.Option(help="How many times through the tasks.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
+    model: Annotated[
+        str,
+        typer.Option(help="simulated, gguf:smollm2, gguf:PATH (in this process), or the name of an Ollama model."),
+    ] = workspace.SIMULATED,
     embedder: Annotated[
         str, typer.Option(help="hashing (the default of new banks), or the name of an Ollama embedding model.")
     ] = "",
@@ -157,6 +160,12 @@ def run(
         list[str] | None,
         typer.Option("--model-option", help=f"An option of the model: {', '.join(CHOSEN)}; repeatable."),
     ] = None,
+    layout: Annotated[
+        str, typer.Option(help="How memories are laid out in the prompt: transcript, turns or block.")
+    ] = "",
+    resume: Annotated[
+        str, typer.Option(help="Go on with this run where it ended; its own settings, model and tasks are used.")
+    ] = "",
     shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
@@ -164,27 +173,39 @@ def run(
     preferences = workspace.load_preferences()
     chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"), preset)
     env, task_set = environment_and_set(env, task_set)
-    chosen_options = checked_options(_pairs(model_options or [], "a model option", "temperature=0.7"))
+    given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
+    chosen_options = checked_options({**given_options, **({"layout": layout} if layout else {})})
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
-    workspace.must_be_there(model, preferences)
-    with open_or_create(bank, embedder) as memory:
+    if not resume:
+        workspace.must_be_there(model, preferences)
+    with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:
+        if resume:
+            info = memory.run(resume)
+            workspace.must_be_there(info.model, preferences)
         memory.must_match(workspace.make_embedder(memory.embedder.name, preferences))
-        info = workspace.start_run(
-            memory,
-            environment=env,
-            tasks=task_set,
-            task_count=tasks,
-            settings=chosen,
-            seed=seed,
-            model=model,
-            base=base or None,
-            run=name or None,
-            policy=policy,
-            environment_options=options_of(env, world),
-            model_options=chosen_options,
-        )
+        if not resume:
+            info = workspace.start_run(
+                memory,
+                environment=env,
+                tasks=task_set,
+                task_count=tasks,
+                settings=chosen,
+                seed=seed,
+                model=model,
+                base=base or None,
+                run=name or None,
+                policy=policy,
+                environment_options=options_of(env, world),
+                model_options=chosen_options,
+            )
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
+        before = memory.next_step(info.id) - info.first_step
+        if before >= total:
+            raise InputError(
+                f"The run {info.id} has {before:,} steps, all that {epochs:,} epochs of its tasks are. Nothing was "
+                "run; ask for more with --epochs."
+            )
         console.print(terminal.run_header(info, total), no_wrap=True, overflow="ellipsis")
         if told := workspace.what_carries_over(memory, info):
             console.print(escape(told))
@@ -192,13 +213,19 @@ def run(
         done: list[StepTrace] = []
         at_work = AtWork()
         with closing(live.agent.environment), memory.batch(batch), progress(at_work) as bars, stop:
-            bar = bars.add_task("steps", total=total)
-            for trace in live.agent.run(live.tasks, epochs, stop.asked, at_work.on_text, at_work.on_move):
+            bar = bars.add_task("steps", total=total, completed=before)
+            for trace in live.agent.run(live.tasks, epochs, stop.asked, at_work.on_text, at_work.on_move, before):
                 done.append(trace)
                 bars.advance(bar)
         console.print(terminal.epoch_table(by_epoch(done), info))
+        valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
+        if asked:
+            console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
         if stop.pressed:
-            console.print(f"Cancelled after {len(done)} of {total} steps; they are kept in run {escape(info.id)}.")
+            console.print(
+                f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "
+                f"with --resume {escape(info.id)}."
+            )
             raise typer.Exit(130)
         console.print(f"Saved {len(done)} steps as run {escape(info.id)} in {escape(bank)}.")
 

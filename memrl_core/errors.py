@@ -116,7 +116,11 @@ class ModelInterrupted(ModelError):
 
 
 class EmptyAnswer(ModelError):
-    """The model finished without saying anything."""
+    """The model finished without saying anything; `cut` is the limit that ended it, "" when none did."""
+
+    def __init__(self, sentence: str, cut: str = "") -> None:
+        super().__init__(sentence)
+        self.cut = cut
 
 
 class EnvironmentFailed(MemRLError):

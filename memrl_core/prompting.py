@@ -1,6 +1,6 @@
 """How a prompt is laid out: two labelled blocks of memories, then the task.
 
-The layout is plain text, the same for every environment and model:
+The layout `block` is plain text, the same for every environment and model, and what a trace records:
 
     ## Memories that worked (follow)
 
@@ -37,13 +37,22 @@ choices. A memory may also give advice for the very state that is described besi
     > heat egg with stove
     Discouraged: value 0.00
     > heat egg with microwave
+
+Small language models follow a memory only where it looks like what is asked of them. Two other layouts say the same so:
+`transcript` puts each memory's actions under its task, then the new task with what has been done so far, and what is
+asked for is the next line; `turns` makes of each memory a conversation that has taken place. A model that is bound to a
+list by a schema reads and writes actions as JSON strings, any other as lines that start with "> ".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from memrl_core.records import Memory, MemorySpan, Message, Turn
+from memrl_core.records import GenerateRecord, Memory, MemorySpan, Message, Turn
+
+Layout = Literal["block", "transcript", "turns"]
 
 FOLLOW = "## Memories that worked (follow)"
 CAUTION = "## Memories that failed (caution)"
@@ -60,7 +69,10 @@ DISCOURAGED = "Discouraged:"
 ANSWER_MARK = "> "
 CHOICES = "You can:"
 CHOICE_MARK = "- "
+NEXT = "Next."
+"""What stands for the observations of a memory's actions, which memories do not keep."""
 
+_HEADER_BEGINS = MEMORY_HEADER.partition("{")[0]
 _BLOCKS = (("success", FOLLOW), ("failure", CAUTION), ("unrated", UNRATED))
 
 
@@ -100,17 +112,96 @@ def memory_blocks(memories: Sequence[Memory]) -> tuple[str, tuple[MemorySpan, ..
     return text, tuple(spans)
 
 
-def conversation_so_far(messages: Sequence[Message], turns: Sequence[Turn], recalled: str = "") -> tuple[Message, ...]:
-    """What the next turn sends: the first messages, then each earlier reply and what the environment said to it.
+def messages_sent(
+    record: GenerateRecord, turn: int, recalled: str = "", bound: bool | None = None
+) -> tuple[Message, ...]:
+    """What turn number `turn` (from 0) sends, in the layout of the record's options.
+
+    For a turn that has taken place, what memory added and whether the model was bound are the record's; for the next
+    one they are `recalled` and `bound`.
+    """
+    if turn < len(record.turns):
+        then = record.turns[turn]
+        recalled, bound = then.recalled.text if then.recalled else "", then.reply.bound
+    before = record.turns[:turn]
+    layout: Layout = record.options.get("layout") or "block"
+    asked = next((n for n, message in enumerate(record.messages) if message.role == "user"), None)
+    if layout == "block" or asked is None:
+        return conversation_so_far(record.messages, before, recalled)
+    told, _, mine = record.messages[asked].content.rpartition(f"{YOUR_TASK}\n\n")
+    line, _, observation = mine.partition("\n")
+    added, memories = _split(told)
+    write = json.dumps if bound else ANSWER_MARK.__add__
+    if layout == "turns":
+        earlier = [message for memory in memories for message in _as_turns(memory, bool(bound))]
+        task = Message("user", f"{added}{line}\n{observation}")
+        return conversation_so_far(
+            (*record.messages[:asked], *earlier, task), before, recalled, json.dumps if bound else str
+        )
+    latest = with_recalled(before[-1].observation, recalled) if before else observation
+    done = "".join(f"{write(turn.reply.text)}\n" for turn in before)
+    text = "".join(f"{_as_transcript(memory, bool(bound))}\n\n" for memory in memories)
+    return (*record.messages[:asked], Message("user", f"{added}{text}{line}\n{latest}\n{done}"))
+
+
+def conversation_so_far(
+    messages: Sequence[Message], turns: Sequence[Turn], recalled: str = "", write: Callable[[str], str] = str
+) -> tuple[Message, ...]:
+    """The first messages, then each earlier reply, as `write` puts it, and what the environment said to it.
 
     An observation ends with what memory added before the turn that follows it; `recalled` is that of the next turn.
     """
     sent = list(messages)
     following = [*(turn.recalled.text if turn.recalled else "" for turn in turns[1:]), recalled]
     for turn, added in zip(turns, following, strict=False):
-        sent.append(Message("assistant", turn.reply.text))
+        sent.append(Message("assistant", write(turn.reply.text)))
         sent.append(Message("user", with_recalled(turn.observation, added)))
     return tuple(sent)
+
+
+def _split(told: str) -> tuple[str, list[str]]:
+    """What stands before the blocks of memories, and the text of each memory in them, without its header."""
+    headings = {title for _, title in _BLOCKS}
+    before: list[str] = []
+    memories: list[list[str]] = []
+    within = False
+    for line in told.splitlines():
+        if line in headings:
+            within = True
+        elif within and line.startswith(_HEADER_BEGINS) and line.endswith("]"):
+            memories.append([])
+        elif within and memories:
+            memories[-1].append(line)
+        else:
+            before.append(line)
+    return "".join(f"{line}\n" for line in before if line), ["\n".join(lines).strip() for lines in memories]
+
+
+def _as_transcript(memory: str, bound: bool) -> str:
+    """A memory as the very form that is asked for: its task, what went wrong if anything did, and its actions."""
+    lines = [line for line in memory.splitlines() if line != STEPS_THAT_WORKED]
+    return "\n".join(
+        json.dumps(line.removeprefix(ANSWER_MARK)) if bound and line.startswith(ANSWER_MARK) else line for line in lines
+    )
+
+
+def _as_turns(memory: str, bound: bool) -> list[Message]:
+    """A memory as an exchange: its task and what else it says, answered by its actions one after the other."""
+    lines = [line for line in memory.splitlines() if line != STEPS_THAT_WORKED]
+    actions, avoided, told = [], False, []
+    for line in lines:
+        avoided = line == AVOID or (avoided and line.startswith(ANSWER_MARK))
+        if line.startswith(ANSWER_MARK) and not avoided:
+            actions.append(line.removeprefix(ANSWER_MARK))
+        else:
+            told.append(line)
+    if not actions:
+        return [Message("user", memory)]
+    sent = [Message("user", "\n".join(told))]
+    for number, action in enumerate(actions):
+        sent += [Message("user", NEXT)] if number else []
+        sent.append(Message("assistant", json.dumps(action) if bound else action))
+    return sent
 
 
 def with_recalled(observation: str, recalled: str) -> str:

@@ -224,6 +224,10 @@ class Reply:
 
     `cut` is the limit that ended it, such as "32 tokens"; "" when the model came to its own end. `replaced` is how many
     broken characters (half surrogates) U+FFFD stands for. Token counts are None when the model does not report them.
+
+    Where the environment offers a closed list, `text` is the line that the answer was read as, `raw` what the model
+    wrote where that differs, `bound` whether a schema held the model to the list, and `offered` whether the answer is
+    on it; None where nothing is offered.
     """
 
     text: str
@@ -233,6 +237,9 @@ class Reply:
     seconds: float = 0.0
     cut: str = ""
     replaced: int = 0
+    raw: str = ""
+    bound: bool = False
+    offered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,11 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
     table = Table(
         title=f"{info.id} · {'simulated model' if info.simulated else info.model}",
         caption="success: ended well · solved: at least once so far\n"
-        "memory: one was in the prompt · reranked: utility changed which",
+        "memory: one was in the prompt · reranked: utility changed which\n"
+        "valid: answers that were among the lines offered",
         caption_justify="left",
     )
-    for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "reward", "|Δq|", "ms"):
+    for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "valid", "reward", "|Δq|", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for e in epochs:
         table.add_row(
@@ -69,6 +70,7 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
             percent(e.solved / e.tasks),
             percent(e.with_memory / e.steps, 0),
             percent(e.reranked / e.steps, 0),
+            percent(e.valid / e.choices) if e.choices else "–",
             "–" if e.mean_reward is None else signed(e.mean_reward),
             "–" if e.moved is None else f"{e.moved:.3f}",
             f"{1000 * e.seconds / e.steps:.1f}",

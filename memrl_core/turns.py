@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
+from memrl_core.errors import EmptyAnswer
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
-from memrl_core.prompting import conversation_so_far
-from memrl_core.records import GenerateRecord, Turn, TurnRecall
+from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered
+from memrl_core.records import GenerateRecord, Message, Reply, Turn, TurnRecall
 from memrl_core.view import Asked, MemoryView
 
 Embed = Callable[[Sequence[str]], Vectors]
@@ -27,14 +30,84 @@ def take_turn(
 ) -> tuple[Turn, Mapping[str, Any]]:
     """The turn that follows those in `record`, and the environment's info. Raises what the model or the world raises.
 
-    `recalled` is what memory adds before it. A reply that was stopped does not reach the environment.
+    `recalled` is what memory adds before it. A reply that was stopped does not reach the environment. Where the
+    environment offers a closed list, a model that can is bound to it, and what others say is read leniently. An answer
+    that cannot be used costs a turn, as any other action that is not possible does.
     """
-    sent = conversation_so_far(record.messages, record.turns, recalled.text if recalled else "")
-    reply = model.chat(sent, ModelOptions.model_validate(record.options), on_text, cancelled)
+    choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
+    bound = bool(choices) and model.binds
+    sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound)
+    options = ModelOptions.model_validate(record.options)
+    reply = _answer(model, sent, choices, options, on_text, cancelled)
     if reply.stopped:
         return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled), {}
     observation, reward, terminated, truncated, info = environment.step(reply.text)
     return Turn(reply, observation, reward, terminated, truncated, recalled), info
+
+
+def _answer(
+    model: LanguageModel,
+    sent: Sequence[Message],
+    choices: Sequence[str],
+    options: ModelOptions,
+    on_text: OnText | None,
+    cancelled: Cancelled | None,
+) -> Reply:
+    """What `model` answers to the messages `sent`, read as one of `choices` where there are any.
+
+    Nothing at all is an empty reply. Raises `ModelError`.
+    """
+    schema = {"type": "string", "enum": list(choices)} if choices and model.binds else None
+    try:
+        reply = model.chat(sent, options, on_text, cancelled, schema)
+    except EmptyAnswer as error:
+        reply = Reply("", cut=error.cut)
+    if reply.stopped or not choices:
+        return reply
+    action = read_choice(reply.text, choices)
+    text = reply.text if action is None else action
+    raw = "" if text == reply.text else reply.text
+    return replace(reply, text=text, raw=raw, bound=schema is not None, offered=action is not None)
+
+
+def read_choice(text: str, choices: Sequence[str]) -> str | None:
+    """The one of `choices` that an answer means, or None when it means none or more than one.
+
+    It may differ in case, be quoted, numbered (as the list is, from 1) or introduced ("Action: go north"), or stand as
+    the only line offered within a longer text.
+    """
+    known = {_bare(choice): choice for choice in choices}
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    for told in (_from_json(text), text, first):
+        bare = _bare(told)
+        for said in (bare, _bare(bare.partition(":")[2])):
+            if said in known:
+                return known[said]
+        if bare.isascii() and bare.isdigit() and 1 <= int(bare) <= len(choices):
+            return choices[int(bare) - 1]
+    lowered = f" {' '.join(text.casefold().split())} "
+    found = [bare for bare in known if re.search(rf"(?<!\w){re.escape(bare)}(?!\w)", lowered)]
+    found = [bare for bare in found if not any(bare != other and bare in other for other in found)]
+    return known[found[0]] if len(found) == 1 else None
+
+
+def _bare(text: str) -> str:
+    """`text` in one case and one line, without marks of lists, numbers before it, quotes and a full stop."""
+    line = " ".join(text.casefold().split())
+    line = line.removeprefix(ANSWER_MARK.strip()).removeprefix(CHOICE_MARK.strip()).strip()
+    line = re.sub(r"^\(?\d{1,3}[.):]\s+(?=\S)", "", line)
+    return line.strip("\"'`*“”‘’ ").rstrip(".").strip("\"'`*“”‘’ ")
+
+
+def _from_json(text: str) -> str:
+    """The string that `text` is as JSON, or that its only field holds; "" for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(value, dict) and len(value) == 1:
+        value = next(iter(value.values()))
+    return value if isinstance(value, str) else ""
 
 
 def recalled_for(

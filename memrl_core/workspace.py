@@ -29,6 +29,7 @@ from memrl_core.fitting import fits
 from memrl_core.home import home as home
 from memrl_core.live import LiveRun
 from memrl_core.models.base import LanguageModel, checked_options
+from memrl_core.models.gguf import GgufModel, is_gguf, weights_of
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_client import canonical_name, one_line
 from memrl_core.models.ollama_status import default_address, show_model
@@ -41,6 +42,7 @@ from memrl_core.settings import PolicySettings
 
 DEMO = "demo"
 SIMULATED = "simulated"
+OLLAMA_PREFIX = "ollama:"
 EMBEDDED_EMBEDDER = "hashing"
 DROPPED_KEPT = 500
 
@@ -159,7 +161,10 @@ def must_be_there(model: str, preferences: Preferences) -> None:
     """Raise `ModelError` unless the model can be asked now, and `InputError` for what is no name of one."""
     if is_simulated(model):
         return
-    known = show_model(preferences.ollama_address, model, preferences.timeout)
+    if is_gguf(model):
+        weights_of(model)
+        return
+    known = show_model(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
     if known.capabilities is not None and "completion" not in known.capabilities:
         raise ModelMissing(
             f"{one_line(known.name)} makes embeddings and cannot answer. Nothing was started; choose a model that can."
@@ -175,12 +180,19 @@ def delete(uri: str) -> None:
 
 
 def make_model(name: str, preferences: Preferences) -> LanguageModel:
-    """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), or an Ollama model."""
+    """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), a file that
+    runs in this process ("gguf:smollm2"), or an Ollama model, also as "ollama:NAME". Raises `InputError` and
+    `ModelMissing`.
+    """
     if name == SIMULATED:
         return SimulatedModel()
     if found := NAME.fullmatch(name):
         return SimulatedReader(int(found[1]))
-    return OllamaModel(name, address=preferences.ollama_address, timeout=preferences.timeout)
+    if is_gguf(name):
+        return GgufModel(name)
+    return OllamaModel(
+        name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
+    )
 
 
 def is_simulated(model: str) -> bool:

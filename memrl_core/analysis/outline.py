@@ -97,6 +97,12 @@ def _generate(trace: StepTrace) -> str:
 def reply_notes(reply: Reply) -> list[str]:
     """What happened to a reply on its way, besides that a person stopped it."""
     notes = [f"cut at {reply.cut}"] if reply.cut else []
+    if reply.offered is False:
+        notes.append("not among the lines offered")
+    elif reply.raw and not reply.bound:
+        notes.append(f"read from “{shortened(reply.raw, 60)}”")
+    if reply.bound:
+        notes.append("bound to the lines offered")
     if reply.replaced:
         notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
     return notes

@@ -14,7 +14,8 @@ class EpochSummary:
 
     `successes` of `steps` ended well; `solved` tasks have ended well at least once so far (cumulative success, CSR);
     `with_memory` steps had at least one memory in the prompt; `reranked` is in how many of those utility changed which
-    memories were selected, against similarity alone; `moved` is the mean size of the q changes.
+    memories were selected, against similarity alone; `moved` is the mean size of the q changes. Of the `choices`
+    answers that had to come from a list, `valid` did.
     """
 
     epoch: int
@@ -27,6 +28,8 @@ class EpochSummary:
     mean_reward: float | None
     moved: float | None
     seconds: float
+    choices: int
+    valid: int
 
 
 def by_epoch(traces: Iterable[StepTrace]) -> list[EpochSummary]:
@@ -55,9 +58,17 @@ def by_epoch(traces: Iterable[StepTrace]) -> list[EpochSummary]:
                 mean_reward=sum(rewards) / len(rewards) if rewards else None,
                 moved=sum(moves) / len(moves) if moves else None,
                 seconds=sum(sum(t.seconds.values()) for t in members),
+                choices=sum(valid_answers(t)[1] for t in members),
+                valid=sum(valid_answers(t)[0] for t in members),
             )
         )
     return summaries
+
+
+def valid_answers(trace: StepTrace) -> tuple[int, int]:
+    """How many answers of a step were on the list offered, and how many had to be."""
+    offered = [turn.reply.offered for turn in trace.generate.turns] if trace.generate else []
+    return offered.count(True), len(offered) - offered.count(None)
 
 
 def utility_changed_selection(trace: StepTrace) -> bool:

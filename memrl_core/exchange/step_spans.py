@@ -14,7 +14,7 @@ from typing import Any
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.prompting import conversation_so_far
+from memrl_core.prompting import messages_sent
 from memrl_core.records import Decision, GenerateRecord, LedgerEvent, Message, Phase, Recalled, StepTrace
 
 Attributes = dict[str, Any]
@@ -153,8 +153,7 @@ def _reranked(bank: MemoryBank, trace: StepTrace, decision: Decision) -> Attribu
 
 
 def _turn(record: GenerateRecord, number: int) -> Attributes:
-    reply, recalled = record.turns[number].reply, record.turns[number].recalled
-    sent = conversation_so_far(record.messages, record.turns[:number], recalled.text if recalled else "")
+    reply, sent = record.turns[number].reply, messages_sent(record, number)
     read, written = reply.prompt_tokens, reply.answer_tokens
     return {
         "llm.model_name": record.model,

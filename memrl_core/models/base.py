@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.errors import SettingsError
+from memrl_core.prompting import Layout
 from memrl_core.records import Message, Reply
 from memrl_core.settings import sentence_of
 
@@ -45,6 +46,13 @@ class ModelOptions(BaseModel):
         le=32_768,
         title="Limit of an answer (tokens)",
         description="An answer is cut there, and the step says so. Thinking counts.",
+    )
+    layout: Layout | None = Field(
+        None,
+        title="Layout of memories",
+        description="block: one labelled text. transcript: each memory as its task and actions, the very form that is "
+        "asked for. turns: as earlier exchanges of the chat. Where nobody chose: transcript for a language model that "
+        "chooses from a list, else block.",
     )
     think: bool = Field(
         False, title="Think first", description="For models that can. Their thinking is not kept, and counts as answer."
@@ -87,11 +95,13 @@ def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 class LanguageModel(Protocol):
     """A frozen chat model.
 
-    `name` identifies it in traces; `simulated` is True when no language model is behind it.
+    `name` identifies it in traces; `simulated` is True when no language model is behind it. `binds` is True when
+    `chat` holds an answer to a JSON schema.
     """
 
     name: str
     simulated: bool
+    binds: bool
 
     def chat(
         self,

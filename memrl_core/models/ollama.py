@@ -33,6 +33,7 @@ class OllamaModel:
     """
 
     simulated = False
+    binds = True
 
     def __init__(
         self, name: str, address: str | None = None, timeout: float = 60.0, keep_alive: str = KEEP_ALIVE
@@ -103,13 +104,16 @@ class OllamaModel:
         if last is not None and last.done_reason == "length":
             cut = _cut_at(options, last.eval_count)
         if last is None and not cut:
-            kept = "What had arrived is kept" if text else "Nothing had arrived"
-            raise ModelInterrupted(f"The answer of {self.name} broke off before its end. {kept}; try again.", text)
+            if not text.strip():
+                raise ModelInterrupted(f"The answer of {self.name} broke off before it began. Try again.", text)
+            # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
+            cut = "the server's own limit"
         if not text.strip() and cut:
             thinking = " All of it was thinking." if thought else ""
             raise EmptyAnswer(
                 f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{thinking} Give a "
-                "new run a higher limit among its model options, or change model."
+                "new run a higher limit among its model options, or change model.",
+                cut,
             )
         if not text.strip():
             raise EmptyAnswer(

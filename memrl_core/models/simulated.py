@@ -31,6 +31,7 @@ from memrl_core.prompting import (
     TASK_LINE,
     TRY_INSTEAD,
     UNRATED,
+    WHAT_WENT_WRONG,
     YOUR_TASK,
 )
 from memrl_core.prompting import offered as offered
@@ -41,6 +42,7 @@ RELEVANCE = 3.0
 
 NO_IDEA = "I am a simulated model and no memory shows me how to answer this: "
 _WORD = re.compile(r"\w+")
+_OWN_TASK = re.compile(rf"^{TASK_LINE}", re.MULTILINE)
 _HEADER = re.compile(r"^\[memory [^\]\n]*\]$", re.MULTILINE)
 Lines = tuple[str, ...]
 
@@ -67,6 +69,7 @@ class SimulatedModel:
 
     name = "simulated"
     simulated = True
+    binds = False
 
     def chat(
         self,
@@ -78,7 +81,7 @@ class SimulatedModel:
     ) -> Reply:
         """Answer with one of the offered lines, or with the carried-over text where nothing is offered."""
         begun = time.perf_counter()
-        answer = _answer(messages, options.seed)
+        answer = _answer(_in_blocks(messages), options.seed)
         said, stopped = "", False
         for piece in re.findall(r"\s*\S+\s*$|\s*\S+", answer):
             if cancelled is not None and cancelled():
@@ -113,6 +116,36 @@ def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequ
         if following is not None:
             return following
     return None
+
+
+def _in_blocks(messages: Sequence[Message]) -> Sequence[Message]:
+    """The same messages in the layout `block`, from whichever of the layouts they are in.
+
+    What tells a memory of a success from one that nobody has judged is in the layout `block` alone.
+    """
+    begins = [n for n, m in enumerate(messages) if m.role == "user" and _OWN_TASK.search(m.content)]
+    if not begins or any(YOUR_TASK in messages[n].content for n in begins):
+        return messages
+    memories: list[str] = []
+    done: list[Message] = []
+    for first, following in zip(begins, [*begins[1:], None], strict=True):
+        *earlier, mine = _OWN_TASK.split(messages[first].content)[1:]
+        memories += [TASK_LINE + text.strip() for text in earlier]
+        said = messages[first + 1 : following]
+        if following is not None:
+            lines = [ANSWER_MARK + m.content for m in said if m.role == "assistant"]
+            memories.append("\n".join([TASK_LINE + mine.strip(), *lines]))
+    task = "\n".join(line for line in mine.splitlines() if not line.startswith(ANSWER_MARK))
+    done = [
+        Message("assistant", line[len(ANSWER_MARK) :]) for line in mine.splitlines() if line.startswith(ANSWER_MARK)
+    ]
+    told = ""
+    for heading, cautions in ((FOLLOW, False), (CAUTION, True)):
+        found = [text for text in memories if (WHAT_WENT_WRONG in text) is cautions]
+        told += "".join(f"{heading}\n\n[memory {n}]\n{text}\n\n" for n, text in enumerate(found))
+    own = Message("user", f"{told}{YOUR_TASK}\n\n{TASK_LINE}{task}")
+    # In a transcript what was done stands above the newest choices, so both belong to the one message.
+    return [*messages[: begins[0]], own, *(m for m in done), *([own] if done else []), *said]
 
 
 def _answer(messages: Sequence[Message], seed: int) -> str:

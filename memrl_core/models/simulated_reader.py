@@ -28,6 +28,7 @@ class SimulatedReader:
     """
 
     simulated = True
+    binds = False
 
     def __init__(self, percent: int) -> None:
         if not 0 <= percent <= 100:

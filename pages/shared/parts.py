@@ -18,7 +18,7 @@ from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
 from memrl_core.numerals import dimensions, signed
-from memrl_core.prompting import conversation_so_far
+from memrl_core.prompting import messages_sent
 from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint, ValueChange
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.consulted import consulted
@@ -274,8 +274,12 @@ def _answer(view: View) -> None:
                 with st.chat_message("user", avatar=":material/public:"):
                     verbatim(turn.observation)
     consulted(trace, Phase.GENERATE)
-    last = record.turns[-1].recalled
-    messages = conversation_so_far(record.messages, record.turns[:-1], last.text if last else "")
+    messages = messages_sent(record, len(record.turns) - 1)
+    if record.options.get("layout", "block") != "block":
+        with st.expander(f"What was sent in the last turn, laid out as {record.options['layout']}"):
+            for message in messages:
+                st.caption(f"{message.role} message")
+                verbatim(message.content)
     st.download_button(
         "Prompt and answer as JSON",
         lambda: json.dumps(

@@ -17,7 +17,7 @@ Say = str | Exception | Mapping[str, Any]
 class FillsForms:
     """Answers every question that comes with a schema by `say` (of what it is told): a text, a form, or a failure."""
 
-    name, simulated = "made-up", False
+    name, simulated, binds = "made-up", False, False
 
     def __init__(self, say: Callable[[str], Say]) -> None:
         self.say = say

@@ -86,13 +86,18 @@ def test_the_prompt_holds_each_selected_memory_where_its_span_says(tmp_path: Pat
 class Breaks:
     """A model that fails once in the middle of its answer, then answers."""
 
-    name, simulated = "breaks", True
+    name, simulated, binds = "breaks", True, False
 
     def __init__(self) -> None:
         self.calls = 0
 
     def chat(
-        self, messages: Sequence[Message], options: ModelOptions, on_text: Any = None, cancelled: Any = None
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: Any = None,
+        cancelled: Any = None,
+        schema: Any = None,
     ) -> Reply:
         self.calls += 1
         if self.calls == 2:

@@ -129,6 +129,7 @@ def test_no_hidden_label_that_the_episode_did_not_reveal_reaches_a_memory_or_a_m
 
     class Reflects(SimulatedModel):
         simulated = False
+        binds = False
 
         def chat(self, messages: Any, *_: Any, **__: Any) -> Reply:
             asked.append(repr(messages))

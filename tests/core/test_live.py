@@ -20,13 +20,15 @@ from tests.builders import an_agent
 class SlowModel:
     """Answers when it is let go, or stops when it is told to."""
 
-    name, simulated = "slow", True
+    name, simulated, binds = "slow", True, False
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.go = threading.Event()
 
-    def chat(self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None) -> Reply:
+    def chat(
+        self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None, schema: Any = None
+    ) -> Reply:
         if on_text:
             on_text("> look")
         self.asked.set()
@@ -41,7 +43,9 @@ class BreakingModel(SimulatedModel):
 
     broken = False
 
-    def chat(self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None) -> Reply:
+    def chat(
+        self, messages: Sequence[Message], options: Any, on_text: Any = None, cancelled: Any = None, schema: Any = None
+    ) -> Reply:
         if not self.broken:
             self.broken = True
             raise ModelInterrupted("The connection broke.", "half an ans")

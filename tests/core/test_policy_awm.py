@@ -202,7 +202,7 @@ def test_the_nearest_are_recalled_or_every_workflow_of_the_run() -> None:
 class Solver:
     """Knows its way about the household (a `LanguageModel`)."""
 
-    name, simulated = "simulated", True
+    name, simulated, binds = "simulated", True, False
 
     def __init__(self, world: Household) -> None:
         self.world = world

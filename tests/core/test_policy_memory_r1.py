@@ -123,7 +123,7 @@ def test_a_memory_that_was_not_shown_is_left_alone(op: Any) -> None:
 
 def test_a_reply_that_does_not_fit_the_form_does_nothing_and_is_recorded() -> None:
     class Babbling:
-        name, simulated = "babbling", False
+        name, simulated, binds = "babbling", False, False
 
         def chat(self, *_: Any, **__: Any) -> Reply:
             return Reply('{"operation": "FORGET EVERYTHING"}')
@@ -157,7 +157,7 @@ def test_the_nearest_memories_are_shown_and_no_more() -> None:
 class Scripted:
     """Answers each episode at random; what it wants done with the memory is told beforehand."""
 
-    name, simulated = "scripted", False
+    name, simulated, binds = "scripted", False, False
 
     def __init__(self, replies: Sequence[str]) -> None:
         self.replies = list(replies)

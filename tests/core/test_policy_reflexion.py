@@ -164,7 +164,7 @@ def test_a_reflection_by_hand() -> None:
 class Reflects:
     """A language model that acts as the simulated one does, and fills a form with `filled`."""
 
-    name, simulated = "reflects", False
+    name, simulated, binds = "reflects", False, False
 
     def __init__(self, filled: str) -> None:
         self.filled = filled

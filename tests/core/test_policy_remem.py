@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
@@ -88,15 +88,16 @@ def test_everything_may_be_dropped() -> None:
 def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_success(known: Any) -> None:
     retrieved = sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:4]
     best = known[retrieved[0]][1]
+    assume(all(abs(similarity - best / 2) > 1e-6 for _, similarity in known))  # Cosines of float32 are not that exact.
     successes = [known[n][1] for n in retrieved if known[n][0] == "success"]
     kept = []
     for n in retrieved:
         outcome, similarity = known[n]
-        far = similarity < best / 2 - 1e-6 and similarity < best
+        far = similarity < best / 2 and similarity < best
         outdone = outcome == "failure" and any(similarity <= success for success in successes)
         if not far and not outdone:
             kept.append(f"m-{n}")
-    assert list(by_template("remem", a_pool(*known)).selected) == kept
+    assert list(by_template("remem", a_pool(*known), ties="older").selected) == kept
 
 
 def test_the_rule_never_drops_all() -> None:

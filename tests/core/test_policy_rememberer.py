@@ -59,7 +59,7 @@ class Rooms:
 class Walker:
     """A model that says the same in every room, not always written alike."""
 
-    name, simulated = "walker", True
+    name, simulated, binds = "walker", True, False
 
     def chat(self, messages: Sequence[Message], options: ModelOptions, *args: Any, **kwargs: Any) -> Reply:
         return Reply("go on" if len(messages) % 4 else "Go   ON")

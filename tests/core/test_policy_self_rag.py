@@ -45,7 +45,7 @@ def test_the_best_graded_above_the_threshold_are_used(
 ) -> None:
     given_grades = {f"m-{n}": grade for n, grade in graded.items()}
     recalled, decision = decided(
-        "self_rag", a_pool(*known), model(grades=given_grades), k1=10, k2=k2, threshold=threshold
+        "self_rag", a_pool(*known), model(grades=given_grades), k1=10, k2=k2, threshold=threshold, ties="older"
     )
     grade = {n: graded.get(n, 0.0) for n in range(len(known))}
     best = sorted(grade, key=lambda n: (-grade[n], -known[n][1], n))

@@ -348,7 +348,7 @@ def test_the_simulated_model_repeats_what_worked_and_no_memory_knows_the_goals(t
 class Scripted:
     """A model that says these lines."""
 
-    name, simulated = "scripted", True
+    name, simulated, binds = "scripted", True, False
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = list(lines)

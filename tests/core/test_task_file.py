@@ -33,7 +33,7 @@ ANIMALS = {"checker": "choice", "choices": ["the hen", " the  horse "], "referen
 class Says:
     """A model that says the same in every turn."""
 
-    name, simulated = "says", False
+    name, simulated, binds = "says", False, False
 
     def __init__(self, text: str) -> None:
         self.text = text

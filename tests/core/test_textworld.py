@@ -147,7 +147,7 @@ def test_what_follows_the_end_of_a_game_is_not_told() -> None:
 class Scripted:
     """A model that says these lines."""
 
-    name, simulated = "scripted", True
+    name, simulated, binds = "scripted", True, False
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = list(lines)

@@ -63,13 +63,19 @@ class Interrupted:
 
     name = "simulated"
     simulated = True
+    binds = False
 
     def __init__(self, at: int = 0, act: Callable[[], object] = lambda: None) -> None:
         self._model, self._at, self._act = SimulatedModel(), at, act
         self.asked = 0
 
     def chat(
-        self, messages: Sequence[Message], options: ModelOptions, on_text: Any = None, cancelled: Any = None
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: Any = None,
+        cancelled: Any = None,
+        schema: Any = None,
     ) -> Reply:
         self.asked += 1
         if self.asked == self._at:

@@ -43,7 +43,7 @@ def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, serv
     server.faults.answer, server.faults.endless = " go", True
     a_run(bank)
     assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 300}
-    assert "(cut at 32 tokens)" in memrl("show", "1", "--bank", bank)
+    assert "cut at 32 tokens" in memrl("show", "1", "--bank", bank)
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
         assert trace.generate is not None and {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}

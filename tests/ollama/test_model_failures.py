@@ -51,7 +51,6 @@ def test_silence_in_the_middle_keeps_what_had_arrived(server: OllamaServer) -> N
     [
         ("error", "gave up on llama3.2: “llama runner process has terminated: signal: killed”"),
         ("drop", "The connection to Ollama broke"),
-        ("no_end", "broke off before its end"),
         ("not_json", "is not what Ollama would say"),
         ("not_an_object", "is not what Ollama would say"),
         ("odd_fields", "is not what Ollama would say"),
@@ -64,6 +63,13 @@ def test_a_break_in_the_middle_keeps_what_had_arrived(server: OllamaServer, faul
         chat(server)
     assert sentence in str(caught.value)
     assert caught.value.partial == "In short:"
+
+
+def test_a_stream_without_a_last_part_is_an_answer_that_the_server_ended(server: OllamaServer) -> None:
+    """Ollama ends a stream so when a model repeats one token 31 times."""
+    server.faults.stream, server.faults.after = "no_end", 2
+    reply = chat(server)
+    assert (reply.text, reply.cut, reply.stopped) == ("In short:", "the server's own limit", False)
 
 
 def test_a_break_before_the_first_word_has_nothing_to_keep(server: OllamaServer) -> None:

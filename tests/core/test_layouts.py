@@ -1,0 +1,156 @@
+"""How memories are laid out for a model, and how an answer is read as one of the lines offered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.agent import Agent
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.household import Household
+from memrl_core.errors import EmptyAnswer
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.prompting import first_messages, messages_sent
+from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Reply, Turn
+from memrl_core.turns import read_choice
+from memrl_core.workspace import start_run, tasks_of_set
+
+OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
+
+
+def _memory(intent: str, experience: str, outcome: Outcome) -> Memory:
+    return Memory(f"m-{intent}", intent, experience, outcome, intent, (), "r", 1, "t", "")
+
+
+WORKED = _memory("heat the egg", "Task: heat the egg\nSteps that worked:\n> take egg\n> heat egg", "success")
+FAILED = _memory("cool it", "Task: cool it\nWhat went wrong: It broke.\nAvoid:\n> cool egg", "failure")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "take egg from table",
+        "Take Egg from Table.",
+        "> take egg from table",
+        '"take egg from table"',
+        '{"action": "take egg from table"}',
+        "Action: take egg from table",
+        "2",
+        "2. take egg from table",
+        "I think that I should `take egg from table` now.",
+        "\n\n- take egg from table\nbecause the egg is there",
+    ],
+)
+def test_an_answer_is_read_as_the_line_it_means(said: str) -> None:
+    assert read_choice(said, OFFERED) == "take egg from table"
+
+
+@pytest.mark.parametrize(
+    "said", ["", "take egg", "7", "search drawer or put egg on desk", "[" * 100_000, "eat the egg"]
+)
+def test_an_answer_that_means_no_line_or_two_is_not_read_as_one(said: str) -> None:
+    assert read_choice(said, OFFERED) is None
+
+
+def _record(layout: str) -> GenerateRecord:
+    seen = "You see an egg.\nYou can:\n- take egg\n- wait"
+    messages, spans = first_messages("Act.", [WORKED, FAILED], "heat the egg now", seen)
+    return GenerateRecord("model", False, {"layout": layout}, messages, spans, ())
+
+
+@pytest.mark.parametrize("layout", ["transcript", "turns"])
+@pytest.mark.parametrize("bound", [True, False])
+def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: bool) -> None:
+    sent = messages_sent(_record(layout), 0, bound=bound)
+    told = "\n".join(message.content for message in sent)
+    for word in (
+        "heat the egg",
+        "take egg",
+        "heat egg",
+        "cool it",
+        "It broke.",
+        "cool egg",
+        "heat the egg now",
+        "- wait",
+    ):
+        assert word in told
+    assert "[memory" not in told and "## " not in told
+
+
+def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None:
+    turn = Turn(Reply("take egg", bound=True, offered=True), "You hold it.\nYou can:\n- wait", 0.0, False, False)
+    record = replace(_record("transcript"), turns=(turn,))
+    *_, last = messages_sent(record, 1, bound=True)
+    lines = last.content.splitlines()
+    assert lines[:3] == ["Task: heat the egg", json.dumps("take egg"), json.dumps("heat egg")]
+    assert lines[-1] == json.dumps("take egg")
+    assert "You hold it." in lines and "You see an egg." not in lines
+
+
+def test_earlier_tasks_are_exchanges_of_the_chat() -> None:
+    sent = messages_sent(_record("turns"), 0, bound=False)
+    assert [message.role for message in sent] == ["system", "user", "assistant", "user", "assistant", "user", "user"]
+    assert [message.content for message in sent if message.role == "assistant"] == ["take egg", "heat egg"]
+
+
+@pytest.mark.parametrize("layout", ["block", "transcript", "turns"])
+def test_the_simulated_model_follows_a_memory_in_every_layout(layout: str) -> None:
+    turn = Turn(Reply("take egg"), "You hold it.\nYou can:\n- wait\n- heat egg\n- cool egg", 0.0, False, False)
+    record = replace(_record(layout), turns=(turn,))
+    replies = [
+        SimulatedModel().chat(messages_sent(record, number, bound=False), ModelOptions(seed=seed)).text
+        for number in (0, 1)
+        for seed in range(5)
+    ]
+    assert replies == ["take egg"] * 5 + ["heat egg"] * 5
+
+
+class Bound:
+    """A model that is held to a schema: it says the first line that the schema allows, or nothing at all."""
+
+    name, simulated, binds = "bound", False, True
+
+    def __init__(self, silent: bool = False) -> None:
+        self.schemas: list[Any] = []
+        self._silent = silent
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: Any = None,
+        cancelled: Any = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        self.schemas.append(schema)
+        if self._silent:
+            raise EmptyAnswer("It said nothing.", "32 tokens")
+        return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
+
+
+def _step(model: Any, path: Path) -> Any:
+    with MemoryBank.create(str(path / "bank"), "hashing-64", 64) as bank:
+        run = start_run(bank, environment="household", tasks="household-train", task_count=1).id
+        agent = Agent(bank, run, model, HashingEmbedder(64), Household())
+        return next(agent.run(tasks_of_set("household-train")[:1]))
+
+
+def test_a_model_that_can_is_bound_to_the_lines_offered_and_what_it_wrote_is_kept(tmp_path: Path) -> None:
+    model = Bound()
+    turns = _step(model, tmp_path).generate.turns
+    assert all(turn.reply.bound and turn.reply.offered for turn in turns)
+    assert turns[0].reply.raw == json.dumps(turns[0].reply.text)
+    assert turns[0].reply.text in model.schemas[0]["enum"]
+
+
+def test_an_empty_answer_costs_a_turn_and_ends_no_run(tmp_path: Path) -> None:
+    trace = _step(Bound(silent=True), tmp_path)
+    assert trace.reward.outcome == "failure" and len(trace.generate.turns) == Household.max_turns
+    assert {(turn.reply.offered, turn.reply.cut) for turn in trace.generate.turns} == {(False, "32 tokens")}
