@@ -18,7 +18,7 @@ import numpy as np
 
 from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.base import Embedder
+from memrl_core.embedders.base import Embedder, Vectors, embedded
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepError
 from memrl_core.histories import Earned
@@ -83,6 +83,10 @@ class Agent:
     def options(self) -> ModelOptions:
         """The options of its model: those of the run, and the environment's limit of an answer where it has none."""
         return ModelOptions.model_validate({"num_predict": self.environment.spec.answer_tokens, **self._chosen})
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The unit vectors (n, d) of `texts`. Raises `ModelError` for an embedder that gives anything else."""
+        return embedded(self.embedder, texts)
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
         """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
@@ -287,7 +291,7 @@ class Episode:
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
-        vector = embedder.embed([self.policy.key(self._asked(NO_VECTOR))])[0]
+        vector = self._agent.embed([self.policy.key(self._asked(NO_VECTOR))])[0]
         return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)))
 
     def _query(self) -> Vector:
@@ -325,7 +329,7 @@ class Episode:
     def _recall_for(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
         ask = self._asking(Phase.GENERATE, None, cancelled)
         asked, seed = self._asked(self._query(), turn), step_seed(self.seed, turn)
-        found = recalled_for(self.policy, asked, self._view, self._agent.embedder.embed, ask, seed)
+        found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
         self._keep(ask)
         return found
 
@@ -422,7 +426,7 @@ class Episode:
             trace.decision.selected if trace.decision is not None else (),
             trace,
             map("{}-{}".format, repeat(memory_id), count(2)).__next__,
-            agent.embedder.embed,
+            agent.embed,
         )
         view = replace(agent.bank.view(trace.run), asked=self._view.asked, learned=self._view.learned)
         ask = self._asking(Phase.WRITE, on_text, cancelled)

@@ -21,6 +21,8 @@ from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_nam
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
+from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
@@ -138,18 +140,25 @@ def reset_demo_bank() -> Path:
 
 
 def make_embedder(name: str, preferences: Preferences) -> Embedder:
-    """The embedder a bank remembers as `name`; the embedded one for names that begin with "hashing".
+    """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", or a model of Ollama, also as
+    "ollama:NAME"; "hashing" and "wordllama" choose these.
 
-    Raises `ModelError` when Ollama is needed and cannot give it.
+    Raises `ModelError` when it is not installed, or Ollama is needed and cannot give it.
     """
     if name.startswith(EMBEDDED_EMBEDDER):
         return _hashing(name)
-    return OllamaEmbedder(name, address=preferences.ollama_address, timeout=preferences.timeout)
+    if name in WORDLLAMA:
+        return WordLlamaEmbedder()
+    return OllamaEmbedder(
+        name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
+    )
 
 
 def embedder_name(name: str) -> str:
     """What a bank calls the embedder `name`; no server is asked."""
-    return _hashing(name).name if name.startswith(EMBEDDED_EMBEDDER) else canonical_name(name)
+    if name.startswith(EMBEDDED_EMBEDDER):
+        return _hashing(name).name
+    return WORDLLAMA[-1] if name in WORDLLAMA else canonical_name(name.removeprefix(OLLAMA_PREFIX))
 
 
 def _hashing(name: str) -> HashingEmbedder:

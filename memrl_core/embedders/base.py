@@ -8,7 +8,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.errors import ModelError
+
 Vectors = npt.NDArray[np.float32]
+
+TOLERANCE = 1e-3
+"""By how much the length of a unit vector may differ from 1."""
 
 
 class Embedder(Protocol):
@@ -27,3 +32,32 @@ class Embedder(Protocol):
         Raises `InputError` for a text that has no vector (empty), `ModelError` when a server is behind it and fails.
         """
         ...
+
+
+def unit_vectors(raw: npt.NDArray[np.floating], name: str) -> Vectors:
+    """`raw` (n, d) with every row of length 1, as float32.
+
+    Raises `ModelError`, with the embedder's `name`, for a row whose length is zero, infinite or not a number: it would
+    make every similarity meaningless.
+    """
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(raw, axis=1)
+    if not np.all(np.isfinite(lengths) & (lengths > 0)):
+        raise ModelError(
+            f"{name} gave an empty embedding (zeros, or not numbers). Nothing was stored; try again or choose another "
+            "embedding model."
+        )
+    vectors: Vectors = (raw / lengths[:, None]).astype(np.float32)
+    return vectors
+
+
+def embedded(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """What `embedder` makes of `texts`, bit for bit; raises `ModelError` unless that is a unit vector for each."""
+    vectors = embedder.embed(texts)
+    fits = vectors.shape == (len(texts), embedder.dimension)
+    if not fits or not np.allclose(np.linalg.norm(vectors, axis=1), 1, rtol=0, atol=TOLERANCE):
+        raise ModelError(
+            f"{embedder.name} did not give one unit vector of {embedder.dimension:,} numbers for each text. Nothing "
+            "was stored; try again or choose another embedder."
+        )
+    return vectors

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import ollama
 
-from memrl_core.embedders.base import Vectors
+from memrl_core.embedders.base import Vectors, unit_vectors
 from memrl_core.errors import InputError, ModelError
 from memrl_core.models.ollama_client import (
     FAILURES,
@@ -75,13 +75,4 @@ class OllamaEmbedder:
                 f"{self.name} did not give one embedding for each of {len(batch)} texts. Nothing was stored; choose a "
                 "model that is made for embeddings."
             )
-        # A length that is zero, infinite or not a number makes every similarity meaningless.
-        with np.errstate(over="ignore"):
-            lengths = np.linalg.norm(raw, axis=1)
-        if not np.all(np.isfinite(lengths) & (lengths > 0)):
-            raise ModelError(
-                f"{self.name} gave an empty embedding (zeros, or not numbers). Nothing was stored; try again or choose "
-                "another embedding model."
-            )
-        vectors: Vectors = (raw / lengths[:, None]).astype(np.float32)
-        return vectors
+        return unit_vectors(raw, self.name)

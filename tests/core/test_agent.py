@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memrl_core.environments.tasks import sample_tasks
@@ -118,6 +119,22 @@ def test_the_prompt_can_be_read_before_it_is_sent(tmp_path: Path) -> None:
     episode.advance()
     assert episode.trace.generate is not None
     assert before == replace(episode.trace.generate, turns=())
+
+
+@pytest.mark.parametrize("vectors", [np.full((1, 1024), np.nan, np.float32), np.eye(1, 8), np.zeros((1, 1024))])
+def test_a_vector_that_is_no_unit_vector_is_refused_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: Any
+) -> None:
+    agent = an_agent(tmp_path / "bank")
+    monkeypatch.setattr(agent.embedder, "embed", lambda texts: vectors)
+    episode = agent.begin(sample_tasks("household-train")[0])
+    with pytest.raises(ModelError, match="hashing-1024"):
+        episode.advance()
+    assert episode.phase is Phase.EMBED
+    assert agent.bank.next_step("r") == 1 and not agent.bank.memory_ids()
+    monkeypatch.undo()
+    episode.advance()
+    assert episode.phase is Phase.RECALL
 
 
 def test_a_failed_model_call_can_be_tried_again_from_there(tmp_path: Path) -> None:
