@@ -24,7 +24,7 @@ from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepEr
 from memrl_core.histories import Earned
 from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import earned
-from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, checked_options
+from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged
 from memrl_core.prompting import offered
@@ -82,7 +82,8 @@ class Agent:
     @property
     def options(self) -> ModelOptions:
         """The options of its model: those of the run, and the environment's limit of an answer where it has none."""
-        return ModelOptions.model_validate({"num_predict": self.environment.spec.answer_tokens, **self._chosen})
+        limit = self.environment.spec.answer_tokens + (THINKING if self._chosen.get("think") else 0)
+        return ModelOptions.model_validate({"num_predict": limit, **self._chosen})
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The unit vectors (n, d) of `texts`. Raises `ModelError` for an embedder that gives anything else."""

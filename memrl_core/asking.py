@@ -31,8 +31,8 @@ class Asking:
         cancelled: Cancelled | None = None,
     ) -> None:
         self.asked: list[Consulted] = []
-        # A form that is cut is no answer, and a policy's forms have nothing to do with how long an answer is.
-        self._options = options.model_copy(update={"num_predict": FORM_LIMIT})
+        # A form that is cut is no answer, and a policy's forms have nothing to do with how an answer ends.
+        self._options = options.model_copy(update={"num_predict": FORM_LIMIT, "stop": None})
         self._model, self._phase = model, phase
         self._on_text, self._cancelled = on_text, cancelled
 

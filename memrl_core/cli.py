@@ -221,6 +221,8 @@ def run(
         valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
         if asked:
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
+        for told in terminal.told_of(done):
+            console.print(escape(told))
         if stop.pressed:
             console.print(
                 f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "

@@ -116,11 +116,12 @@ class ModelInterrupted(ModelError):
 
 
 class EmptyAnswer(ModelError):
-    """The model finished without saying anything; `cut` is the limit that ended it, "" when none did."""
+    """The model finished without saying anything; `cut` is the limit that ended it, "" when none did, `thinking` what
+    it wrote instead of an answer."""
 
-    def __init__(self, sentence: str, cut: str = "") -> None:
+    def __init__(self, sentence: str, cut: str = "", thinking: str = "") -> None:
         super().__init__(sentence)
-        self.cut = cut
+        self.cut, self.thinking = cut, thinking
 
 
 class EnvironmentFailed(MemRLError):

@@ -228,6 +228,9 @@ class Reply:
     Where the environment offers a closed list, `text` is the line that the answer was read as, `raw` what the model
     wrote where that differs, `bound` whether a schema held the model to the list, and `offered` whether the answer is
     on it; None where nothing is offered.
+
+    `thinking` is what the model wrote down before its answer, which is no part of it; `notes` what else is to be told
+    of how the answer came about.
     """
 
     text: str
@@ -240,6 +243,8 @@ class Reply:
     raw: str = ""
     bound: bool = False
     offered: bool | None = None
+    thinking: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

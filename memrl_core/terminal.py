@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -76,6 +77,13 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
             f"{1000 * e.seconds / e.steps:.1f}",
         )
     return table
+
+
+def told_of(done: Iterable[StepTrace]) -> list[str]:
+    """What there is to tell of the answers of several steps, with how many it holds for."""
+    turns = [turn for trace in done if trace.generate for turn in trace.generate.turns]
+    notes = Counter(note for turn in turns for note in turn.reply.notes)
+    return [f"{count:,} of {len(turns):,} answers: {note}." for note, count in notes.items()]
 
 
 def memories_in(trace: StepTrace) -> set[str]:

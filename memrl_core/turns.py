@@ -58,10 +58,12 @@ def _answer(
     Nothing at all is an empty reply. Raises `ModelError`.
     """
     schema = {"type": "string", "enum": list(choices)} if choices and model.binds else None
+    if choices and schema is None and options.stop is None:
+        options = options.model_copy(update={"stop": r"\n"})
     try:
         reply = model.chat(sent, options, on_text, cancelled, schema)
     except EmptyAnswer as error:
-        reply = Reply("", cut=error.cut)
+        reply = Reply("", cut=error.cut, thinking=error.thinking)
     if reply.stopped or not choices:
         return reply
     action = read_choice(reply.text, choices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from memrl_core.environments.base import Environment
 from memrl_core.errors import EmptyAnswer
-from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.records import Message, StepTrace
 
 STRATEGY_REQUEST = (
@@ -21,7 +21,7 @@ REFLECTION_REQUEST = (
     "the root cause, the pattern to avoid, and what to do instead."
 )
 REFLECTION_TEMPERATURE = 0.3
-WORDS_LIMIT = 300
+WORDS_LIMIT = 200
 """Tokens of a strategy or a reflection: five short steps take half of it."""
 
 
@@ -43,7 +43,9 @@ def write_experience(
     if model.simulated or outcome == "unrated" or not in_own_words:
         return layout
     request = STRATEGY_REQUEST if outcome == "success" else REFLECTION_REQUEST
-    options = ModelOptions.model_validate({**trace.generate.options, "num_predict": WORDS_LIMIT})
+    limit = WORDS_LIMIT + (THINKING if trace.generate.options.get("think") else 0)
+    # Where an action ends, such as at the end of a line, is not where several lines end.
+    options = ModelOptions.model_validate({**trace.generate.options, "num_predict": limit, "stop": None})
     if outcome == "failure":
         options = options.model_copy(update={"temperature": REFLECTION_TEMPERATURE})
     told = f"{layout}\n\nHow it ended: {trace.reward.verdict}"

@@ -105,7 +105,7 @@ def reply_notes(reply: Reply) -> list[str]:
         notes.append("bound to the lines offered")
     if reply.replaced:
         notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
-    return notes
+    return [*notes, *reply.notes]
 
 
 def _reward(trace: StepTrace) -> str:

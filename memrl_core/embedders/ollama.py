@@ -10,9 +10,9 @@ import ollama
 
 from memrl_core.embedders.base import Vectors, unit_vectors
 from memrl_core.errors import InputError, ModelError
+from memrl_core.models.base import KEEP_ALIVE
 from memrl_core.models.ollama_client import (
     FAILURES,
-    KEEP_ALIVE,
     checked_address,
     checked_name,
     connection,

@@ -20,6 +20,10 @@ CHARACTERS_PER_TOKEN = 32
 """More than any token is long: only a server that ignores the limit in tokens meets the one in characters."""
 
 
+KEEP_ALIVE = "15m"
+"""How long a server keeps a model loaded: long enough to look at one step before the next is asked for."""
+
+
 class ModelOptions(BaseModel):
     """Options of a generation, under Ollama's names, and how long an answer is waited for.
 
@@ -32,6 +36,14 @@ class ModelOptions(BaseModel):
     seed: int = Field(0, ge=0, title="Seed")
     temperature: float = Field(
         0.0, ge=0, le=2, title="Temperature", description="0: the likeliest word each time. Higher: more chance."
+    )
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        title="Top p",
+        description="Only the likeliest words are drawn from that have this probability together. Where nobody chose: "
+        "the model's own.",
     )
     num_ctx: int = Field(
         8192,
@@ -47,6 +59,14 @@ class ModelOptions(BaseModel):
         title="Limit of an answer (tokens)",
         description="An answer is cut there, and the step says so. Thinking counts.",
     )
+    stop: str | None = Field(
+        None,
+        min_length=1,
+        max_length=80,
+        title="Stop at",
+        description=r"An answer ends before this text; \n is the end of a line. Where nobody chose: the end of a line, "
+        "where one line of a list is wanted and the model cannot be bound to it.",
+    )
     layout: Layout | None = Field(
         None,
         title="Layout of memories",
@@ -55,7 +75,24 @@ class ModelOptions(BaseModel):
         "chooses from a list, else block.",
     )
     think: bool = Field(
-        False, title="Think first", description="For models that can. Their thinking is not kept, and counts as answer."
+        False,
+        title="Think first",
+        description="For models that can. Their thinking is kept beside the answer and never read as one. It counts to "
+        "the limit, which is 1,024 tokens higher then where nobody chose.",
+    )
+    keep_alive: str = Field(
+        KEEP_ALIVE,
+        pattern=r"^(-1|\d+(\.\d+)?(ms|s|m|h)?)$",
+        max_length=20,
+        title="Keep the model loaded",
+        description="How long Ollama keeps it after an answer, such as 30s, 15m or 2h; -1: always.",
+    )
+    num_thread: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        title="Threads",
+        description="Of the processor. On a machine that is busy, one is often many times faster than two.",
     )
     first_token: float | None = Field(
         None, gt=0, le=3600, title="Time to the first token (s)", description="Loading the model counts."
@@ -71,10 +108,17 @@ class ModelOptions(BaseModel):
         return CHARACTERS_PER_TOKEN * self.num_predict
 
     @property
-    def sent(self) -> dict[str, Any]:
-        """What goes to a server as its options."""
-        return self.model_dump(include={"seed", "temperature", "num_ctx", "num_predict"})
+    def stops(self) -> list[str]:
+        """The texts at which an answer ends."""
+        return [self.stop.replace(r"\n", "\n")] if self.stop else []
 
+
+THINKING = 1024
+"""Tokens that are added to an environment's limit of an answer for what is thought before it."""
+CRAWLING = 5.0
+"""Tokens a second below which a model is told to crawl: nobody reads slower."""
+LONG_ENOUGH = 8
+"""Tokens of an answer from which its speed can be told."""
 
 CHOSEN = tuple(name for name in ModelOptions.model_fields if name != "seed")
 """The options that a run can be given; the seed of an answer is that of its step."""
@@ -90,6 +134,26 @@ def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
         return ModelOptions.model_validate(dict(chosen)).model_dump(include=set(chosen))
     except ValidationError as error:
         raise SettingsError(sentence_of(error)) from None
+
+
+def slow(tokens: int | None, seconds: float | None, options: ModelOptions) -> tuple[str, ...]:
+    """What is told of an answer of so many tokens that were written in so many seconds: a remedy, if it crawled."""
+    if not tokens or not seconds or tokens < LONG_ENOUGH or tokens / seconds >= CRAWLING:
+        return ()
+    remedy = "a smaller model" if options.num_thread == 1 else "the model option num_thread=1"
+    return (f"fewer than {CRAWLING:g} tokens a second: try {remedy}",)
+
+
+def without_thinking(text: str) -> tuple[str, str]:
+    """`text` in two: what a model thought, where it wrote that between the usual tags before its answer, and the rest.
+
+    Thinking that was cut has no end, and no answer after it.
+    """
+    begun = text.lstrip().startswith("<think>")
+    thought, found, answer = text.partition("</think>")
+    if not begun and not found:
+        return "", text
+    return thought.replace("<think>", "", 1).strip(), answer.lstrip()
 
 
 class LanguageModel(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing
-from memrl_core.models.base import Cancelled, ModelOptions, OnText
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
 from memrl_core.models.ollama_client import sendable, whole_characters
 from memrl_core.records import Message, Reply
 
@@ -66,9 +66,13 @@ class GgufModel:
             "max_tokens": options.num_predict,
             "temperature": options.temperature,
             "seed": options.seed,
+            "stop": options.stops,
+            "chat_template_kwargs": {"enable_thinking": options.think},
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        if options.top_p is not None:
+            asked["top_p"] = options.top_p
         if schema is not None:
             asked["response_format"] = {
                 "type": "json_schema",
@@ -77,11 +81,13 @@ class GgufModel:
         begun = time.perf_counter()
         arrived = _Arrived(options, on_text, cancelled)
         with _ANSWERING:
-            _loaded(self.path, options.num_ctx).handle_chat_completions(asked, arrived)
+            _loaded(self.path, options.num_ctx, options.num_thread).handle_chat_completions(asked, arrived)
         seconds = time.perf_counter() - begun
         if arrived.failed is not None:
             raise arrived.failed
         text, replaced = whole_characters(arrived.text)
+        inline, text = without_thinking(text)
+        thinking = whole_characters(arrived.thinking)[0].strip() or inline
         if arrived.error:
             raise ModelInterrupted(
                 f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; give a new "
@@ -89,11 +95,11 @@ class GgufModel:
                 text,
             )
         if arrived.stopped:
-            return Reply(text, stopped=True, seconds=seconds, replaced=replaced)
+            return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
         if not text.strip():
             cut = f" It was cut at {arrived.cut}." if arrived.cut else ""
             raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{cut} Try again.", arrived.cut
+                f"{self.name} finished without an answer; no reward was given.{cut} Try again.", arrived.cut, thinking
             )
         return Reply(
             text,
@@ -102,6 +108,8 @@ class GgufModel:
             seconds=seconds,
             cut=arrived.cut,
             replaced=replaced,
+            thinking=thinking,
+            notes=slow(arrived.usage.get("completion_tokens"), arrived.writing, options),
         )
 
 
@@ -109,12 +117,18 @@ class _Arrived:
     """Called with each part of a streamed answer; returns True to stop it."""
 
     def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
-        self.text, self.cut, self.error = "", "", ""
+        self.text, self.thinking, self.cut, self.error = "", "", "", ""
+        self._first = 0.0
         self.stopped = False
         self.usage: Mapping[str, Any] = {}
         self.failed: BaseException | None = None
         self._options, self._on_text, self._cancelled = options, on_text, cancelled
         self._until = time.perf_counter() + options.in_all
+
+    @property
+    def writing(self) -> float:
+        """Seconds since the first token: the prompt has been read by then."""
+        return time.perf_counter() - self._first if self._first else 0.0
 
     def __call__(self, part: Mapping[str, Any]) -> bool:
         # llama.cpp swallows what is raised in here.
@@ -130,8 +144,9 @@ class _Arrived:
             return True
         self.usage = part.get("usage") or self.usage
         for choice in part.get("choices", ()):
-            piece = choice["delta"].get("content") or ""
-            self.text += piece
+            piece, thought = (choice["delta"].get(of) or "" for of in ("content", "reasoning_content"))
+            self.text, self.thinking = self.text + piece, self.thinking + thought
+            self._first = self._first or (time.perf_counter() if piece or thought else 0.0)
             if piece and self._on_text is not None:
                 self._on_text(whole_characters(piece)[0])
             if choice.get("finish_reason") == "length":
@@ -175,7 +190,7 @@ def weights_of(name: str) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: Path, num_ctx: int) -> Any:
+def _loaded(path: Path, num_ctx: int, num_thread: int | None) -> Any:
     """llama.cpp with these weights; the one that was loaded before is let go."""
     import xllamacpp
 
@@ -186,7 +201,8 @@ def _loaded(path: Path, num_ctx: int) -> Any:
     given.warmup = False
     given.verbosity = -1
     # Two threads on a busy machine of two cores were measured at 1 token a second, one at 92.
-    given.cpuparams.n_threads = given.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)
+    threads = num_thread or max(1, (os.cpu_count() or 2) // 2)
+    given.cpuparams.n_threads = given.cpuparams_batch.n_threads = threads
     try:
         return xllamacpp.Server(given)
     except RuntimeError:

@@ -9,9 +9,8 @@ from typing import Any
 import ollama
 
 from memrl_core.errors import EmptyAnswer, ModelInterrupted
-from memrl_core.models.base import Cancelled, ModelOptions, OnText
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
 from memrl_core.models.ollama_client import (
-    KEEP_ALIVE,
     checked_address,
     checked_name,
     default_address,
@@ -23,6 +22,8 @@ from memrl_core.models.ollama_stream import Broken, Stream
 from memrl_core.records import Message, Reply
 
 NANOSECONDS = 1e9
+SENT = {"seed", "temperature", "num_ctx", "num_predict", "top_p", "num_thread"}
+"""The options that go to the server as they are."""
 
 
 class OllamaModel:
@@ -35,13 +36,10 @@ class OllamaModel:
     simulated = False
     binds = True
 
-    def __init__(
-        self, name: str, address: str | None = None, timeout: float = 60.0, keep_alive: str = KEEP_ALIVE
-    ) -> None:
+    def __init__(self, name: str, address: str | None = None, timeout: float = 60.0) -> None:
         self.name = checked_name(name)
         self.address = checked_address(address or default_address())
         self.timeout = timeout
-        self.keep_alive = keep_alive
 
     def chat(
         self,
@@ -67,12 +65,15 @@ class OllamaModel:
                 stream=True,
                 format=None if schema is None else dict(schema),
                 think=options.think,
-                options=options.sent,
-                keep_alive=self.keep_alive,
+                options={
+                    **options.model_dump(include=SENT, exclude_none=True),
+                    **({"stop": options.stops} if options.stops else {}),
+                },
+                keep_alive=options.keep_alive,
             )
 
         begun = time.perf_counter()
-        said, thought, last, cut = "", 0, None, ""
+        said, thought, last, cut = "", "", None, ""
 
         def ended() -> bool:
             nonlocal cut
@@ -86,21 +87,24 @@ class OllamaModel:
         stream = Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
         try:
             for part in stream:
+                thought += (part.message.thinking or "")[: options.most_characters - len(thought)]
                 piece = (part.message.content or "")[: options.most_characters - len(said)]
                 said += piece
-                thought += len(part.message.thinking or "")
                 if piece and on_text is not None:
                     on_text(whole_characters(piece)[0])
                 if part.done:
                     last = part
-                elif len(said) + thought >= options.most_characters:
+                elif len(said) + len(thought) >= options.most_characters:
                     cut = f"{options.most_characters:,} characters"
         except Broken as broken:
             text, _ = whole_characters(said)
             raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
         text, replaced = whole_characters(said)
+        inline, text = without_thinking(text)
+        thinking = whole_characters(thought)[0].strip() or inline
         if stream.stopped and not cut:
-            return Reply(text, stopped=True, seconds=time.perf_counter() - begun, replaced=replaced)
+            seconds = time.perf_counter() - begun
+            return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
         if last is not None and last.done_reason == "length":
             cut = _cut_at(options, last.eval_count)
         if last is None and not cut:
@@ -109,15 +113,17 @@ class OllamaModel:
             # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
             cut = "the server's own limit"
         if not text.strip() and cut:
-            thinking = " All of it was thinking." if thought else ""
+            told = " All of it was thinking." if thinking else ""
             raise EmptyAnswer(
-                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{thinking} Give a "
+                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{told} Give a "
                 "new run a higher limit among its model options, or change model.",
                 cut,
+                thinking,
             )
         if not text.strip():
             raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given. Try again or change model."
+                f"{self.name} finished without an answer; no reward was given. Try again or change model.",
+                thinking=thinking,
             )
         measured = last.total_duration if last is not None else None
         return Reply(
@@ -127,6 +133,8 @@ class OllamaModel:
             seconds=measured / NANOSECONDS if measured else time.perf_counter() - begun,
             cut=cut,
             replaced=replaced,
+            thinking=thinking,
+            notes=() if last is None else slow(last.eval_count, (last.eval_duration or 0) / NANOSECONDS, options),
         )
 
 

@@ -21,9 +21,6 @@ DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 CONNECT_TIMEOUT = 2.0
 """Seconds until an address without a server is given up."""
 
-KEEP_ALIVE = "15m"
-"""How long the server keeps a model loaded: long enough to look at one step before the next is asked for."""
-
 METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data"})
 METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
 """Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import streamlit as st
@@ -25,6 +26,7 @@ from pages.shared.place import Place
 from pages.shared.text import literal
 
 TYPED = "type my own"
+UNCHOSEN = "as usual"
 OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
 
 
@@ -209,9 +211,20 @@ def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | 
 
 def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
     title, help_text = field.title or name, field.description
-    if get_origin(field.annotation) is Literal:
-        options = list(get_args(field.annotation))
-        return st.selectbox(title, options, index=options.index(value), key=key, help=help_text)
+    kinds = get_args(field.annotation) if NoneType in get_args(field.annotation) else (field.annotation,)
+    if choices := [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
+        options = [None, *choices] if NoneType in kinds else choices
+        index = options.index(value)
+        return st.selectbox(
+            title,
+            options,
+            index=index,
+            key=key,
+            help=help_text,
+            format_func=lambda one: UNCHOSEN if one is None else one,
+        )
+    if value is None and str in kinds:
+        return st.text_input(title, placeholder=UNCHOSEN, key=key, help=help_text) or None
     if isinstance(value, bool):
         return st.toggle(title, value=value, key=key, help=help_text)
     if isinstance(value, int):
@@ -219,5 +232,6 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
     if isinstance(value, str):
         return st.text_input(title, value=value, key=key, help=help_text)
     if value is None:
-        return st.number_input(title, value=None, placeholder="as set for this machine", key=key, help=help_text)
+        step = 1 if int in kinds else 0.05
+        return st.number_input(title, value=None, step=step, placeholder=UNCHOSEN, key=key, help=help_text)
     return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)

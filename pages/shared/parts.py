@@ -268,6 +268,9 @@ def _answer(view: View) -> None:
                     verbatim(turn.recalled.text or "(nothing was added)")
             with st.chat_message("assistant", avatar=":material/smart_toy:"):
                 st.badge(in_badge(who), color="violet" if record.simulated else "green")
+                if turn.reply.thinking:
+                    with st.expander("Thinking, which is no part of the answer"):
+                        verbatim(turn.reply.thinking)
                 verbatim(turn.reply.text or "(nothing had arrived)")
                 _about_reply(turn.reply)
             if turn.observation:

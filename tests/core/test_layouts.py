@@ -115,10 +115,12 @@ def test_the_simulated_model_follows_a_memory_in_every_layout(layout: str) -> No
 class Bound:
     """A model that is held to a schema: it says the first line that the schema allows, or nothing at all."""
 
-    name, simulated, binds = "bound", False, True
+    name, simulated = "bound", False
 
-    def __init__(self, silent: bool = False) -> None:
+    def __init__(self, silent: bool = False, binds: bool = True) -> None:
         self.schemas: list[Any] = []
+        self.options: list[ModelOptions] = []
+        self.binds = binds
         self._silent = silent
 
     def chat(
@@ -130,14 +132,15 @@ class Bound:
         schema: Mapping[str, Any] | None = None,
     ) -> Reply:
         self.schemas.append(schema)
+        self.options.append(options)
         if self._silent:
             raise EmptyAnswer("It said nothing.", "32 tokens")
         return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
 
 
-def _step(model: Any, path: Path) -> Any:
+def _step(model: Any, path: Path, **chosen: Any) -> Any:
     with MemoryBank.create(str(path / "bank"), "hashing-64", 64) as bank:
-        run = start_run(bank, environment="household", tasks="household-train", task_count=1).id
+        run = start_run(bank, environment="household", tasks="household-train", task_count=1, model_options=chosen).id
         agent = Agent(bank, run, model, HashingEmbedder(64), Household())
         return next(agent.run(tasks_of_set("household-train")[:1]))
 
@@ -154,3 +157,14 @@ def test_an_empty_answer_costs_a_turn_and_ends_no_run(tmp_path: Path) -> None:
     trace = _step(Bound(silent=True), tmp_path)
     assert trace.reward.outcome == "failure" and len(trace.generate.turns) == Household.max_turns
     assert {(turn.reply.offered, turn.reply.cut) for turn in trace.generate.turns} == {(False, "32 tokens")}
+
+
+def test_one_line_is_wanted_of_a_model_that_cannot_be_bound_and_thinking_has_room_of_its_own(tmp_path: Path) -> None:
+    free, bound, chosen = Bound(binds=False), Bound(), Bound(binds=False)
+    for number, (model, options) in enumerate(((free, {}), (bound, {"think": True}), (chosen, {"stop": "."}))):
+        (tmp_path / str(number)).mkdir()
+        _step(model, tmp_path / str(number), **options)
+    *actions, words = free.options
+    assert {option.stops[0] for option in actions} == {"\n"} and words.stops == []
+    assert {(tuple(option.stops), option.num_predict) for option in bound.options[:-1]} == {((), 32 + 1024)}
+    assert {tuple(option.stops) for option in chosen.options} == {(".",), ()}

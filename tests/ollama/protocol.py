@@ -153,11 +153,15 @@ class Handler(BaseHTTPRequestHandler):
             {"role": "assistant", "content": "", "thinking": "They want an action. "},
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
+        asides = [] if faults.silent_thoughts else asides
         said = "thinking" if faults.thinking else "content"
         pieces = itertools.cycle(_pieces(text)) if faults.endless else iter(_pieces(text))
         messages = itertools.chain(asides, ({"role": "assistant", "content": "", said: piece} for piece in pieces))
         last = {"message": {"role": "assistant", "content": ""}}
         self._answer(body, ({"message": message} for message in messages), last, asides=len(asides))
+
+    def _spent(self, said: int) -> dict[str, int]:
+        return {**_counts(26, said), "eval_duration": int(1e9 * said / self.server.faults.a_second)}
 
     def _generate(self, body: dict[str, Any]) -> None:
         if self._installed(body) is None:
@@ -172,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         parts = list(itertools.islice(made, asides + limit))
         why = "length" if next(made, None) is not None else "stop"
-        end = {**head, **last, "done": True, "done_reason": why, **_counts(26, len(parts) - asides)}
+        end = {**head, **last, "done": True, "done_reason": why, **self._spent(len(parts) - asides)}
         self._pause(self.server.faults.first_delay)
         if body.get("stream", True):
             self._stream(self._faulty(({**head, **part, "done": False} for part in parts), end, asides))

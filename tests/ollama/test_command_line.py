@@ -41,17 +41,19 @@ def a_run(bank: str, *words: str) -> str:
 
 def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, server: OllamaServer) -> None:
     server.faults.answer, server.faults.endless = " go", True
-    a_run(bank)
-    assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 300}
+    server.faults.a_second = 1.0
+    told = a_run(bank)
+    assert re.search(r"(\d+) of \1 answers: fewer than 5 tokens a second", told)
+    assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 200}
     assert "cut at 32 tokens" in memrl("show", "1", "--bank", bank)
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
         assert trace.generate is not None and {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}
-        assert "(cut at 300 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience  # type: ignore[union-attr]
+        assert "(cut at 200 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience  # type: ignore[union-attr]
 
 
 def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: str, server: OllamaServer) -> None:
-    chosen = {"temperature": 0.7, "num_ctx": 2048, "num_predict": 40}
+    chosen = {"temperature": 0.7, "num_ctx": 2048, "num_predict": 40, "top_p": 0.8, "num_thread": 1}
     a_run(bank, *(word for name, value in chosen.items() for word in ("--model-option", f"{name}={value}")))
     first = server.asked("/api/chat")[0]["options"]
     assert {name: first[name] for name in chosen} == chosen
@@ -69,7 +71,18 @@ def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: st
 
 
 @pytest.mark.parametrize(
-    "option", ["temperature=3", "num_predict=0", "num_predict=many", "colour=blue", "seed=4", "num_ctx"]
+    "option",
+    [
+        "temperature=3",
+        "num_predict=0",
+        "num_predict=many",
+        "colour=blue",
+        "seed=4",
+        "num_ctx",
+        "top_p=0",
+        "keep_alive=soon",
+        "stop=",
+    ],
 )
 def test_an_option_that_cannot_be_is_a_sentence_that_names_it(bank: str, option: str) -> None:
     with pytest.raises(SettingsError, match=option.partition("=")[0]):

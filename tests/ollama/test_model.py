@@ -16,8 +16,9 @@ LONG = " ".join(["word"] * 400)
 
 
 def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServer) -> None:
-    model = OllamaModel("llama3.2", server.address, keep_alive="3m")
-    model.chat(HELLO, ModelOptions(seed=7, temperature=0.25, num_ctx=2048, num_predict=32, in_all=9))
+    chosen = {"seed": 7, "temperature": 0.25, "num_ctx": 2048, "num_predict": 32, "top_p": 0.8, "num_thread": 1}
+    options = ModelOptions.model_validate({**chosen, "keep_alive": "3m", "stop": r"\n\n", "in_all": 9})
+    OllamaModel("llama3.2", server.address).chat(HELLO, options)
     (body,) = server.asked("/api/chat")
     assert body.pop("tools") == []
     assert body == {
@@ -25,7 +26,7 @@ def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServe
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello"}],
         "stream": True,
         "think": False,
-        "options": {"seed": 7, "temperature": 0.25, "num_ctx": 2048, "num_predict": 32},
+        "options": {**chosen, "stop": ["\n\n"]},
         "keep_alive": "3m",
     }
 
@@ -86,8 +87,33 @@ def test_the_first_token_and_those_that_follow_have_their_own_patience(server: O
 
 def test_who_only_thinks_until_the_limit_is_told_which_limit(server: OllamaServer) -> None:
     server.faults.answer, server.faults.endless, server.faults.thinking = "hmm ", True, True
-    with pytest.raises(EmptyAnswer, match=r"cut at 32 tokens.*thinking"):
+    with pytest.raises(EmptyAnswer, match=r"cut at 32 tokens.*thinking") as caught:
         OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(num_predict=32, think=True))
+    assert caught.value.thinking.endswith("hmm hmm")
+
+
+@pytest.mark.parametrize("said", ["<think>\nAn egg.\n</think>\n\ntake egg", "An egg.\n</think>take egg"])
+def test_thinking_is_kept_beside_the_answer_wherever_it_stands(server: OllamaServer, said: str) -> None:
+    model = OllamaModel("llama3.2", server.address)
+    assert model.chat(HELLO, ModelOptions(think=True)).thinking == "They want an action."
+    server.faults.answer, server.faults.silent_thoughts = said, True
+    reply = model.chat(HELLO, ModelOptions())
+    assert (reply.text, reply.thinking) == ("take egg", "An egg.")
+    server.faults.answer = "<think>An egg that"
+    with pytest.raises(EmptyAnswer) as caught:
+        model.chat(HELLO, ModelOptions())
+    assert caught.value.thinking == "An egg that"
+
+
+def test_a_model_that_crawls_is_told_with_the_option_that_may_help(server: OllamaServer) -> None:
+    server.faults.answer = LONG
+    model = OllamaModel("llama3.2", server.address)
+    assert model.chat(HELLO, ModelOptions()).notes == ()
+    server.faults.a_second = 1.0
+    (note,) = model.chat(HELLO, ModelOptions()).notes
+    assert "num_thread=1" in note
+    (note,) = model.chat(HELLO, ModelOptions(num_thread=1)).notes
+    assert "num_thread" not in note
 
 
 def test_half_characters_are_joined_where_they_came_apart_and_replaced_where_not(server: OllamaServer) -> None:

@@ -485,6 +485,9 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         app.selectbox(key="new_run_model").set_value("llama3.2").run()
         app.number_input(key="new_household_model_temperature").set_value(0.4)
         app.number_input(key="new_household_model_num_predict").set_value(64)
+        app.selectbox(key="new_household_model_layout").set_value("turns")
+        app.text_input(key="new_household_model_stop").set_value(".")
+        app.number_input(key="new_household_model_num_thread").set_value(1)
         server.models.clear()
         button(app, "start_run").click().run()
         assert "ollama pull llama3.2" in said(app).replace("\\", "")
@@ -493,7 +496,8 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         button(app, "start_run").click().run()
     assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
-        assert dict(bank.runs()[0].model_options) == {"temperature": 0.4, "num_predict": 64}
+        chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
+        assert dict(bank.runs()[0].model_options) == chosen
 
 
 def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
