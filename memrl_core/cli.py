@@ -140,7 +140,11 @@ def run(
         typer.Option(help="simulated, gguf:smollm2, gguf:PATH (in this process), or the name of an Ollama model."),
     ] = workspace.SIMULATED,
     embedder: Annotated[
-        str, typer.Option(help="hashing (the default of new banks), or the name of an Ollama embedding model.")
+        str,
+        typer.Option(
+            help="wordllama (meaning, the default of new banks), hashing (letters and words), or the name of an Ollama "
+            "embedding model."
+        ),
     ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--setting", help="A setting of the policy, such as weight=0.5; repeatable.")

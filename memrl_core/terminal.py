@@ -27,7 +27,7 @@ from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
-from memrl_core.workspace import Preferences
+from memrl_core.workspace import HASHING, Preferences, default_embedder
 
 
 def run_header(info: RunInfo, steps: int) -> str:
@@ -161,9 +161,8 @@ def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterab
     """What was found of Ollama, its models, the environments and the bank."""
     running = status.state != "not_running"
     rows = [DoctorRow("Ollama", "ok" if running else "optional", status.sentence, status.remedy)]
-    rows.append(
-        DoctorRow("embedded default", "ok", "The simulated model and the lexical embedder are always there.", "")
-    )
+    own = "embedder wordllama" if default_embedder() != HASHING else "lexical embedder hashing"
+    rows.append(DoctorRow("embedded default", "ok", f"The simulated model and the {own} are always there.", ""))
     lacking = {name: why for name in environment_names() if (why := why_unusable(name))}
     usable = ", ".join(name for name in environment_names() if name not in lacking)
     rows.append(DoctorRow("environments", "ok", f"These can be used: {usable}.", ""))

@@ -22,7 +22,7 @@ from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
-from memrl_core.embedders.wordllama import WordLlamaEmbedder
+from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
 from memrl_core.environments import environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
@@ -45,7 +45,7 @@ from memrl_core.settings import PolicySettings
 DEMO = "demo"
 SIMULATED = "simulated"
 OLLAMA_PREFIX = "ollama:"
-EMBEDDED_EMBEDDER = "hashing"
+HASHING = "hashing"
 DROPPED_KEPT = 500
 
 
@@ -139,13 +139,18 @@ def reset_demo_bank() -> Path:
     return target
 
 
+def default_embedder() -> str:
+    """The embedder of new banks where nobody chooses: WordLlama, or hashing on a machine that has no wheel of it."""
+    return WORDLLAMA[0] if is_installed() else HASHING
+
+
 def make_embedder(name: str, preferences: Preferences) -> Embedder:
     """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", or a model of Ollama, also as
     "ollama:NAME"; "hashing" and "wordllama" choose these.
 
     Raises `ModelError` when it is not installed, or Ollama is needed and cannot give it.
     """
-    if name.startswith(EMBEDDED_EMBEDDER):
+    if name.startswith(HASHING):
         return _hashing(name)
     if name in WORDLLAMA:
         return WordLlamaEmbedder()
@@ -156,13 +161,13 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
 
 def embedder_name(name: str) -> str:
     """What a bank calls the embedder `name`; no server is asked."""
-    if name.startswith(EMBEDDED_EMBEDDER):
+    if name.startswith(HASHING):
         return _hashing(name).name
     return WORDLLAMA[-1] if name in WORDLLAMA else canonical_name(name.removeprefix(OLLAMA_PREFIX))
 
 
 def _hashing(name: str) -> HashingEmbedder:
-    size = name.removeprefix(f"{EMBEDDED_EMBEDDER}-")
+    size = name.removeprefix(f"{HASHING}-")
     return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
 
 

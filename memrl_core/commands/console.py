@@ -79,8 +79,8 @@ def progress(*columns: ProgressColumn) -> Progress:
 
 
 @contextmanager
-def open_or_create(uri: str, embedder: str = "") -> Iterator[MemoryBank]:
-    """The bank at `uri`; where nothing is there a new one, with the lexical embedder unless another is named.
+def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[MemoryBank]:
+    """The bank at `uri`; where nothing is there a new one, made with `embedder`, or with `default` where none is named.
 
     A new one that is left by an error before it has a run is deleted. Raises `EmbedderMismatch` when a bank is there
     whose vectors another embedder made than the one that is named.
@@ -89,7 +89,9 @@ def open_or_create(uri: str, embedder: str = "") -> Iterator[MemoryBank]:
     try:
         bank = MemoryBank.open(uri)
     except BankMissing:
-        made = workspace.make_embedder(embedder or workspace.EMBEDDED_EMBEDDER, workspace.load_preferences())
+        made = workspace.make_embedder(
+            embedder or default or workspace.default_embedder(), workspace.load_preferences()
+        )
         bank = MemoryBank.create(uri, made.name, made.dimension)
     used = True
     try:

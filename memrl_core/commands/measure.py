@@ -127,7 +127,7 @@ def modular_memory(
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
-    with open_or_create(bank) as memory, progress() as bars, CtrlC() as stop:
+    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
         found = run_modular_memory(
             memory, first, second, first_use=first_use, second_use=second_use, tasks=tasks, seeds=range(seeds),
@@ -150,7 +150,7 @@ def cross_model(
     epochs: Epochs = 3,
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
-    with open_or_create(bank) as memory, progress() as bars, CtrlC() as stop:
+    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
         found = run_cross_model(
             memory, model, learn_on, use_on, tasks=tasks, seeds=range(seeds), epochs=epochs,

@@ -42,7 +42,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         "Bank", value="my-bank", key="new_run_bank", help="An existing bank of this machine, or the name of a new one."
     )
     known = places.known_banks()
-    embedder = workspace.EMBEDDED_EMBEDDER if new_bank in known else embedder_choice("new_run")
+    embedder = "" if new_bank in known else embedder_choice("new_run")
     base = None
     if place is not None and place.run and new_bank == place.bank_name:
         start = st.radio(

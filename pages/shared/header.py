@@ -222,7 +222,7 @@ def _model_chip(run: RunInfo) -> None:
 
 def _embedder_chip(place: Place) -> None:
     embedder = place.bank.embedder
-    lexical = embedder.name.startswith(workspace.EMBEDDED_EMBEDDER)
+    lexical = embedder.name.startswith(workspace.HASHING)
     st.badge(
         in_badge(f"{embedder.name}{' · lexical' if lexical else ''} · {dimensions(embedder.dimension)}"),
         icon=":material/data_array:",

@@ -16,6 +16,7 @@ from pages.shared.header import status_of
 from pages.shared.person import has_login
 from pages.shared.text import literal
 
+EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"
 
 
@@ -32,12 +33,15 @@ def chat_model_choice(key: str) -> str:
 
 
 def embedder_choice(key: str) -> str:
-    """The embedder of a new bank: the embedded lexical one, or an Ollama model."""
+    """The embedder of a new bank: one of this program's own, or an Ollama model."""
     status = status_of(workspace.load_preferences().ollama_address, None)
-    names = [workspace.EMBEDDED_EMBEDDER, *(model.name for model in status.models if model.can_embed)]
-    labels = {workspace.EMBEDDED_EMBEDDER: "hashing (lexical, always there)"}
+    own = dict.fromkeys([workspace.default_embedder(), workspace.HASHING])
     chosen = st.selectbox(
-        "Embedder of the new bank", names, key=f"{key}_embedder", format_func=lambda n: labels.get(n, n)
+        "Embedder of the new bank",
+        [*own, *(model.name for model in status.models if model.can_embed)],
+        key=f"{key}_embedder",
+        format_func=lambda name: EMBEDDERS.get(name, name),
+        help="What makes the vectors that are compared. WordLlama's were distilled from the token table of Llama 2.",
     )
     return str(chosen)
 

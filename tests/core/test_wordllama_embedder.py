@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from memrl_core import workspace
+from memrl_core import cli, workspace
+from memrl_core.bank import MemoryBank
 from memrl_core.embedders import wordllama
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -108,3 +110,18 @@ def test_it_is_chosen_by_its_names(name: str) -> None:
     made = workspace.make_embedder(name, workspace.Preferences())
     assert (made.name, made.dimension, made.lexical) == ("wordllama-256", 256, False)
     assert workspace.embedder_name(name) == "wordllama-256"
+
+
+def test_new_banks_begin_with_it_and_with_hashing_where_it_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    made = []
+    for installed in (True, False):
+        monkeypatch.setattr(workspace, "is_installed", lambda installed=installed: installed)
+        bank = str(tmp_path / str(installed))
+        done = CliRunner().invoke(cli.app, ["run", "--tasks", "2", "--bank", bank])
+        assert done.exit_code == 0, done.output
+        with MemoryBank.open(bank) as kept:
+            made.append(kept.embedder.name)
+    assert made == ["wordllama-256", "hashing-1024"]

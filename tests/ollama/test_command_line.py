@@ -112,8 +112,9 @@ def test_another_embedder_than_the_banks_is_refused_by_both_names(bank: str, ser
     a_run(bank, "--embedder", "nomic-embed-text:latest")
     a_run(bank, "--embedder", "nomic-embed-text", "--run", "again")
     a_run(bank, "--run", "and-again")
-    with pytest.raises(EmbedderMismatch, match=r"nomic-embed-text.*hashing"):
-        a_run(bank, "--embedder", "hashing")
+    for other in ("hashing", "wordllama"):
+        with pytest.raises(EmbedderMismatch, match=rf"nomic-embed-text.*{other}"):
+            a_run(bank, "--embedder", other)
     with MemoryBank.open(bank) as kept:
         assert len(kept.runs()) == 3
 
