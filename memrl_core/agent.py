@@ -20,7 +20,7 @@ from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded
 from memrl_core.environments.base import Environment
-from memrl_core.errors import InputError, ModelInterrupted, PolicyFailed, StepError
+from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, PolicyFailed, StepError
 from memrl_core.histories import Earned
 from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import earned
@@ -104,7 +104,8 @@ class Agent:
     ) -> Iterator[StepTrace]:
         """Every task once an epoch, in order, but for the first `after` steps; yields each trace after it was appended.
 
-        When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept.
+        When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept. A
+        model that fails in the middle of an answer is asked once more.
         `on_move` hears of the episode before each phase and each turn, `on_text` of each piece of text.
         """
         steps = [(epoch, task) for epoch in range(1, epochs + 1) for task in tasks]
@@ -115,7 +116,11 @@ class Agent:
                     return
                 if on_move is not None:
                     on_move(episode)
-                episode.advance(on_text, cancelled)
+                try:
+                    episode.advance(on_text, cancelled)
+                except ModelInterrupted:
+                    if episode.failed > 1:
+                        raise
             yield episode.trace
 
 
@@ -123,7 +128,8 @@ class Episode:
     """One step under way.
 
     `phase` is the phase that runs next (None when the step has ended); `trace` holds what has happened; `observation`
-    is what the environment last said; `interrupted` the text that had arrived when the last model call failed.
+    is what the environment last said; `interrupted` the text that had arrived when the last model call failed, and
+    `failed` how often it has failed in the middle: the next attempt takes another seed.
     """
 
     def __init__(self, agent: Agent, task: Task, epoch: int) -> None:
@@ -146,6 +152,7 @@ class Episode:
         )
         self.phase: Phase | None = Phase.EMBED
         self.interrupted = ""
+        self.failed = 0
         self._stopped = False
         self._turn_recall: tuple[int, TurnRecall | None] = (0, None)
         self._earned: tuple[Earned, ...] = ()
@@ -165,7 +172,12 @@ class Episode:
             raise StepError("This step has ended. Begin the next task.")
         phase = self.phase
         begun = time.perf_counter()
-        record = _PHASES[phase](self, on_text, cancelled)
+        try:
+            record = _PHASES[phase](self, on_text, cancelled)
+        except (ModelInterrupted, ModelSlow):
+            self.failed += 1
+            raise
+        self.failed = 0
         spent = {**self.trace.seconds, phase: self.trace.seconds.get(phase, 0.0) + time.perf_counter() - begun}
         changes: dict[str, Any] = {"seconds": spent, _FIELDS[phase]: record}
         self.trace = replace(self.trace, **changes)
@@ -335,7 +347,7 @@ class Episode:
         return found
 
     def _asking(self, phase: Phase, on_text: OnText | None, cancelled: Cancelled | None) -> Asking:
-        options = self._agent.options.model_copy(update={"seed": self.seed % 2**31})
+        options = self._agent.options.model_copy(update={"seed": self.seed % 2**31}).again(self.failed)
         return Asking(self._agent.model, options, phase, on_text, cancelled)
 
     def _keep(self, ask: Asking) -> None:
@@ -350,7 +362,7 @@ class Episode:
         record = self.trace.generate or self.prompt()
         recalled = self._recalled_in_turn(len(record.turns), cancelled) if record.turns else None
         try:
-            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled)
+            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled, self.failed)
         except ModelInterrupted as error:
             # What an earlier attempt got is worth more than nothing.
             self.interrupted = error.partial or self.interrupted
@@ -415,7 +427,7 @@ class Episode:
         if trace.write is not None:  # What could not be appended is not written a second time under another name.
             return trace.write
         experience = write_experience(
-            agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary
+            agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary, self.failed
         )
         memory_id = agent.bank.next_memory_id(trace.run)
         new = NewExperience(

@@ -229,8 +229,9 @@ class Reply:
     wrote where that differs, `bound` whether a schema held the model to the list, and `offered` whether the answer is
     on it; None where nothing is offered.
 
-    `thinking` is what the model wrote down before its answer, which is no part of it; `notes` what else is to be told
-    of how the answer came about.
+    `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
+    asked with instead of the record's, because an attempt before it failed; `notes` what else is to be told of how the
+    answer came about.
     """
 
     text: str
@@ -244,6 +245,7 @@ class Reply:
     bound: bool = False
     offered: bool | None = None
     thinking: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -27,18 +27,22 @@ def take_turn(
     on_text: OnText | None = None,
     cancelled: Cancelled | None = None,
     recalled: TurnRecall | None = None,
+    attempt: int = 0,
 ) -> tuple[Turn, Mapping[str, Any]]:
     """The turn that follows those in `record`, and the environment's info. Raises what the model or the world raises.
 
-    `recalled` is what memory adds before it. A reply that was stopped does not reach the environment. Where the
-    environment offers a closed list, a model that can is bound to it, and what others say is read leniently. An answer
-    that cannot be used costs a turn, as any other action that is not possible does.
+    `recalled` is what memory adds before it; `attempt` counts from 0 how often this turn has failed. A reply that was
+    stopped does not reach the environment. Where the environment offers a closed list, a model that can is bound to it,
+    and what others say is read leniently. An answer that cannot be used costs a turn, as any other action that is not
+    possible does.
     """
     choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
     bound = bool(choices) and model.binds
     sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound)
-    options = ModelOptions.model_validate(record.options)
+    options = ModelOptions.model_validate(record.options).again(attempt)
     reply = _answer(model, sent, choices, options, on_text, cancelled)
+    if attempt:
+        reply = replace(reply, options={"seed": options.seed, **reply.options})
     if reply.stopped:
         return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled), {}
     observation, reward, terminated, truncated, info = environment.step(reply.text)
@@ -55,21 +59,35 @@ def _answer(
 ) -> Reply:
     """What `model` answers to the messages `sent`, read as one of `choices` where there are any.
 
-    Nothing at all is an empty reply. Raises `ModelError`.
+    Who answers with nothing is asked once more with another seed; nothing again is an empty reply. Raises `ModelError`.
     """
     schema = {"type": "string", "enum": list(choices)} if choices and model.binds else None
-    if choices and schema is None and options.stop is None:
-        options = options.model_copy(update={"stop": r"\n"})
+    one_line = {"stop": r"\n"} if choices and schema is None and options.stop is None else {}
     try:
-        reply = model.chat(sent, options, on_text, cancelled, schema)
-    except EmptyAnswer as error:
-        reply = Reply("", cut=error.cut, thinking=error.thinking)
+        reply = model.chat(sent, options.model_copy(update=one_line), on_text, cancelled, schema)
+    except EmptyAnswer:
+        reply = _once_more(model, sent, options.again(1, after_nothing=True), on_text, cancelled, schema)
     if reply.stopped or not choices:
         return reply
     action = read_choice(reply.text, choices)
     text = reply.text if action is None else action
     raw = "" if text == reply.text else reply.text
     return replace(reply, text=text, raw=raw, bound=schema is not None, offered=action is not None)
+
+
+def _once_more(
+    model: LanguageModel,
+    sent: Sequence[Message],
+    options: ModelOptions,
+    on_text: OnText | None,
+    cancelled: Cancelled | None,
+    schema: Mapping[str, Any] | None,
+) -> Reply:
+    asked = {"seed": options.seed, "temperature": options.temperature}
+    try:
+        return replace(model.chat(sent, options, on_text, cancelled, schema), options=asked)
+    except EmptyAnswer as error:
+        return Reply("", cut=error.cut, thinking=error.thinking, options=asked)
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str | None:

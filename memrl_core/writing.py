@@ -32,10 +32,12 @@ def write_experience(
     on_text: OnText | None = None,
     cancelled: Cancelled | None = None,
     in_own_words: bool = True,
+    attempt: int = 0,
 ) -> str:
     """The experience of the step in `trace`. Raises `ModelError` when the model fails; it can be asked again.
 
-    Without `in_own_words` no model is asked. When the person cancels, the words that had arrived are kept.
+    Without `in_own_words` no model is asked; `attempt` counts from 0 how often it has failed. When the person cancels,
+    the words that had arrived are kept.
     """
     assert trace.generate is not None and trace.reward is not None
     outcome = trace.reward.outcome
@@ -45,7 +47,7 @@ def write_experience(
     request = STRATEGY_REQUEST if outcome == "success" else REFLECTION_REQUEST
     limit = WORDS_LIMIT + (THINKING if trace.generate.options.get("think") else 0)
     # Where an action ends, such as at the end of a line, is not where several lines end.
-    options = ModelOptions.model_validate({**trace.generate.options, "num_predict": limit, "stop": None})
+    options = ModelOptions.model_validate({**trace.generate.options, "num_predict": limit, "stop": None}).again(attempt)
     if outcome == "failure":
         options = options.model_copy(update={"temperature": REFLECTION_TEMPERATURE})
     told = f"{layout}\n\nHow it ended: {trace.reward.verdict}"

@@ -105,6 +105,8 @@ def reply_notes(reply: Reply) -> list[str]:
         notes.append("bound to the lines offered")
     if reply.replaced:
         notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
+    if reply.options:
+        notes.append("asked again with " + ", ".join(f"{name} {value}" for name, value in reply.options.items()))
     return [*notes, *reply.notes]
 
 

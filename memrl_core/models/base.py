@@ -24,6 +24,9 @@ KEEP_ALIVE = "15m"
 """How long a server keeps a model loaded: long enough to look at one step before the next is asked for."""
 
 
+AGAIN_TEMPERATURE = 0.5
+
+
 class ModelOptions(BaseModel):
     """Options of a generation, under Ollama's names, and how long an answer is waited for.
 
@@ -106,6 +109,14 @@ class ModelOptions(BaseModel):
     def most_characters(self) -> int:
         """The limit of an answer for a server that does not heed the one in tokens."""
         return CHARACTERS_PER_TOKEN * self.num_predict
+
+    def again(self, attempt: int, after_nothing: bool = False) -> ModelOptions:
+        """These options for attempt number `attempt` (0 is the first) at an answer: each has a seed of its own.
+
+        At temperature 0 a seed changes nothing, so what was answered with nothing is asked for at another one.
+        """
+        warmer = {"temperature": AGAIN_TEMPERATURE} if after_nothing and self.temperature == 0 else {}
+        return self.model_copy(update={"seed": (self.seed + attempt * 1_000_003) % 2**31, **warmer})
 
     @property
     def stops(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import ollama
 
-from memrl_core.errors import EmptyAnswer, ModelInterrupted
+from memrl_core.errors import EmptyAnswer
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
 from memrl_core.models.ollama_client import (
     checked_address,
@@ -108,8 +108,6 @@ class OllamaModel:
         if last is not None and last.done_reason == "length":
             cut = _cut_at(options, last.eval_count)
         if last is None and not cut:
-            if not text.strip():
-                raise ModelInterrupted(f"The answer of {self.name} broke off before it began. Try again.", text)
             # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
             cut = "the server's own limit"
         if not text.strip() and cut:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent
+from memrl_core.analysis.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
-from memrl_core.errors import EmptyAnswer
+from memrl_core.errors import EmptyAnswer, ModelInterrupted
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages, messages_sent
@@ -112,6 +113,31 @@ def test_the_simulated_model_follows_a_memory_in_every_layout(layout: str) -> No
     assert replies == ["take egg"] * 5 + ["heat egg"] * 5
 
 
+class Fragile:
+    """A model that breaks in the middle of every answer but each `every`th, and says nothing at temperature 0."""
+
+    name, simulated, binds = "fragile", False, True
+
+    def __init__(self, every: int = 1, mute: bool = False) -> None:
+        self.asked: list[ModelOptions] = []
+        self._every, self._mute = every, mute
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: Any = None,
+        cancelled: Any = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        self.asked.append(options)
+        if len(self.asked) % self._every:
+            raise ModelInterrupted("It broke.", "so far")
+        if self._mute and options.temperature == 0:
+            raise EmptyAnswer("It said nothing.")
+        return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
+
+
 class Bound:
     """A model that is held to a schema: it says the first line that the schema allows, or nothing at all."""
 
@@ -168,3 +194,27 @@ def test_one_line_is_wanted_of_a_model_that_cannot_be_bound_and_thinking_has_roo
     assert {option.stops[0] for option in actions} == {"\n"} and words.stops == []
     assert {(tuple(option.stops), option.num_predict) for option in bound.options[:-1]} == {((), 32 + 1024)}
     assert {tuple(option.stops) for option in chosen.options} == {(".",), ()}
+
+
+def test_who_said_nothing_is_asked_once_more_with_another_seed_and_warmer(tmp_path: Path) -> None:
+    model = Fragile(mute=True)
+    replies = [turn.reply for turn in _step(model, tmp_path).generate.turns]
+    first, second = model.asked[:2]
+    assert first.seed != second.seed and (first.temperature, second.temperature) == (0, 0.5)
+    assert all(reply.offered for reply in replies)
+    assert [dict(reply.options) for reply in replies] == [{"seed": second.seed, "temperature": 0.5}] * len(replies)
+    assert f"asked again with seed {second.seed}, temperature 0.5" in reply_notes(replies[0])
+
+
+def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(tmp_path: Path) -> None:
+    model = Fragile(every=2)
+    trace = _step(model, tmp_path)
+    seeds = [options.seed for options in model.asked]
+    assert seeds[::2] == seeds[:1] * len(trace.generate.turns) + seeds[:1] and seeds[1::2] == [seeds[1]] * len(
+        seeds[1::2]
+    )
+    assert seeds[0] != seeds[1] == trace.generate.turns[0].reply.options["seed"]
+    assert trace.write.operations[0].experience.endswith("in words")
+    (tmp_path / "twice").mkdir()
+    with pytest.raises(ModelInterrupted):
+        _step(Fragile(every=3), tmp_path / "twice")

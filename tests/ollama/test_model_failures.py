@@ -72,6 +72,15 @@ def test_a_stream_without_a_last_part_is_an_answer_that_the_server_ended(server:
     assert (reply.text, reply.cut, reply.stopped) == ("In short:", "the server's own limit", False)
 
 
+@pytest.mark.parametrize(("said", "after"), [("egg", 0), ("\n \n \n", 2)])
+def test_a_stream_that_the_server_ended_without_a_word_is_an_empty_answer(
+    server: OllamaServer, said: str, after: int
+) -> None:
+    server.faults.answer, server.faults.stream, server.faults.after = said, "no_end", after
+    with pytest.raises(EmptyAnswer, match="server's own limit"):
+        chat(server)
+
+
 def test_a_break_before_the_first_word_has_nothing_to_keep(server: OllamaServer) -> None:
     server.faults.stream, server.faults.after = "drop", 0
     with pytest.raises(ModelInterrupted, match="Everything before this call is kept") as caught:
