@@ -142,8 +142,8 @@ def run(
     embedder: Annotated[
         str,
         typer.Option(
-            help="wordllama (meaning, the default of new banks), hashing (letters and words), or the name of an Ollama "
-            "embedding model."
+            help="wordllama (meaning, the default of new banks), hashing (letters and words), fastembed:NAME, or the "
+            "name of an Ollama embedding model."
         ),
     ] = "",
     settings: Annotated[

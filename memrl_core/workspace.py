@@ -19,6 +19,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder, Vectors
+from memrl_core.embedders.fastembed import PREFIX as FASTEMBED_PREFIX
+from memrl_core.embedders.fastembed import FastEmbedder
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
@@ -145,8 +147,8 @@ def default_embedder() -> str:
 
 
 def make_embedder(name: str, preferences: Preferences) -> Embedder:
-    """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", or a model of Ollama, also as
-    "ollama:NAME"; "hashing" and "wordllama" choose these.
+    """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", "fastembed:NAME", or a model of Ollama,
+    also as "ollama:NAME"; "hashing" and "wordllama" choose these.
 
     Raises `ModelError` when it is not installed, or Ollama is needed and cannot give it.
     """
@@ -154,6 +156,8 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
         return _hashing(name)
     if name in WORDLLAMA:
         return WordLlamaEmbedder()
+    if name.startswith(FASTEMBED_PREFIX):
+        return FastEmbedder(name)
     return OllamaEmbedder(
         name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
     )

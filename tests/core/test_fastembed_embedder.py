@@ -1,0 +1,65 @@
+"""Models of fastembed: unit vectors where one can be loaded, a sentence where it cannot. Nothing is downloaded here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core import workspace
+from memrl_core.embedders import fastembed
+from memrl_core.errors import InputError, ModelError, ModelMissing
+
+pytestmark = pytest.mark.usefixtures("_nothing_loaded")
+NAME = "fastembed:BAAI/bge-small-en-v1.5"
+
+
+@pytest.fixture
+def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    silent = SimpleNamespace(logger=SimpleNamespace(disable=lambda name: None))
+    monkeypatch.setitem(sys.modules, "loguru", silent)
+    monkeypatch.setitem(sys.modules, "fastembed", SimpleNamespace(TextEmbedding=Model))
+    fastembed._loaded.cache_clear()
+    yield
+    fastembed._loaded.cache_clear()
+
+
+class Model:
+    """What fastembed gives, without weights."""
+
+    embedding_size = 4
+
+    def __init__(self, name: str, cache_dir: str) -> None:
+        self.length = 3.0
+
+    def embed(self, texts: list[str], batch_size: int) -> Iterator[Any]:
+        return (np.full(4, self.length, np.float32) for _ in texts)
+
+    @staticmethod
+    def list_supported_models() -> list[dict[str, str]]:
+        return [{"model": "BAAI/bge-small-en-v1.5"}]
+
+
+def test_its_vectors_get_length_one_and_others_are_refused() -> None:
+    made = workspace.make_embedder(NAME, workspace.Preferences())
+    assert (made.name, made.dimension) == (NAME, 4) == (workspace.embedder_name(NAME), 4)
+    assert made.embed(["one", "two"]) == pytest.approx(np.full((2, 4), 0.5))
+    with pytest.raises(InputError):
+        made.embed([" "])
+    made._model.length = np.nan  # type: ignore[attr-defined]
+    with pytest.raises(ModelError, match="bge-small"):
+        made.embed(["one"])
+
+
+def test_a_model_that_cannot_be_fetched_and_one_that_is_none_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(self: Any, name: str, cache_dir: str) -> None:
+        raise ValueError("Could not load model from any source.")
+
+    monkeypatch.setattr(Model, "__init__", no_network)
+    for name in (NAME, "fastembed:no-such-model"):
+        with pytest.raises(ModelMissing, match=name.partition(":")[2]):
+            workspace.make_embedder(name, workspace.Preferences())
