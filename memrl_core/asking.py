@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memrl_core.errors import EmptyAnswer
+from memrl_core.errors import EmptyAnswer, NotBound
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Form, Question
 from memrl_core.records import Consulted, Message, Phase, Reply
@@ -62,9 +62,11 @@ class Asking:
         )
         return form
 
-    def _reply(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> Reply:
+    def _reply(self, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Reply:
         try:
             return self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
+        except NotBound:
+            return self._reply(messages, None)
         except EmptyAnswer:
             return Reply("")
 

@@ -137,13 +137,15 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     model: Annotated[
         str,
-        typer.Option(help="simulated, gguf:smollm2, gguf:PATH (in this process), or the name of an Ollama model."),
+        typer.Option(
+            help="simulated, gguf:smollm2 or gguf:PATH (in this process), openai:NAME, or an Ollama model's name."
+        ),
     ] = workspace.SIMULATED,
     embedder: Annotated[
         str,
         typer.Option(
-            help="wordllama (meaning, the default of new banks), hashing (letters and words), fastembed:NAME, or the "
-            "name of an Ollama embedding model."
+            help="wordllama (meaning, the default of new banks), hashing (letters and words), fastembed:NAME, "
+            "openai:NAME, or an Ollama embedding model's name."
         ),
     ] = "",
     settings: Annotated[

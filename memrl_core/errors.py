@@ -16,11 +16,13 @@ MemRLError
 │   ├── RunMoved             another process advanced this run
 │   └── NotAllowed           the person's role in this bank does not cover it
 ├── ModelError               the language model or the embedder
-│   ├── OllamaDown           no server at the address
+│   ├── ServerDown           no server at the address
+│   │   └── OllamaDown       it should be Ollama
 │   ├── ModelMissing         the server has no such model
 │   ├── ModelSlow            no answer within the timeout
 │   ├── ModelInterrupted     the connection or the server failed in the middle
-│   └── EmptyAnswer          the model answered nothing
+│   ├── EmptyAnswer          the model answered nothing
+│   └── NotBound             the server does not hold answers to a schema
 ├── EnvironmentFailed        a world that cannot be started here, that stopped, or that broke its contract
 ├── PolicyFailed             a policy of another package raised, or broke its contract
 └── StepError                a phase was asked for that cannot run now
@@ -95,7 +97,11 @@ class ModelError(MemRLError):
     """The language model or the embedder could not answer."""
 
 
-class OllamaDown(ModelError):
+class ServerDown(ModelError):
+    """No server answers at the address."""
+
+
+class OllamaDown(ServerDown):
     """No Ollama server answers at the address."""
 
 
@@ -122,6 +128,10 @@ class EmptyAnswer(ModelError):
     def __init__(self, sentence: str, cut: str = "", thinking: str = "") -> None:
         super().__init__(sentence)
         self.cut, self.thinking = cut, thinking
+
+
+class NotBound(ModelError):
+    """The server does not hold an answer to the schema that it was given; it can be asked without one."""
 
 
 class EnvironmentFailed(MemRLError):

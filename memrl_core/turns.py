@@ -10,7 +10,7 @@ from typing import Any
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
-from memrl_core.errors import EmptyAnswer
+from memrl_core.errors import EmptyAnswer, NotBound
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered
@@ -33,14 +33,21 @@ def take_turn(
 
     `recalled` is what memory adds before it; `attempt` counts from 0 how often this turn has failed. A reply that was
     stopped does not reach the environment. Where the environment offers a closed list, a model that can is bound to it,
-    and what others say is read leniently. An answer that cannot be used costs a turn, as any other action that is not
-    possible does.
+    and what others say is read leniently; a server that refuses to bind is asked without. An answer that cannot be used
+    costs a turn, as any other action that is not possible does.
     """
     choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
-    bound = bool(choices) and model.binds
-    sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound)
     options = ModelOptions.model_validate(record.options).again(attempt)
-    reply = _answer(model, sent, choices, options, on_text, cancelled)
+
+    def answer(bound: bool) -> Reply:
+        # What is sent has the form of the answers that are asked for.
+        sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound)
+        return _answer(model, sent, choices, bound, options, on_text, cancelled)
+
+    try:
+        reply = answer(bool(choices) and model.binds)
+    except NotBound:
+        reply = answer(False)
     if attempt:
         reply = replace(reply, options={"seed": options.seed, **reply.options})
     if reply.stopped:
@@ -53,6 +60,7 @@ def _answer(
     model: LanguageModel,
     sent: Sequence[Message],
     choices: Sequence[str],
+    bound: bool,
     options: ModelOptions,
     on_text: OnText | None,
     cancelled: Cancelled | None,
@@ -61,7 +69,7 @@ def _answer(
 
     Who answers with nothing is asked once more with another seed; nothing again is an empty reply. Raises `ModelError`.
     """
-    schema = {"type": "string", "enum": list(choices)} if choices and model.binds else None
+    schema = {"type": "string", "enum": list(choices)} if bound else None
     one_line = {"stop": r"\n"} if choices and schema is None and options.stop is None else {}
     try:
         reply = model.chat(sent, options.model_copy(update=one_line), on_text, cancelled, schema)
@@ -72,7 +80,7 @@ def _answer(
     action = read_choice(reply.text, choices)
     text = reply.text if action is None else action
     raw = "" if text == reply.text else reply.text
-    return replace(reply, text=text, raw=raw, bound=schema is not None, offered=action is not None)
+    return replace(reply, text=text, raw=raw, bound=bound, offered=action is not None)
 
 
 def _once_more(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from memrl_core.live import LiveRun
 from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf, weights_of
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_client import canonical_name, one_line
+from memrl_core.models.ollama_client import canonical_name, one_line, openai_address
 from memrl_core.models.ollama_status import default_address, show_model
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
@@ -48,6 +49,7 @@ DEMO = "demo"
 SIMULATED = "simulated"
 OLLAMA_PREFIX = "ollama:"
 HASHING = "hashing"
+OPENAI_PREFIX = "openai:"
 DROPPED_KEPT = 500
 
 
@@ -57,6 +59,7 @@ class Preferences(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     ollama_address: str = Field(default_factory=default_address)
+    openai_address: str = Field(default_factory=openai_address)
     timeout: float = Field(60.0, ge=1, le=3600)
     rater: str = Field("", max_length=80)
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
@@ -147,10 +150,10 @@ def default_embedder() -> str:
 
 
 def make_embedder(name: str, preferences: Preferences) -> Embedder:
-    """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", "fastembed:NAME", or a model of Ollama,
-    also as "ollama:NAME"; "hashing" and "wordllama" choose these.
+    """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", "fastembed:NAME", "openai:NAME", or a
+    model of Ollama, also as "ollama:NAME"; "hashing" and "wordllama" choose these.
 
-    Raises `ModelError` when it is not installed, or Ollama is needed and cannot give it.
+    Raises `ModelError` when it is not installed, or a server is needed and cannot give it.
     """
     if name.startswith(HASHING):
         return _hashing(name)
@@ -158,6 +161,11 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
         return WordLlamaEmbedder()
     if name.startswith(FASTEMBED_PREFIX):
         return FastEmbedder(name)
+    if name.startswith(OPENAI_PREFIX):
+        _need_openai()
+        from memrl_core.embedders.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(name, preferences.openai_address, preferences.timeout)
     return OllamaEmbedder(
         name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
     )
@@ -167,6 +175,8 @@ def embedder_name(name: str) -> str:
     """What a bank calls the embedder `name`; no server is asked."""
     if name.startswith(HASHING):
         return _hashing(name).name
+    if name.startswith(OPENAI_PREFIX):
+        return name
     return WORDLLAMA[-1] if name in WORDLLAMA else canonical_name(name.removeprefix(OLLAMA_PREFIX))
 
 
@@ -175,12 +185,27 @@ def _hashing(name: str) -> HashingEmbedder:
     return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
 
 
+def _need_openai() -> None:
+    """Raise `ModelMissing` where the client is not installed, which is imported only where it is needed."""
+    if importlib.util.find_spec("openai") is None:
+        raise ModelMissing(
+            "The client of OpenAI-compatible servers is not installed. Nothing was started; run `pip install "
+            "'memrl-inspector[openai]'`, or choose another model."
+        )
+
+
 def must_be_there(model: str, preferences: Preferences) -> None:
     """Raise `ModelError` unless the model can be asked now, and `InputError` for what is no name of one."""
     if is_simulated(model):
         return
     if is_gguf(model):
         weights_of(model)
+        return
+    if model.startswith(OPENAI_PREFIX):
+        _need_openai()
+        from memrl_core.models.openai import facts
+
+        facts(model, preferences.openai_address, preferences.timeout)
         return
     known = show_model(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
     if known.capabilities is not None and "completion" not in known.capabilities:
@@ -199,8 +224,8 @@ def delete(uri: str) -> None:
 
 def make_model(name: str, preferences: Preferences) -> LanguageModel:
     """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), a file that
-    runs in this process ("gguf:smollm2"), or an Ollama model, also as "ollama:NAME". Raises `InputError` and
-    `ModelMissing`.
+    runs in this process ("gguf:smollm2"), one of an OpenAI-compatible server ("openai:NAME"), or an Ollama model, also
+    as "ollama:NAME". Raises `InputError` and `ModelMissing`.
     """
     if name == SIMULATED:
         return SimulatedModel()
@@ -208,6 +233,11 @@ def make_model(name: str, preferences: Preferences) -> LanguageModel:
         return SimulatedReader(int(found[1]))
     if is_gguf(name):
         return GgufModel(name)
+    if name.startswith(OPENAI_PREFIX):
+        _need_openai()
+        from memrl_core.models.openai import OpenAIModel
+
+        return OpenAIModel(name, preferences.openai_address, preferences.timeout)
     return OllamaModel(
         name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
     )

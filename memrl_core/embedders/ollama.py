@@ -65,14 +65,18 @@ class OllamaEmbedder:
         return vectors
 
     def _ask(self, batch: list[str]) -> Vectors:
-        try:
-            reply = self._client.embed(self.name, batch, keep_alive=KEEP_ALIVE)
-            raw: npt.NDArray[np.float64] = np.array(reply.embeddings, dtype=np.float64)
-        except FAILURES as error:
-            raise failure(error, self.address, self.name, self.timeout) from None
+        raw = self._answered(batch)
         if raw.ndim != 2 or raw.shape[0] != len(batch) or raw.shape[1] == 0:
             raise ModelError(
                 f"{self.name} did not give one embedding for each of {len(batch)} texts. Nothing was stored; choose a "
                 "model that is made for embeddings."
             )
         return unit_vectors(raw, self.name)
+
+    def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:
+        """What the server gives for the texts; its shape is not looked at. Raises `ModelError`."""
+        try:
+            reply = self._client.embed(self.name, batch, keep_alive=KEEP_ALIVE)
+            return np.array(reply.embeddings, dtype=np.float64)
+        except FAILURES as error:
+            raise failure(error, self.address, self.name, self.timeout) from None

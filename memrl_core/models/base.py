@@ -171,7 +171,7 @@ class LanguageModel(Protocol):
     """A frozen chat model.
 
     `name` identifies it in traces; `simulated` is True when no language model is behind it. `binds` is True when
-    `chat` holds an answer to a JSON schema.
+    `chat` holds an answer to a JSON schema, and False as soon as it turned out that its server does not.
     """
 
     name: str
@@ -190,6 +190,6 @@ class LanguageModel(Protocol):
         when `cancelled()` turns true the generation is stopped and the reply holds the partial text with
         `stopped=True`.
 
-        Raises `ModelError` (see `memrl_core.errors`).
+        Raises `ModelError` (see `memrl_core.errors`), among them `NotBound` when the server refuses the schema.
         """
         ...

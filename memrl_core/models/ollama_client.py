@@ -18,6 +18,7 @@ import ollama
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
+OPENAI = "https://api.openai.com/v1"
 CONNECT_TIMEOUT = 2.0
 """Seconds until an address without a server is given up."""
 
@@ -74,8 +75,13 @@ def default_address() -> str:
         return given
 
 
-def checked_address(text: str) -> str:
-    """`text` as scheme://host[:port][/path].
+def openai_address() -> str:
+    """`OPENAI_BASE_URL` without a slash at its end, or OpenAI's own."""
+    return (os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI).rstrip("/")
+
+
+def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) -> str:
+    """`text` as scheme://host[:port][/path], the address of what `of` names.
 
     Raises `InputError` when it is not the address of a web server, or one of link-local addresses and of services that
     tell a rented machine its secrets.
@@ -91,12 +97,12 @@ def checked_address(text: str) -> str:
     odd = any(character.isspace() or not character.isprintable() for character in given)
     if not usable or odd or parts.query or parts.fragment or "@" in parts.netloc:
         raise InputError(
-            f"“{one_line(given)}” is not an address of Ollama, so nothing was changed. Write it like {DEFAULT_ADDRESS}."
+            f"“{one_line(given)}” is not an address of {of}, so nothing was changed. Write it like {like}."
         )
     if _tells_secrets(parts.hostname or ""):
         raise InputError(
-            f"“{one_line(given)}” is where a rented machine is told its own secrets, and no address of Ollama, so "
-            f"nothing was changed. Write it like {DEFAULT_ADDRESS}."
+            f"“{one_line(given)}” is where a rented machine is told its own secrets, and no address of {of}, so "
+            f"nothing was changed. Write it like {like}."
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 

@@ -13,19 +13,19 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 import ollama
 
 from memrl_core.models.base import Cancelled
-from memrl_core.models.ollama_client import FAILURES, connection
+from memrl_core.models.ollama_client import FAILURES, checked_address, connection
 
 POLL = 0.05
 """Seconds between two looks at whether the person cancelled."""
 
 Part = TypeVar("Part")
-Ask = Callable[[ollama.AsyncClient], Awaitable[AsyncIterator[Part]]]
+Ask = Callable[[Any], Awaitable[AsyncIterator[Part]]]
 
 
 class Broken(Exception):
@@ -41,8 +41,10 @@ class Stream(Generic[Part]):
 
     The first part may take `first` seconds, every other one `timeout`; `patience` is the one of them that is running.
     It ends early, with `stopped` set, when `cancelled()` turns true. Leaving the iteration in any way closes the
-    connection. Raises `Broken` when the client fails, `InputError` for a bad address.
+    connection. Raises `Broken` when the client fails (with one of `failures`), `InputError` for a bad address.
     """
+
+    failures: tuple[type[Exception], ...] = FAILURES
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class Stream(Generic[Part]):
         self.patience = timeout if first is None else first
         self._timeout = timeout
         self._ask = ask
-        self._connection = connection(address, max(timeout, self.patience), asynchronous=True)
+        self._address = checked_address(address)
+        self._longest = max(timeout, self.patience)
         self._cancelled = cancelled
         self._arrived: queue.SimpleQueue[Part | _End] = queue.SimpleQueue()
         self._running = threading.Event()
@@ -80,7 +83,7 @@ class Stream(Generic[Part]):
                 if isinstance(part, _End):
                     if part.error is None:
                         return
-                    raise Broken(part.error) if isinstance(part.error, FAILURES) else part.error
+                    raise Broken(part.error) if isinstance(part.error, self.failures) else part.error
                 yield part
                 since, self.patience = time.monotonic(), self._timeout
         finally:
@@ -106,10 +109,14 @@ class Stream(Generic[Part]):
             self._running.set()
             self._arrived.put(end)
 
+    def _client(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """What `ask` is given, and is closed when the stream ends."""
+        return ollama.AsyncClient(**connection(self._address, self._longest, asynchronous=True))
+
     async def _read(self) -> None:
         self._task = asyncio.current_task()
         self._running.set()
-        async with ollama.AsyncClient(**self._connection) as client:
+        async with self._client() as client:
             async for part in await self._ask(client):
                 self._arrived.put(part)
 

@@ -116,6 +116,12 @@ def test_only_ollama_modules_know_the_ollama_client() -> None:
     assert [module for module in found if "ollama" not in module.rsplit(".", 1)[-1]] == []
 
 
+def test_only_openai_modules_know_the_openai_client() -> None:
+    found = importers("openai") | importers("httpx2")
+    assert found
+    assert [module for module in found if module.rsplit(".", 1)[-1] != "openai"] == []
+
+
 def test_no_two_core_modules_import_each_other() -> None:
     modules = {module_of(file) for file in FILES if file.name != "__init__.py"}
     try:

@@ -1,0 +1,33 @@
+"""Embeddings made by an OpenAI-compatible server, through the official client."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.embedders.ollama import PROBE, OllamaEmbedder
+from memrl_core.models.openai import ALL_FAILURES, PREFIX, checked_model, checked_server, client, failure
+
+
+class OpenAIEmbedder(OllamaEmbedder):
+    """An embedding model of an OpenAI-compatible server (an `Embedder`), asked in batches as one of Ollama is.
+
+    `name` is `openai:` with the model's name. Raises `ModelError` when the server cannot give an embedding, and
+    `InputError` for a bad name or address.
+    """
+
+    def __init__(self, name: str, address: str, timeout: float = 60.0) -> None:
+        self._model = checked_model(name)
+        self.name = PREFIX + self._model
+        self.address = checked_server(address)
+        self.timeout = timeout
+        self.dimension = self._ask([PROBE]).shape[1]
+
+    def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:
+        try:
+            with client(self.address, self.timeout) as server:
+                reply = server.embeddings.create(model=self._model, input=batch, encoding_format="float")
+            by_index = sorted(reply.data, key=lambda one: one.index)
+            return np.array([one.embedding for one in by_index], dtype=np.float64)
+        except ALL_FAILURES as error:
+            raise failure(error, self.address, self._model, self.timeout) from None

@@ -1,0 +1,444 @@
+"""A language model of any server that speaks OpenAI's protocol (vLLM, LM Studio, llama-server, LiteLLM, OpenAI itself),
+through the official client.
+
+The key is read from `OPENAI_API_KEY` at each call, and goes to the address that `OPENAI_BASE_URL` names (without it, to
+OpenAI) and to no other. It stands in no name, record or sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import httpx2
+import openai
+
+from memrl_core.errors import (
+    EmptyAnswer,
+    InputError,
+    ModelError,
+    ModelInterrupted,
+    ModelMissing,
+    ModelSlow,
+    NotBound,
+    ServerDown,
+)
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
+from memrl_core.models.ollama_client import (
+    CONNECT_TIMEOUT,
+    FAILURES,
+    LONGEST_NAME,
+    MOST_BYTES,
+    OPENAI,
+    checked_address,
+    is_local,
+    one_line,
+    openai_address,
+    sendable,
+    whole_characters,
+)
+from memrl_core.models.ollama_stream import Broken, Stream
+from memrl_core.records import Message, Reply
+
+PREFIX = "openai:"
+ALL_FAILURES = (openai.OpenAIError, httpx2.HTTPError, *FAILURES)
+SHOWS_A_KEY = 8
+"""A text that has as many characters of the key in a row is quoted nowhere: servers repeat the half of one, too."""
+
+ABOUT_THE_SCHEMA = ("response_format", "schema", "grammar", "guided", "structured")
+"""Words of servers that refuse a request for its schema."""
+
+
+class OpenAIModel:
+    """A chat model of an OpenAI-compatible server (a `LanguageModel`).
+
+    `timeout` is how many seconds may pass without anything arriving. Nothing is asked of the server before `chat`.
+    Raises `InputError` for a name or an address that cannot be one.
+    """
+
+    simulated = False
+
+    def __init__(self, name: str, address: str, timeout: float = 60.0) -> None:
+        self._model = checked_model(name)
+        self.name = PREFIX + self._model
+        self.address = checked_server(address)
+        self.timeout = timeout
+        self.binds = True
+        # OpenAI itself wants an object where others take the bare list of lines.
+        self._wraps = self.address == OPENAI
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: OnText | None = None,
+        cancelled: Cancelled | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """Answer `messages` (see `LanguageModel`). Reasoning is not part of the answer.
+
+        Raises `ServerDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
+        `EmptyAnswer`, `ModelError` where the key is refused, `InputError` for text that is not UTF-8, and `NotBound`
+        when the server refuses the schema, or takes it and answers otherwise.
+        """
+        if schema is None:
+            return self._answer(messages, options, on_text, cancelled)
+        action = "enum" in schema
+        for wraps in [False, True] if action and not self._wraps else [action]:
+            try:
+                reply = self._answer(messages, options, on_text, cancelled, schema, wraps)
+            except NotBound:
+                continue
+            self._wraps = self._wraps or wraps
+            return reply
+        self.binds = self.binds and not action
+        raise NotBound(f"{self.address} does not hold {self.name} to a schema.")
+
+    def _answer(
+        self,
+        messages: Sequence[Message],
+        options: ModelOptions,
+        on_text: OnText | None,
+        cancelled: Cancelled | None,
+        schema: Mapping[str, Any] | None = None,
+        wraps: bool = False,
+    ) -> Reply:
+        """What the server answers; by an object with the field `answer` when it `wraps` the schema."""
+        asked: dict[str, Any] = {
+            "model": self._model,
+            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            _limit_name(self.address): options.num_predict,
+            **options.model_dump(include={"seed", "temperature", "top_p"}, exclude_none=True),
+            **({"stop": options.stops} if options.stops else {}),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if schema is not None:
+            asked["response_format"] = _response_format(schema, wraps)
+
+        async def ask(client: openai.AsyncOpenAI) -> AsyncIterator[_Part]:
+            return _parts(await client.chat.completions.create(**asked))
+
+        begun = time.perf_counter()
+        said, thought, cut, ending, usage, writing = "", "", "", "", _NO_USAGE, 0.0
+
+        def ended() -> bool:
+            nonlocal cut
+            if cancelled is not None and cancelled():
+                return True
+            if time.perf_counter() - begun > options.in_all:
+                cut = f"{options.in_all:g} s"
+            return bool(cut)
+
+        patience = options.between_tokens or self.timeout
+        stream = _Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
+        try:
+            for part in stream:
+                writing = writing or time.perf_counter()
+                thought += part.thought[: options.most_characters - len(thought)]
+                piece = part.text[: options.most_characters - len(said)]
+                said += piece
+                usage, ending = part.usage or usage, part.ending or ending
+                if piece and on_text is not None:
+                    on_text(whole_characters(piece)[0])
+                if not ending and len(said) + len(thought) >= options.most_characters:
+                    cut = f"{options.most_characters:,} characters"
+        except Broken as broken:
+            if schema is not None and _is_about_the_schema(broken.cause):
+                raise NotBound(f"{self.address} refuses the schema of an answer.") from None
+            text, _ = _clean(said)
+            raise failure(broken.cause, self.address, self._model, stream.patience, text) from None
+        if ending == "length" and not cut:
+            cut = "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"
+        text, replaced = _clean(said)
+        inline, text = without_thinking(text)
+        thinking = _clean(thought)[0].strip() or inline
+        now = time.perf_counter()
+        if stream.stopped and not cut:
+            return Reply(text, stopped=True, seconds=now - begun, replaced=replaced, thinking=thinking)
+        if not ending and not cut:
+            raise ModelInterrupted(
+                f"The answer of {self.name} broke off{'' if text else ' before it began'}. Everything before this call "
+                f"is kept; try again, or check what answers at {self.address}.",
+                text,
+            )
+        if not text.strip():
+            limit = f" It was cut at {cut}." if cut else ""
+            told = " All of it was thinking." if thinking else ""
+            raise EmptyAnswer(
+                f"{self.name} finished without an answer; no reward was given.{limit}{told} Try again, give a new "
+                "run a higher limit among its model options, or change model.",
+                cut,
+                thinking,
+            )
+        if schema is not None:
+            value = _read(text)
+            if wraps and isinstance(value, dict):
+                value = value.get("answer")
+                text = json.dumps(value, ensure_ascii=False)
+            if not cut and not (value in schema["enum"] if "enum" in schema else isinstance(value, dict)):
+                raise NotBound(f"{self.address} takes a schema and does not answer by it.")
+        return Reply(
+            text,
+            prompt_tokens=usage[0],
+            answer_tokens=usage[1],
+            seconds=now - begun,
+            cut=cut,
+            replaced=replaced,
+            thinking=thinking,
+            # How many threads there are is not chosen here, and so no remedy.
+            notes=slow(usage[1], now - writing, options.model_copy(update={"num_thread": 1})),
+        )
+
+
+_Usage = tuple[int | None, int | None]
+_NO_USAGE: _Usage = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part of a streamed answer: its text, what it brought of reasoning, and why it is the last."""
+
+    text: str
+    thought: str
+    ending: str
+    usage: _Usage | None
+
+
+async def _parts(chunks: AsyncIterator[Any]) -> AsyncIterator[_Part]:
+    """The parts of an answer. Raises one of `ALL_FAILURES` for what is no answer: the client checks nothing."""
+    async for chunk in chunks:
+        usage = chunk.usage and (int(chunk.usage.prompt_tokens), int(chunk.usage.completion_tokens))
+        choice = chunk.choices[0] if chunk.choices else None
+        delta = choice and choice.delta
+        yield _Part(
+            "" + ((delta and delta.content) or ""),
+            "" + ((delta and getattr(delta, "reasoning_content", None)) or ""),
+            "" + ((choice and choice.finish_reason) or ""),
+            usage or None,
+        )
+
+
+class _Stream(Stream[_Part]):
+    """A streamed answer of an OpenAI-compatible server."""
+
+    failures = ALL_FAILURES
+
+    def _client(self) -> AbstractAsyncContextManager[openai.AsyncOpenAI]:
+        http = openai.DefaultAsyncHttpxClient(
+            **connection(self._address, self._longest), event_hooks={"response": [_bounded_later]}
+        )
+        return openai.AsyncOpenAI(base_url=self._address, api_key=_key_for(self._address), http_client=http)
+
+
+def facts(name: str, address: str, timeout: float) -> dict[str, Any]:
+    """What the server tells of a model: quantisation, context window, parameters, bytes, and what it is itself.
+
+    One that the server does not list is asked for one token. Raises `ModelError` when it cannot be asked, `InputError`.
+    """
+    model = checked_model(name)
+    try:
+        with client(address, timeout) as server:
+            try:
+                reply = server.models.with_raw_response.list()
+                listed = [one.model_dump() for one in reply.parse().data]
+            except (openai.NotFoundError, openai.PermissionDeniedError):
+                reply, listed = None, []
+            named = [one for one in listed if model in (one["id"], *(one.get("aliases") or ()))]
+            if not named:
+                hello: Any = {"messages": [{"role": "user", "content": "Hi"}], _limit_name(address): 1}
+                server.chat.completions.create(model=model, **hello)
+            # A server of one model answers with it under any name.
+            found = named or (listed if len(listed) == 1 else [{}])
+            told = {**found[0], **(found[0].get("meta") or {})}
+    except ALL_FAILURES as error:
+        raise failure(error, address, model, timeout) from None
+    names = {
+        "quantisation": "ftype",
+        "context": "n_ctx" if "n_ctx" in told else "max_model_len",
+        "parameters": "n_params",
+        "bytes": "size",
+        "from": "root",
+    }
+    ours = {ours: told[theirs] for ours, theirs in names.items() if isinstance(told.get(theirs), (int, str))}
+    by = one_line(str(reply.headers.get("server", ""))) if reply is not None else ""
+    return {**ours, **({"server": by} if by else {})}
+
+
+def client(address: str, timeout: float) -> openai.OpenAI:
+    """The official client for what is asked and answered at once. Raises `InputError` for a bad address."""
+    address = checked_server(address)
+    http = openai.DefaultHttpxClient(**connection(address, timeout), event_hooks={"response": [_bounded]})
+    return openai.OpenAI(base_url=address, api_key=_key_for(address), http_client=http, max_retries=0)
+
+
+def connection(address: str, timeout: float) -> dict[str, Any]:
+    """Arguments of every HTTP client for `address`."""
+    # A redirection would carry prompts to a host that nobody has agreed to, a proxy's setting is for the internet; and
+    # reading all certificates takes longer than the rest of a call to an address that shows none.
+    return {
+        "timeout": httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+        "trust_env": not is_local(address),
+        "follow_redirects": False,
+        "verify": address.startswith("https:"),
+        "headers": {"accept-encoding": "identity"},
+    }
+
+
+class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """The bytes of a reply; raises `httpx2.ReadError` after `MOST_BYTES` of them."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._left = stream, MOST_BYTES
+
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self._stream:
+            yield self._counted(data)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            yield self._counted(data)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise httpx2.ReadError(f"more than {MOST_BYTES} bytes")
+        return data
+
+
+def _bounded(response: httpx2.Response) -> None:
+    # As in `ollama_client`: what is packed is not unpacked, and is then no JSON.
+    response.headers.pop("content-encoding", None)
+    response.stream = _Bounded(response.stream)
+
+
+async def _bounded_later(response: httpx2.Response) -> None:
+    _bounded(response)
+
+
+def checked_model(name: str) -> str:
+    """The model that `openai:NAME` names. Raises `InputError` for what cannot be a name."""
+    model = name.strip().removeprefix(PREFIX)
+    if not model or len(model) > LONGEST_NAME or any(c.isspace() or not c.isprintable() for c in model):
+        raise InputError(
+            f"“{one_line(name)}” is not a model's name. Write it like {PREFIX}NAME, with a name that the server lists."
+        )
+    return model
+
+
+def checked_server(address: str) -> str:
+    """`address` as that of an OpenAI-compatible server. Raises `InputError`."""
+    return checked_address(address, "an OpenAI-compatible server", "http://127.0.0.1:8080/v1")
+
+
+def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
+    """One of `ALL_FAILURES` as an error whose sentence a person can act on; the key is not in it."""
+    name = PREFIX + one_line(model)
+    kept = "What had arrived is kept" if partial else "Everything before this call is kept"
+    if isinstance(error, openai.APIConnectionError) and isinstance(
+        error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout)
+    ):
+        return ServerDown(
+            f"No server answers at {address}. {kept}; start it, or name another with OPENAI_BASE_URL, and try again. "
+            "Replay and demo still work."
+        )
+    if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException, httpx.TimeoutException)):
+        silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
+        return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
+    if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
+        what = "refused the key in" if _key() else "wants a key in"
+        if not _gets_the_key(address):
+            what = "wants a key, which goes to OPENAI_BASE_URL alone:"
+        return ModelError(
+            f"{address} {what} OPENAI_API_KEY (HTTP {error.status_code}). {kept}; set OPENAI_BASE_URL and "
+            "OPENAI_API_KEY where this program is started, and start it again."
+        )
+    if isinstance(error, openai.NotFoundError):
+        return ModelMissing(
+            f"{address} has no model {one_line(model)}. {kept}; choose one that it lists, or check that the address "
+            "ends as the server wants it (often in /v1)."
+        )
+    if isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError):
+        status = (
+            f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else "in the middle of an answer"
+        )
+        said = _quoted(error.message.removeprefix(f"Error code: {getattr(error, 'status_code', '')} - "))
+        return ModelInterrupted(
+            f"{address} gave up on {name} ({status}): “{said}”. {kept}; try again or take another model.", partial
+        )
+    if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, ConnectionError)):
+        return ModelInterrupted(
+            f"The connection to {address} broke while {name} was at work. {kept}; try again.", partial
+        )
+    return ModelInterrupted(
+        f"What answered at {address} is not what an OpenAI-compatible server would say. {kept}; check the address.",
+        partial,
+    )
+
+
+def _key_for(address: str) -> str:
+    # The client wants one; servers without keys heed none.
+    return (_key() if _gets_the_key(address) else "") or "none"
+
+
+def _gets_the_key(address: str) -> bool:
+    return address == openai_address()
+
+
+def _key() -> str:
+    return os.environ.get("OPENAI_API_KEY", "").strip()
+
+
+def _quoted(text: str) -> str:
+    """`text` fit for a sentence; left out where it shows a good part of the key."""
+    key = _key()
+    parts = (key[at : at + SHOWS_A_KEY] for at in range(max(1, len(key) - SHOWS_A_KEY + 1)))
+    return "(left out, for the key stands in it)" if key and any(part in text for part in parts) else one_line(text)
+
+
+def _clean(text: str) -> tuple[str, int]:
+    """`text` as it can be kept (see `whole_characters`), without the key."""
+    key = _key()
+    return whole_characters(text.replace(key, "(key)") if len(key) >= SHOWS_A_KEY else text)
+
+
+def _limit_name(address: str) -> str:
+    # The newer models of OpenAI refuse the name that everybody else knows.
+    return "max_completion_tokens" if address == OPENAI else "max_tokens"
+
+
+def _response_format(schema: Mapping[str, Any], wraps: bool) -> dict[str, Any]:
+    # Strict is what makes OpenAI hold to it; of the schemas of forms it would refuse those with optional fields.
+    strict = "enum" in schema
+    wanted = dict(schema)
+    if wraps:
+        fields = {"properties": {"answer": wanted}, "required": ["answer"], "additionalProperties": False}
+        wanted = {"type": "object", **fields}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": strict, "schema": wanted}}
+
+
+def _is_about_the_schema(error: Exception) -> bool:
+    return (
+        isinstance(error, openai.APIStatusError)
+        and error.status_code in (400, 415, 422, 500, 501)
+        and any(word in error.message.lower() for word in ABOUT_THE_SCHEMA)
+    )
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
