@@ -188,7 +188,7 @@ def run(
         if resume:
             info = memory.run(resume)
             workspace.must_be_there(info.model, preferences)
-        memory.must_match(workspace.make_embedder(memory.embedder.name, preferences))
+        workspace.embedder_of(memory, preferences)
         if not resume:
             info = workspace.start_run(
                 memory,

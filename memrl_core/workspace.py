@@ -171,6 +171,22 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     )
 
 
+def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
+    """The embedder that made the bank's vectors.
+
+    Raises `ModelError` when it cannot be had, `EmbedderMismatch` when that name now stands for another.
+    """
+    made = make_embedder(bank.embedder.name, preferences)
+    bank.must_match(made)
+    return made
+
+
+def create_bank(uri: str, embedder: str, preferences: Preferences) -> MemoryBank:
+    """A new bank for vectors of `embedder`, which has to be there. Raises `ModelError`, `NotABank`."""
+    made = make_embedder(embedder, preferences)
+    return MemoryBank.create(uri, made.name, made.dimension, made.digest, made.version)
+
+
 def embedder_name(name: str) -> str:
     """What a bank calls the embedder `name`; no server is asked."""
     if name.startswith(HASHING):
@@ -374,7 +390,7 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     world = make_environment(info.environment, **info.environment_options)
 
     def embed(texts: Sequence[str]) -> Vectors:
-        return make_embedder(bank.embedder.name, preferences).embed(texts)
+        return embedder_of(bank, preferences).embed(texts)
 
     return Rerunner(bank, trace, make_model(info.model, preferences), world, embed=embed)
 
@@ -385,8 +401,7 @@ def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:
     Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank.
     """
     info = bank.run(run)
-    embedder = make_embedder(bank.embedder.name, preferences)
-    bank.must_match(embedder)
+    embedder = embedder_of(bank, preferences)
     agent = Agent(
         bank,
         run,
@@ -404,4 +419,4 @@ def reconnect(live: LiveRun, preferences: Preferences) -> None:
     """
     bank, run = live.agent.bank, live.agent.run_id
     live.agent.model = make_model(bank.run(run).model, preferences)
-    live.agent.embedder = make_embedder(bank.embedder.name, preferences)
+    live.agent.embedder = embedder_of(bank, preferences)

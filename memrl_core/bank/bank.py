@@ -7,6 +7,7 @@ row never came do not count. q is never stored as a fact; it is the fold of a ru
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from memrl_core.bank import codec
 from memrl_core.bank.deeds import Deeds
+from memrl_core.bank.description import EMBEDDERS_BEFORE, embedders_before
 from memrl_core.bank.editing import Editing
 from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
@@ -45,10 +47,20 @@ ADOPTED_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """The embedder that made a bank's vectors."""
+    """The embedder that made a bank's vectors; `digest` of its weights and `version` of its server are "" if unknown.
+
+    `before` are those that made the vectors before they were made anew.
+    """
 
     name: str
     dimension: int
+    digest: str = ""
+    version: str = ""
+    before: tuple[str, ...] = ()
+
+    def is_another(self, name: str, dimension: int, digest: str = "") -> bool:
+        """True if an embedder cannot have made these vectors: by its name, its size, or its weights where known."""
+        return (name, dimension) != (self.name, self.dimension) or ("" != self.digest != digest != "")
 
 
 class MemoryBank(BankReading):
@@ -56,7 +68,13 @@ class MemoryBank(BankReading):
 
     def __init__(self, store: Store, meta: Mapping[str, Any], search: Search = "auto") -> None:
         super().__init__(store, int(meta["dimension"]), search)
-        self.embedder = EmbedderIdentity(str(meta["embedder"]), int(meta["dimension"]))
+        self.embedder = EmbedderIdentity(
+            str(meta["embedder"]),
+            int(meta["dimension"]),
+            str(meta.get("embedder_digest", "")),
+            str(meta.get("embedder_version", "")),
+            embedders_before(meta),
+        )
         self._is_alone = False
         self.layouts = Layouts(store)
         parts = self._known, self._ledger, self._appends, self.alone
@@ -72,12 +90,26 @@ class MemoryBank(BankReading):
     # --- open and close -----------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, uri: str, embedder_name: str, dimension: int) -> Self:
-        """Make an empty bank for vectors of one embedder. Raises `NotABank` when something is there already."""
+    def create(
+        cls,
+        uri: str,
+        embedder_name: str,
+        dimension: int,
+        digest: str = "",
+        version: str = "",
+        before: Sequence[str] = (),
+    ) -> Self:
+        """Make an empty bank for vectors of one embedder (`EmbedderIdentity`).
+
+        Raises `NotABank` when something is there already.
+        """
         meta = {
             "schema_version": codec.SCHEMA_VERSION,
             "embedder": embedder_name,
             "dimension": dimension,
+            "embedder_digest": digest,
+            "embedder_version": version,
+            EMBEDDERS_BEFORE: list(before),
             "created": now(),
         }
         return cls(Store.create(str(uri), meta, dimension), meta)
@@ -98,8 +130,15 @@ class MemoryBank(BankReading):
 
     def must_match(self, embedder: Embedder) -> None:
         """Raise `EmbedderMismatch` unless `embedder` made this bank's vectors."""
-        if (embedder.name, embedder.dimension) == (self.embedder.name, self.embedder.dimension):
+        mine = self.embedder
+        if not mine.is_another(embedder.name, embedder.dimension, embedder.digest):
             return
+        if embedder.name == mine.name:
+            raise EmbedderMismatch(
+                f"{mine.name} has other weights now than those that made the vectors of this bank "
+                f"({_weights(mine)} then, {_weights(embedder)} now). Nothing was changed; install those again, or make "
+                f"the vectors anew: memrl reembed --bank {shlex.quote(self.uri)} --embedder {shlex.quote(mine.name)}"
+            )
         raise EmbedderMismatch(
             f"This bank holds {self.embedder.dimension:,}-dimensional vectors made by {self.embedder.name}; "
             f"{embedder.name} gives {embedder.dimension:,}. Nothing was changed; open it with {self.embedder.name}, or "
@@ -519,6 +558,10 @@ class MemoryBank(BankReading):
                     yield
                 finally:
                     self._is_alone = False
+
+
+def _weights(embedder: EmbedderIdentity | Embedder) -> str:
+    return f"{embedder.dimension:,} dimensions" + (f", {embedder.digest[:19]}" if embedder.digest else "")
 
 
 def _in_the_name_of(person: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from memrl_core.bank import salvage
 from memrl_core.bank.addresses import plain
 from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.consequences import agreement
-from memrl_core.bank.description import lost_memories
+from memrl_core.bank.description import embedders_before, lost_memories
 from memrl_core.bank.evidence import LOOKS, Seen
 from memrl_core.bank.faults import BRINGS_IN
 from memrl_core.bank.journal import Readable
@@ -221,7 +221,7 @@ def _description(meta: Mapping[str, Any], dimensions: Mapping[str, int], seen: S
         told = ", ".join(f"those of {name} have {found}" for name, found in odd.items())
         sentence = f"The bank says that its embeddings have {dimension} numbers; {told}."
         return Finding("description", False, sentence, REPAIR)
-    if seen.embedders and embedder not in seen.embedders:
+    if seen.embedders and seen.embedders.isdisjoint([embedder, *embedders_before(meta)]):
         sentence = f"The bank says that {embedder[:80]} made its embeddings; its runs say {_listed(seen.embedders)}."
         return Finding("description", False, sentence, REPAIR)
     return Finding("description", True, f"Embeddings of {dimension} numbers by {embedder[:80]}.")

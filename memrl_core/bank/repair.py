@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from memrl_core.bank import codec
 from memrl_core.bank.addresses import plain
 from memrl_core.bank.bank import ADOPTED_AT_ONCE, MemoryBank
-from memrl_core.bank.description import LOST_MEMORIES, lost_memories
+from memrl_core.bank.description import LOST_MEMORIES, embedders_before, lost_memories
 from memrl_core.bank.exchanging import exchange
 from memrl_core.bank.faults import payload_in, trace_in
 from memrl_core.bank.flat import LOCK as FLAT_LOCK
@@ -219,7 +219,8 @@ def _embedder(found: Mapping[str, Salvaged], description: Mapping[str, Any]) -> 
             named[str((payload_in(row) or {}).get("embedder") or "")] += 1
     del named[""]
     said = description.get("embedder")
-    if isinstance(said, str) and said and (not named or said in named):
+    fits = not named or not named.keys().isdisjoint([str(said), *embedders_before(description)])
+    if isinstance(said, str) and said and fits:
         return said
     if not named:
         raise InputError(

@@ -85,14 +85,12 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
     A new one that is left by an error before it has a run is deleted. Raises `EmbedderMismatch` when a bank is there
     whose vectors another embedder made than the one that is named.
     """
-    made = None
+    made = False
     try:
         bank = MemoryBank.open(uri)
     except BankMissing:
-        made = workspace.make_embedder(
-            embedder or default or workspace.default_embedder(), workspace.load_preferences()
-        )
-        bank = MemoryBank.create(uri, made.name, made.dimension)
+        chosen = embedder or default or workspace.default_embedder()
+        bank, made = workspace.create_bank(uri, chosen, workspace.load_preferences()), True
     used = True
     try:
         with bank:
@@ -105,7 +103,7 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
             try:
                 yield bank
             finally:
-                used = made is None or bool(bank.runs())
+                used = not made or bool(bank.runs())
     finally:
         if not used:
             workspace.delete(uri)

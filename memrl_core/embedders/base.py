@@ -19,12 +19,24 @@ TOLERANCE = 1e-3
 class Embedder(Protocol):
     """Text to unit vectors.
 
-    `name` and `dimension` are what a bank remembers; `lexical` is True when it only compares letters and words.
+    `name`, `dimension`, `digest` and `version` are what a bank remembers: `digest` is that of the weights and differs
+    where the same text gets another vector, `version` is that of the server or package. Both are empty when not known.
+    `lexical` is True when it only compares letters and words.
     """
 
     name: str
     dimension: int
     lexical: bool
+
+    @property
+    def digest(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """See above."""
+        ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, dimension) float32, every row of length 1.

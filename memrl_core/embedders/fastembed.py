@@ -5,6 +5,7 @@ The model is downloaded when it is first used, into `~/.memrl/fastembed`.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -23,11 +24,13 @@ class FastEmbedder:
     """A model of fastembed's list (an `Embedder`). Raises `ModelMissing` when it is not there and cannot be fetched."""
 
     lexical = False
+    digest = ""
 
     def __init__(self, name: str) -> None:
         self.name = name.strip()
         self._model = _loaded(self.name.removeprefix(PREFIX))
         self.dimension = int(self._model.embedding_size)
+        self.version = f"fastembed {importlib.metadata.version('fastembed')}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, d) float32 unit vectors; a text beyond the model's window is cut. Raises `InputError`."""

@@ -25,6 +25,8 @@ class HashingEmbedder:
     """
 
     lexical = True
+    digest = f"MurmurHash3, signed; words 1-2 x {WORDS_SHARE}, letters 3-5 x {1 - WORDS_SHARE}"
+    version = ""
 
     def __init__(self, dimension: int = DIMENSION) -> None:
         self.dimension = dimension

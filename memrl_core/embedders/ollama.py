@@ -20,6 +20,7 @@ from memrl_core.models.ollama_client import (
     failure,
     sendable,
 )
+from memrl_core.models.ollama_status import weights_and_server
 
 BATCH = 64
 """Texts a request: a large set neither times out as a whole nor waits for one round trip a text."""
@@ -36,6 +37,7 @@ class OllamaEmbedder:
     """
 
     lexical = False
+    digest, version = "", ""
 
     def __init__(self, name: str, address: str | None = None, timeout: float = 60.0) -> None:
         self.name = checked_name(name)
@@ -43,6 +45,7 @@ class OllamaEmbedder:
         self.timeout = timeout
         self._client = ollama.Client(**connection(self.address, timeout))
         self.dimension = self._ask([PROBE]).shape[1]
+        self.digest, self.version = weights_and_server(self.address, self.name, timeout)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, dimension) float32 unit vectors; a text beyond the model's window is cut by the server.

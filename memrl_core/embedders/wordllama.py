@@ -6,8 +6,11 @@ tokens × 256 numbers) were distilled from the token table of Llama 2.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,16 @@ class WordLlamaEmbedder:
     def __init__(self) -> None:
         self._folder = _folder()
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the table and of the tokenizer."""
+        return _digest(self._folder)
+
+    @property
+    def version(self) -> str:
+        """The package's, such as "wordllama 0.4.0"."""
+        return f"wordllama {importlib.metadata.version('wordllama')}"
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, 256) float32 unit vectors; raises `InputError` for a text that is empty or broken."""
         tokenizer, table = _read(self._folder)
@@ -69,6 +82,12 @@ def _folder() -> Path:
 
 
 @cache
+def _digest(folder: Path) -> str:
+    with _readable():
+        return hashlib.sha256((folder / WEIGHTS).read_bytes() + (folder / TOKENS).read_bytes()).hexdigest()
+
+
+@cache
 def _read(folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
     """The tokenizer and the table (32,000, 256) in the package's folder.
 
@@ -77,9 +96,15 @@ def _read(folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 
-    try:
+    with _readable():
         table: npt.NDArray[np.float32] = load_file(folder / WEIGHTS)["embedding.weight"].astype(np.float32)
         return Tokenizer.from_file(str(folder / TOKENS)), table
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
     # The tokenizer's own errors are plain `Exception`s.
     except Exception as error:
         raise ModelMissing(

@@ -90,6 +90,7 @@ class _Held:
         header = Header(
             embedder=bank.embedder.name,
             dimension=bank.embedder.dimension,
+            embedder_digest=bank.embedder.digest,
             created=now(),
             runs=tuple(codec.run_payload(info) for info in runs),
             layout=layout.method if layout else None,

@@ -62,6 +62,7 @@ class Header(BaseModel):
     program: str = __version__
     embedder: str
     dimension: int = Field(ge=1, le=65536)
+    embedder_digest: str = ""
     created: str
     runs: tuple[dict[str, Any], ...]
     layout: str | None = None

@@ -260,5 +260,14 @@ def _whole(
 ) -> Contents:
     memories = memories_by_id(name, header, gathered.memories)
     places = gathered.places(header.layout)
-    read = Contents(header.embedder, header.dimension, memories, tuple(events), tuple(traces), places, account)
+    read = Contents(
+        header.embedder,
+        header.dimension,
+        memories,
+        tuple(events),
+        tuple(traces),
+        places,
+        account,
+        header.embedder_digest,
+    )
     return whole(name, header, read)

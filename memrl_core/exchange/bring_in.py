@@ -60,7 +60,7 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
 def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
     with (
         drafted_folder(path, "Nothing was imported.") as draft,
-        MemoryBank.create(str(draft), contents.embedder, contents.dimension) as bank,
+        MemoryBank.create(str(draft), contents.embedder, contents.dimension, contents.digest) as bank,
     ):
         return _into(bank, contents, uri)
 
@@ -71,7 +71,7 @@ def _into_address(contents: Contents, uri: str, by: str) -> Arrival:
             return _into(bank, contents, uri, by)
     except BankMissing:
         pass
-    bank = MemoryBank.create(uri, contents.embedder, contents.dimension)
+    bank = MemoryBank.create(uri, contents.embedder, contents.dimension, contents.digest)
     try:
         with bank:
             return _into(bank, contents, uri)
@@ -82,11 +82,12 @@ def _into_address(contents: Contents, uri: str, by: str) -> Arrival:
 
 def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arrival:
     here = bank.embedder
-    if (here.name, here.dimension) != (contents.embedder, contents.dimension):
+    if here.is_another(contents.embedder, contents.dimension, contents.digest):
+        weights = "" if (here.name, here.dimension) != (contents.embedder, contents.dimension) else ", by other weights"
         raise InputError(
             f"The file holds {contents.dimension:,}-dimensional vectors made by {contents.embedder[:80]}; the bank at "
-            f"{uri} holds {here.dimension:,}-dimensional vectors made by {here.name}. Nothing was imported; import it "
-            "as a new bank."
+            f"{uri} holds {here.dimension:,}-dimensional vectors made by {here.name}{weights}. Nothing was imported; "
+            "import it as a new bank."
         )
     with bank.alone():
         if by and bank.facts:

@@ -48,8 +48,8 @@ class Contents:
     """Facts of any number of runs, ready to be adopted by a bank.
 
     `memories` maps ids to memory and unit embedding (d,) float32, oldest first; `events` is the ledger, in which every
-    run begins with its RUN_STARTED; `traces` are the finished steps. `embedder` and `dimension` say what made the
-    vectors.
+    run begins with its RUN_STARTED; `traces` are the finished steps. `embedder`, `dimension` and `digest` say what made
+    the vectors (`EmbedderIdentity`).
     """
 
     embedder: str
@@ -59,3 +59,4 @@ class Contents:
     traces: tuple[StepTrace, ...] = ()
     places: Places | None = None
     account: Account = field(default_factory=lambda: Account("a bank"))
+    digest: str = ""

@@ -33,4 +33,5 @@ def contents_of(bank: MemoryBank) -> Contents:
         traces,
         places,
         Account(f"the bank at {bank.uri}", (read,)),
+        bank.embedder.digest,
     )

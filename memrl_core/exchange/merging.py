@@ -112,12 +112,13 @@ def _free_place(uri: str) -> Path:
 
 
 def _must_agree(first: MemoryBank, second: MemoryBank) -> None:
-    if first.embedder != second.embedder:
-        one, two = first.embedder, second.embedder
+    one, two = first.embedder, second.embedder
+    if one.is_another(two.name, two.dimension, two.digest):
         raise InputError(
             f"The bank at {first.uri} holds {one.dimension:,}-dimensional vectors made by {one.name}, the bank at "
-            f"{second.uri} {two.dimension:,}-dimensional vectors made by {two.name}. Nothing was merged; embed one of "
-            "them anew with the other's embedder first."
+            f"{second.uri} {two.dimension:,}-dimensional vectors made by {two.name}"
+            f"{', by other weights' if one.name == two.name else ''}. Nothing was merged; embed one of them anew with "
+            "the other's embedder first (memrl reembed)."
         )
 
 

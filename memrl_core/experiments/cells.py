@@ -147,8 +147,7 @@ def run_cell(
     """
     _clear(uri)
     preferences = preferences or workspace.load_preferences()
-    embedder = workspace.make_embedder(workspace.HASHING, preferences)
-    with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank, ExitStack() as worlds:
+    with workspace.create_bank(uri, workspace.HASHING, preferences) as bank, ExitStack() as worlds:
         course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds)
         with bank.batch(STEPS_A_WRITE):
             rows = []

@@ -277,8 +277,7 @@ class _Course:
 
 def _same_bank(bank: MemoryBank, run: str, preferences: workspace.Preferences) -> SameBank:
     info = bank.run(run)
-    embedder = workspace.make_embedder(bank.embedder.name, preferences)
-    bank.must_match(embedder)
+    embedder = workspace.embedder_of(bank, preferences)
     return SameBank(
         bank,
         run,

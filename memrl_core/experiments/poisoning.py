@@ -33,7 +33,7 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
     rng = np.random.default_rng([seed, 0x70])
     chosen = [tasks[int(i)] for i in rng.choice(len(tasks), size=count, replace=count > len(tasks))]
     bank.flush()
-    embedder = workspace.make_embedder(bank.embedder.name, workspace.load_preferences())
+    embedder = workspace.embedder_of(bank, workspace.load_preferences())
     vectors = embedder.embed([task.intent for task in chosen])
     step, seq = bank.next_step(run) - 1, bank.clock
     memories, events = {}, []

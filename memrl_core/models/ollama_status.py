@@ -219,6 +219,17 @@ def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> I
         raise ModelInterrupted(f"The pull of {wanted} broke off. What was fetched is kept; pull again to go on.")
 
 
+def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[str, str]:
+    """The digest of the weights that `name` has at `address`, and the server's version; empty for what is not told."""
+    wanted, version = canonical_name(name), _version(address, timeout)
+    try:
+        with ollama.Client(**connection(address, timeout)) as client:
+            listed = {canonical_name(model.model or ""): model.digest or "" for model in client.list().models}
+    except FAILURES:
+        listed = {}
+    return listed.get(wanted, ""), f"Ollama {version}" if version else ""
+
+
 @lru_cache(maxsize=256)
 def _capabilities(address: str, name: str, digest: str, timeout: float) -> tuple[str, ...] | None:
     """Remembered by digest: the same bytes can always do the same."""

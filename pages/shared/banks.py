@@ -8,7 +8,6 @@ from pathlib import Path
 import streamlit as st
 
 from memrl_core import workspace
-from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.bank.roles import Role
 from memrl_core.errors import InputError, MemRLError
@@ -58,9 +57,8 @@ def _create_form() -> None:
     if not st.button("Create", key="create_bank", disabled=not name.strip()):
         return
     try:
-        made = workspace.make_embedder(embedder, workspace.load_preferences())
         path = workspace.banks_folder() / valid_name(name)
-        MemoryBank.create(str(path), made.name, made.dimension).close()
+        workspace.create_bank(str(path), embedder, workspace.load_preferences()).close()
     except MemRLError as error:
         st.error(literal(str(error)))
         return

@@ -66,7 +66,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         new_bank = new_bank if new_bank in known else valid_name(new_bank)
         bank = _existing_or_new(new_bank, embedder, preferences)
         made = "" if new_bank in known else new_bank
-        bank.must_match(workspace.make_embedder(bank.embedder.name, preferences))
+        workspace.embedder_of(bank, preferences)
         info = workspace.start_run(
             bank,
             environment=environment,
@@ -138,9 +138,8 @@ def _model_options(environment: str, model: str) -> dict[str, Any]:
 def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
     known = places.known_banks()
     if name not in known:
-        made = workspace.make_embedder(embedder, preferences)
         path = workspace.banks_folder() / name
-        MemoryBank.create(str(path), made.name, made.dimension).close()
+        workspace.create_bank(str(path), embedder, preferences).close()
         known[name] = str(path)
     return places.opened(known[name])
 

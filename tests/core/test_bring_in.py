@@ -155,6 +155,14 @@ def test_another_embedder_is_refused_with_both_names(tmp_path: Path, embedder: s
     assert everything(MemoryBank.open(str(tmp_path / "a"))) == before
 
 
+def test_vectors_of_other_weights_are_not_mixed_in(tmp_path: Path) -> None:
+    bring_in(Contents("e", DIMENSION, {}, (), digest="one"), str(tmp_path / "a"))
+    assert contents_of(MemoryBank.open(str(tmp_path / "a")), tmp_path).digest == "one"
+    with pytest.raises(InputError, match="other weights"):
+        bring_in(Contents("e", DIMENSION, {}, (), digest="two"), str(tmp_path / "a"))
+    bring_in(Contents("e", DIMENSION, {}, ()), str(tmp_path / "a"))
+
+
 def test_a_run_that_went_on_elsewhere_goes_on_here(tmp_path: Path) -> None:
     elsewhere = grown(tmp_path / "a", [1, 2])
     bring_in(contents_of(elsewhere, tmp_path), str(tmp_path / "b"))

@@ -87,7 +87,7 @@ from memrl_core.bank import MemoryBank
 bank = MemoryBank.open({uri!r})
 
 class OneDirection:
-    name, dimension, lexical = "hashing-8", 8, True
+    name, dimension, lexical, digest, version = "hashing-8", 8, True, "", ""
 
     def embed(self, texts):
         return np.eye(1, 8, dtype=np.float32).repeat(len(texts), axis=0)

@@ -103,9 +103,24 @@ def test_an_embedder_that_now_gives_another_size_is_refused_with_both_sizes(tmp_
     with OllamaServer(models=(LLAMA, changed)) as server:
         bank = MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64)
         workspace.start_run(bank, environment="household", tasks="household-train", run="r")
-        with pytest.raises(EmbedderMismatch, match="64-dimensional vectors") as refused:
+        with pytest.raises(EmbedderMismatch, match="64 dimensions then, 32 ") as refused:
             workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
-        assert "32" in str(refused.value)
+        assert "memrl reembed --bank" in str(refused.value)
+
+
+def test_other_weights_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    with OllamaServer() as server:
+        here = workspace.Preferences(ollama_address=server.address)
+        with workspace.create_bank(str(tmp_path / "bank"), "nomic-embed-text", here) as bank:
+            made = bank.embedder
+            workspace.start_run(bank, environment="household", tasks="household-train", run="r")
+            workspace.live_run(bank, "r", here)
+            server.salt = "other weights"
+            with pytest.raises(EmbedderMismatch, match="memrl reembed --bank"):
+                workspace.live_run(bank, "r", here)
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        assert bank.embedder == made
+        assert len(made.digest) == 64 and made.version.startswith("Ollama ")
 
 
 def test_a_step_that_lost_its_server_goes_on_at_another_address(tmp_path: Path) -> None:
