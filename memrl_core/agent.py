@@ -49,7 +49,7 @@ from memrl_core.records import (
     ValueChange,
     WriteRecord,
 )
-from memrl_core.turns import ended, recalled_for, take_turn
+from memrl_core.turns import ended, recalled_for, take_turn, unsent, with_turn
 from memrl_core.view import Asked
 from memrl_core.writing import write_experience
 
@@ -358,11 +358,14 @@ class Episode:
         self.trace = replace(self.trace, consulted=(*self._asked_before, *ask.asked))
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
-        agent = self._agent
+        agent, decision = self._agent, self.trace.decision
+        assert decision is not None
         record = self.trace.generate or self.prompt()
         recalled = self._recalled_in_turn(len(record.turns), cancelled) if record.turns else None
         try:
-            turn, info = take_turn(agent.model, agent.environment, record, on_text, cancelled, recalled, self.failed)
+            turn, info = take_turn(
+                agent.model, agent.environment, record, on_text, cancelled, recalled, self.failed, decision.selected
+            )
         except ModelInterrupted as error:
             # What an earlier attempt got is worth more than nothing.
             self.interrupted = error.partial or self.interrupted
@@ -372,7 +375,9 @@ class Episode:
             self._stopped = True
         else:
             self.observation, self._info = turn.observation, info
-        return replace(record, turns=(*record.turns, turn))
+        if not record.turns and turn.left_out:
+            self.trace = replace(self.trace, decision=unsent(decision, turn.left_out))
+        return with_turn(record, turn)
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
         given = self._given()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memrl_core.errors import EmptyAnswer, NotBound
+from memrl_core.errors import EmptyAnswer, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Form, Question
 from memrl_core.records import Consulted, Message, Phase, Reply
@@ -69,6 +69,8 @@ class Asking:
             return self._reply(messages, None)
         except EmptyAnswer:
             return Reply("")
+        except PromptTooLong as error:
+            return Reply("", cut=f"{error.room}, before anything was asked")
 
 
 def templates(question: Question[Form]) -> Form:

@@ -21,6 +21,7 @@ MemRLError
 │   ├── ModelMissing         the server has no such model
 │   ├── ModelSlow            no answer within the timeout
 │   ├── ModelInterrupted     the connection or the server failed in the middle
+│   ├── PromptTooLong        the prompt does not fit into the context window
 │   ├── EmptyAnswer          the model answered nothing
 │   └── NotBound             the server does not hold answers to a schema
 ├── EnvironmentFailed        a world that cannot be started here, that stopped, or that broke its contract
@@ -119,6 +120,21 @@ class ModelInterrupted(ModelError):
     def __init__(self, sentence: str, partial: str = "") -> None:
         super().__init__(sentence)
         self.partial = partial
+
+
+class PromptTooLong(ModelError):
+    """The prompt does not fit into the context window of `window` tokens, None where the server does not tell.
+
+    Nothing was answered. `room` is the window in words.
+    """
+
+    def __init__(self, model: str, window: int | None = None) -> None:
+        self.window = window
+        self.room = "the context window" + (f" of {window:,} tokens" if window else "")
+        super().__init__(
+            f"The prompt does not fit into {self.room} that {model} has. Nothing was answered; give a new run a larger "
+            "one (num_ctx) among its model options, or fewer memories."
+        )
 
 
 class EmptyAnswer(ModelError):

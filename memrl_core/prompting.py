@@ -47,7 +47,8 @@ list by a schema reads and writes actions as JSON strings, any other as lines th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from memrl_core.records import GenerateRecord, Memory, MemorySpan, Message, Turn
@@ -112,17 +113,45 @@ def memory_blocks(memories: Sequence[Memory]) -> tuple[str, tuple[MemorySpan, ..
     return text, tuple(spans)
 
 
+def without(
+    messages: Sequence[Message], spans: Sequence[MemorySpan], left_out: Collection[str]
+) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+    """The messages without the memories `left_out`, nor the headings of blocks that then hold none, and the spans."""
+    told = [message.content for message in messages]
+    kept: list[MemorySpan] = []
+    for span in sorted(spans, key=lambda span: span.start, reverse=True):
+        if span.memory_id not in left_out:
+            kept.append(span)
+            continue
+        before, after = told[span.message][: span.start], told[span.message][span.end :].removeprefix("\n\n")
+        if not after or after.startswith("## "):
+            before = next((before.removesuffix(h) for _, t in _BLOCKS if before.endswith(h := f"{t}\n\n")), before)
+        shift = len(told[span.message]) - len(before + after)
+        told[span.message] = before + after
+        kept = [
+            replace(one, start=one.start - shift, end=one.end - shift) if one.message == span.message else one
+            for one in kept
+        ]
+    changed = zip(messages, told, strict=True)
+    order = {span.memory_id: position for position, span in enumerate(spans)}
+    return tuple(replace(message, content=text) for message, text in changed), tuple(
+        sorted(kept, key=lambda span: order[span.memory_id])
+    )
+
+
 def messages_sent(
-    record: GenerateRecord, turn: int, recalled: str = "", bound: bool | None = None
+    record: GenerateRecord, turn: int, recalled: str = "", bound: bool | None = None, left_out: Collection[str] = ()
 ) -> tuple[Message, ...]:
     """What turn number `turn` (from 0) sends, in the layout of the record's options.
 
-    For a turn that has taken place, what memory added and whether the model was bound are the record's; for the next
-    one they are `recalled` and `bound`.
+    For a turn that has taken place, what memory added, whether the model was bound and which memories were left out are
+    the record's; for the next one they are `recalled`, `bound` and `left_out`.
     """
     if turn < len(record.turns):
         then = record.turns[turn]
-        recalled, bound = then.recalled.text if then.recalled else "", then.reply.bound
+        recalled, bound, left_out = then.recalled.text if then.recalled else "", then.reply.bound, then.left_out
+    if left_out:
+        record = replace(record, messages=without(record.messages, record.spans, left_out)[0])
     before = record.turns[:turn]
     layout: Layout = record.options.get("layout") or "block"
     asked = next((n for n, message in enumerate(record.messages) if message.role == "user"), None)

@@ -231,7 +231,7 @@ class Reply:
 
     `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
     asked with instead of the record's, because an attempt before it failed; `notes` what else is to be told of how the
-    answer came about.
+    answer came about. `window` is how many tokens prompt and answer may have together, where that is known.
     """
 
     text: str
@@ -247,6 +247,7 @@ class Reply:
     thinking: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,8 @@ class TurnRecall:
 class Turn:
     """One exchange of GENERATE: the model's reply, and what the environment said to it.
 
-    `recalled` is what memory added before the reply, in policies that recall within an episode.
+    `recalled` is what memory added before the reply, in policies that recall within an episode. `left_out` are the
+    memories of the first messages that were not sent with this turn, because the prompt did not fit.
     """
 
     reply: Reply
@@ -272,6 +274,7 @@ class Turn:
     terminated: bool
     truncated: bool
     recalled: TurnRecall | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +282,8 @@ class GenerateRecord:
     """GENERATE: exactly what was sent and what came back.
 
     Turn n (from 0) was sent `messages` followed by, for every earlier turn, its reply as an assistant message and its
-    observation as a user message, which ends with the text of what was recalled before the turn that follows.
+    observation as a user message, which ends with the text of what was recalled before the turn that follows; without
+    the memories that it left out. What already the first turn left out is in neither `messages` nor `spans`.
     """
 
     model: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from memrl_core.agent import NO_VECTOR, step_seed
@@ -17,7 +17,7 @@ from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnTex
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy, outcome_judged
 from memrl_core.records import Consulted, GenerateRecord, Outcome, Phase, StepTrace, TurnRecall
-from memrl_core.turns import Embed, ended, recalled_for, take_turn
+from memrl_core.turns import Embed, ended, recalled_for, take_turn, with_turn
 from memrl_core.view import Asked, MemoryView
 
 
@@ -95,13 +95,13 @@ class Rerunner:
         )
         while not record.turns or not ended(record.turns[-1]):
             recalled = self._recalled(len(record.turns), observation, view, ask) if record.turns else None
-            turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled)
-            record, observation = replace(record, turns=(*record.turns, turn)), turn.observation
+            turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled, selected=memories)
+            record, observation = with_turn(record, turn), turn.observation
         last = record.turns[-1]
         judged = self.rewarded and not last.reply.stopped and info.get("success", True) is not None
         reward = self._policy.reward_of(last.reward) if judged else None
         return Rerun(
-            tuple(memories),
+            tuple(memory_id for memory_id in memories if memory_id not in record.turns[0].left_out),
             record,
             str(info.get("verdict", "")),
             reward,

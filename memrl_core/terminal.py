@@ -96,6 +96,8 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
     yield Panel(Text(trace.task.intent), title=f"step {trace.step} of run {trace.run} · epoch {trace.epoch}")
     if trace.recall and trace.decision:
         yield _decision_table(trace, memories)
+        if trace.decision.note:
+            yield Text(trace.decision.note)
     if trace.generate:
         label = "simulated model" if trace.generate.simulated else trace.generate.model
         for number, turn in enumerate(trace.generate.turns, start=1):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
-from memrl_core.errors import EmptyAnswer, NotBound
+from memrl_core.errors import EmptyAnswer, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
-from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered
-from memrl_core.records import GenerateRecord, Message, Reply, Turn, TurnRecall
+from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, without
+from memrl_core.records import Decision, GenerateRecord, Message, Reason, Reply, Turn, TurnRecall
 from memrl_core.view import Asked, MemoryView
 
 Embed = Callable[[Sequence[str]], Vectors]
@@ -28,6 +28,7 @@ def take_turn(
     cancelled: Cancelled | None = None,
     recalled: TurnRecall | None = None,
     attempt: int = 0,
+    selected: Sequence[str] = (),
 ) -> tuple[Turn, Mapping[str, Any]]:
     """The turn that follows those in `record`, and the environment's info. Raises what the model or the world raises.
 
@@ -35,25 +36,65 @@ def take_turn(
     stopped does not reach the environment. Where the environment offers a closed list, a model that can is bound to it,
     and what others say is read leniently; a server that refuses to bind is asked without. An answer that cannot be used
     costs a turn, as any other action that is not possible does.
+
+    Where the prompt does not fit, the memory that was `selected` last is left out, then the one before it, then what is
+    recalled for this turn. A prompt that does not fit even so is not asked, which costs a turn.
     """
     choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
+    bound = bool(choices) and model.binds
     options = ModelOptions.model_validate(record.options).again(attempt)
-
-    def answer(bound: bool) -> Reply:
+    left_out = record.turns[-1].left_out if record.turns else ()
+    reply: Reply | None = None
+    while reply is None:
         # What is sent has the form of the answers that are asked for.
-        sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound)
-        return _answer(model, sent, choices, bound, options, on_text, cancelled)
-
-    try:
-        reply = answer(bool(choices) and model.binds)
-    except NotBound:
-        reply = answer(False)
+        sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound, left_out)
+        try:
+            reply = _answer(model, sent, choices, bound, options, on_text, cancelled)
+        except NotBound:
+            if not bound:
+                raise
+            bound = False
+        except PromptTooLong as error:
+            in_prompt = {span.memory_id for span in record.spans} - set(left_out)
+            last = next((memory_id for memory_id in reversed(selected) if memory_id in in_prompt), None)
+            if last is not None:
+                left_out = (*left_out, last)
+            elif recalled is not None and recalled.text:
+                recalled = replace(recalled, text="", decision=unsent(recalled.decision, recalled.decision.selected))
+            else:
+                told = f"not asked: the prompt does not fit into {error.room}"
+                reply = Reply("", notes=(told,), window=error.window, offered=False if choices else None)
+    if left_out:
+        count = f"{len(left_out)} memor{'y' if len(left_out) == 1 else 'ies'}"
+        reply = replace(reply, notes=(*reply.notes, f"{count} left out of the prompt, which did not fit"))
     if attempt:
         reply = replace(reply, options={"seed": options.seed, **reply.options})
     if reply.stopped:
-        return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled), {}
+        return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled, left_out=left_out), {}
     observation, reward, terminated, truncated, info = environment.step(reply.text)
-    return Turn(reply, observation, reward, terminated, truncated, recalled), info
+    return Turn(reply, observation, reward, terminated, truncated, recalled, left_out), info
+
+
+def with_turn(record: GenerateRecord, turn: Turn) -> GenerateRecord:
+    """`record` after `turn`; what the first turn left out of the prompt is not in it."""
+    if not record.turns and turn.left_out:
+        messages, spans = without(record.messages, record.spans, turn.left_out)
+        record = replace(record, messages=messages, spans=spans)
+    return replace(record, turns=(*record.turns, turn))
+
+
+def unsent(decision: Decision, left_out: Collection[str]) -> Decision:
+    """`decision` with the memories `left_out`, for which the prompt had no room, among those that were not sent."""
+    return replace(
+        decision,
+        selected=tuple(memory_id for memory_id in decision.selected if memory_id not in left_out),
+        candidates=tuple(
+            replace(c, selected=False, reason=Reason.OVER_BUDGET) if c.memory_id in left_out else c
+            for c in decision.candidates
+        ),
+        note=f"{decision.note} The prompt did not fit into the model's context window, so it was sent without "
+        f"{', '.join(left_out)}, which the policy had selected; no reward moves what was not sent.".strip(),
+    )
 
 
 def _answer(

@@ -8,7 +8,7 @@ memories are the environment's layout alone.
 from __future__ import annotations
 
 from memrl_core.environments.base import Environment
-from memrl_core.errors import EmptyAnswer
+from memrl_core.errors import EmptyAnswer, PromptTooLong
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.records import Message, StepTrace
 
@@ -53,7 +53,7 @@ def write_experience(
     told = f"{layout}\n\nHow it ended: {trace.reward.verdict}"
     try:
         reply = model.chat([Message("system", request), Message("user", told)], options, on_text, cancelled)
-    except EmptyAnswer:
+    except (EmptyAnswer, PromptTooLong):
         return layout
     cut = f" (cut at {reply.cut})" if reply.cut else ""
     return f"{layout}\n\nIn the words of {model.name}{cut}:\n{reply.text.strip()}"

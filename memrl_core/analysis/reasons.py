@@ -52,7 +52,7 @@ def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decisi
         Reason.SAME_TASK: "it comes from the very task that is asked, which is left out",
         Reason.OTHER_TASK: "it comes from another task; this method recalls the task's own only",
         Reason.NOT_RECENT: "it is older than the memories recalled; this method goes by recency",
-        Reason.OVER_BUDGET: "there was no room left for it in the prompt's budget",
+        Reason.OVER_BUDGET: "it did not fit into the model's context window and was not sent",
         Reason.COLD_START: "taken by similarity: too little was learned yet to go by more",
         Reason.NOISE: "the noise drawn in this step changed its place",
         Reason.KEPT_SILENT: "the method chose to say nothing in this step",

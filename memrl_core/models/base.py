@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -167,6 +168,23 @@ def without_thinking(text: str) -> tuple[str, str]:
     return thought.replace("<think>", "", 1).strip(), answer.lstrip()
 
 
+def fewest_tokens(messages: Sequence[Message]) -> int:
+    """No fewer tokens than `messages` have: one a word. Most tokenizers make one and a half of it."""
+    return sum(len(message.content.split()) for message in messages)
+
+
+def tells_no_room(said: str) -> bool:
+    """True if the words with which a server refuses a prompt mean that it does not fit into the context window."""
+    return re.search(r"context (length|size|window)|context_length", said, re.IGNORECASE) is not None
+
+
+def cut_at(options: ModelOptions, written: int | None, window: int) -> str:
+    """The limit at which a server cut an answer of `written` tokens."""
+    if written is not None and written < options.num_predict:
+        return f"the context window of {window:,} tokens"
+    return "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"
+
+
 class LanguageModel(Protocol):
     """A frozen chat model.
 
@@ -190,6 +208,7 @@ class LanguageModel(Protocol):
         when `cancelled()` turns true the generation is stopped and the reply holds the partial text with
         `stopped=True`.
 
-        Raises `ModelError` (see `memrl_core.errors`), among them `NotBound` when the server refuses the schema.
+        Raises `ModelError` (see `memrl_core.errors`), among them `NotBound` when the server refuses the schema, and
+        `PromptTooLong` where the prompt does not fit, of which nothing is ever cut without a word.
         """
         ...

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing, PromptTooLong
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
 from memrl_core.models.ollama_client import sendable, whole_characters
 from memrl_core.records import Message, Reply
 
@@ -59,7 +59,7 @@ class GgufModel:
     ) -> Reply:
         """Answer `messages` (see `LanguageModel`). The prompt's common beginning with the one before is read once.
 
-        Raises `ModelInterrupted` when the prompt does not fit or llama.cpp fails, and `EmptyAnswer`.
+        Raises `PromptTooLong`, `ModelInterrupted` when llama.cpp fails, and `EmptyAnswer`.
         """
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
@@ -88,28 +88,35 @@ class GgufModel:
         text, replaced = whole_characters(arrived.text)
         inline, text = without_thinking(text)
         thinking = whole_characters(arrived.thinking)[0].strip() or inline
+        if tells_no_room(arrived.error):
+            raise PromptTooLong(self.name, options.num_ctx)
         if arrived.error:
             raise ModelInterrupted(
-                f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; give a new "
-                "run a larger context window (num_ctx) among its model options, or fewer memories.",
+                f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; try again or "
+                "take another model.",
                 text,
             )
         if arrived.stopped:
             return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
+        written = arrived.usage.get("completion_tokens")
+        cut = cut_at(options, written, options.num_ctx) if arrived.full else arrived.cut
+        if not text.strip() and arrived.full and (written or 0) < options.num_predict:
+            raise PromptTooLong(self.name, options.num_ctx)
         if not text.strip():
-            cut = f" It was cut at {arrived.cut}." if arrived.cut else ""
+            told = f" It was cut at {cut}." if cut else ""
             raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{cut} Try again.", arrived.cut, thinking
+                f"{self.name} finished without an answer; no reward was given.{told} Try again.", cut, thinking
             )
         return Reply(
             text,
             prompt_tokens=arrived.usage.get("prompt_tokens"),
-            answer_tokens=arrived.usage.get("completion_tokens"),
+            answer_tokens=written,
             seconds=seconds,
-            cut=arrived.cut,
+            cut=cut,
             replaced=replaced,
             thinking=thinking,
-            notes=slow(arrived.usage.get("completion_tokens"), arrived.writing, options),
+            notes=slow(written, arrived.writing, options),
+            window=options.num_ctx,
         )
 
 
@@ -119,7 +126,7 @@ class _Arrived:
     def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
         self.text, self.thinking, self.cut, self.error = "", "", "", ""
         self._first = 0.0
-        self.stopped = False
+        self.stopped = self.full = False
         self.usage: Mapping[str, Any] = {}
         self.failed: BaseException | None = None
         self._options, self._on_text, self._cancelled = options, on_text, cancelled
@@ -149,8 +156,7 @@ class _Arrived:
             self._first = self._first or (time.perf_counter() if piece or thought else 0.0)
             if piece and self._on_text is not None:
                 self._on_text(whole_characters(piece)[0])
-            if choice.get("finish_reason") == "length":
-                self.cut = f"{self._options.num_predict:,} tokens"
+            self.full = self.full or choice.get("finish_reason") == "length"
         if self._cancelled is not None and self._cancelled():
             self.stopped = True
         elif time.perf_counter() > self._until:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ollama
 
-from memrl_core.errors import EmptyAnswer
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
+from memrl_core.errors import EmptyAnswer, ModelError, PromptTooLong
+from memrl_core.models.base import (
+    Cancelled,
+    ModelOptions,
+    OnText,
+    cut_at,
+    fewest_tokens,
+    slow,
+    tells_no_room,
+    without_thinking,
+)
 from memrl_core.models.ollama_client import (
     checked_address,
     checked_name,
@@ -18,6 +28,7 @@ from memrl_core.models.ollama_client import (
     sendable,
     whole_characters,
 )
+from memrl_core.models.ollama_status import show_model
 from memrl_core.models.ollama_stream import Broken, Stream
 from memrl_core.records import Message, Reply
 
@@ -40,6 +51,9 @@ class OllamaModel:
         self.name = checked_name(name)
         self.address = checked_address(address or default_address())
         self.timeout = timeout
+        self._whole: dict[str, bool] = {"truncate": False, "shift": False}
+        self._own_window: int | None = None
+        self._asked_for_window = False
 
     def chat(
         self,
@@ -54,23 +68,31 @@ class OllamaModel:
         `Reply.seconds` is what the server measured, loading of the model included; our own clock when it told nothing.
         An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply tells both.
         Raises `OllamaDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
-        `EmptyAnswer`, and `InputError` for text that is not UTF-8.
+        `EmptyAnswer`, and `InputError` for text that is not UTF-8. `PromptTooLong` where the server refuses the prompt,
+        where it must have cut it (servers before 0.12 do so without a word), or where no room is left for an answer.
         """
         sent = [{"role": message.role, "content": sendable(message.content)} for message in messages]
 
+        window, words = self._window(options), fewest_tokens(messages)
+        if words > window:
+            raise PromptTooLong(self.name, window)
+        asked: dict[str, Any] = {
+            "model": self.name,
+            "messages": sent,
+            "stream": True,
+            "think": options.think,
+            "options": {
+                **options.model_dump(include=SENT, exclude_none=True),
+                **({"stop": options.stops} if options.stops else {}),
+            },
+            "keep_alive": options.keep_alive,
+            **({} if schema is None else {"format": dict(schema)}),
+        }
+
         async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ChatResponse]:
-            return await client.chat(
-                model=self.name,
-                messages=sent,
-                stream=True,
-                format=None if schema is None else dict(schema),
-                think=options.think,
-                options={
-                    **options.model_dump(include=SENT, exclude_none=True),
-                    **({"stop": options.stops} if options.stops else {}),
-                },
-                keep_alive=options.keep_alive,
-            )
+            # The official client's `chat` does not know the fields that keep the server from cutting a prompt.
+            body = {**asked, **self._whole}
+            return await client._request(ollama.ChatResponse, "POST", "/api/chat", json=body, stream=True)
 
         begun = time.perf_counter()
         said, thought, last, cut = "", "", None, ""
@@ -97,6 +119,12 @@ class OllamaModel:
                 elif len(said) + len(thought) >= options.most_characters:
                     cut = f"{options.most_characters:,} characters"
         except Broken as broken:
+            refused = str(broken.cause.error) if isinstance(broken.cause, ollama.ResponseError) else ""
+            if self._whole and any(f'"{name}"' in refused for name in self._whole):
+                self._whole = {}
+                return self.chat(messages, options, on_text, cancelled, schema)
+            if tells_no_room(refused):
+                raise PromptTooLong(self.name, window) from None
             text, _ = whole_characters(said)
             raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
         text, replaced = whole_characters(said)
@@ -105,8 +133,13 @@ class OllamaModel:
         if stream.stopped and not cut:
             seconds = time.perf_counter() - begun
             return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
+        read = last.prompt_eval_count if last is not None else None
+        if read is not None and read < words and words > window // 2:
+            raise PromptTooLong(self.name, window)
         if last is not None and last.done_reason == "length":
-            cut = _cut_at(options, last.eval_count)
+            cut = cut_at(options, last.eval_count, window)
+            if not text.strip() and (last.eval_count or 0) < options.num_predict:
+                raise PromptTooLong(self.name, window)
         if last is None and not cut:
             # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
             cut = "the server's own limit"
@@ -126,18 +159,20 @@ class OllamaModel:
         measured = last.total_duration if last is not None else None
         return Reply(
             text,
-            prompt_tokens=last.prompt_eval_count if last is not None else None,
+            prompt_tokens=read,
             answer_tokens=last.eval_count if last is not None else None,
             seconds=measured / NANOSECONDS if measured else time.perf_counter() - begun,
             cut=cut,
             replaced=replaced,
             thinking=thinking,
+            window=window,
             notes=() if last is None else slow(last.eval_count, (last.eval_duration or 0) / NANOSECONDS, options),
         )
 
-
-def _cut_at(options: ModelOptions, written: int | None) -> str:
-    """The limit at which a server cut an answer of `written` tokens."""
-    if written is not None and written < options.num_predict:
-        return f"the context window of {options.num_ctx:,} tokens"
-    return "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"
+    def _window(self, options: ModelOptions) -> int:
+        """How many tokens prompt and answer may have: no more than the model was made for, where the server tells."""
+        if not self._asked_for_window:
+            self._asked_for_window = True
+            with suppress(ModelError):  # Whatever is wrong, the question itself will tell.
+                self._own_window = show_model(self.address, self.name, min(self.timeout, 2.0)).context_length
+        return min(options.num_ctx, self._own_window or options.num_ctx)

@@ -123,7 +123,8 @@ def _marked(record: GenerateRecord, number: int, told: ToldStep) -> Iterator[Pas
 
 def _about(reply: Reply) -> str:
     parts = [f"{reply.seconds:.2f} s"]
-    parts += [] if reply.prompt_tokens is None else [f"{reply.prompt_tokens} tokens read"]
+    room = "" if reply.window is None else f" of {reply.window:,}"
+    parts += [] if reply.prompt_tokens is None else [f"{reply.prompt_tokens:,}{room} tokens read"]
     parts += [] if reply.answer_tokens is None else [f"{reply.answer_tokens} tokens written"]
     parts += ["stopped: kept as it was"] if reply.stopped else []
     parts += reply_notes(reply)

@@ -325,7 +325,8 @@ def _plain_part(text: str) -> None:
 def _about_reply(reply) -> None:
     parts = [f"{reply.seconds:.2f} s"]
     if reply.prompt_tokens is not None:
-        parts.append(f"{reply.prompt_tokens} tokens read")
+        room = "" if reply.window is None else f" of {reply.window:,}"
+        parts.append(f"{reply.prompt_tokens:,}{room} tokens read")
     if reply.answer_tokens is not None:
         parts.append(f"{reply.answer_tokens} tokens written")
     if reply.stopped:

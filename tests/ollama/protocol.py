@@ -145,6 +145,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         seed = int(body.get("options", {}).get("seed", 0))
         faults = self.server.faults
+        if not self._fits(body):
+            return
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
         if body.get("format"):
             text = form(body["format"], body["messages"]) if faults.form is None else faults.form
@@ -160,8 +162,25 @@ class Handler(BaseHTTPRequestHandler):
         last = {"message": {"role": "assistant", "content": ""}}
         self._answer(body, ({"message": message} for message in messages), last, asides=len(asides))
 
-    def _spent(self, said: int) -> dict[str, int]:
-        return {**_counts(26, said), "eval_duration": int(1e9 * said / self.server.faults.a_second)}
+    def _fits(self, body: dict[str, Any]) -> bool:
+        """Whether the messages fit, if need be without the oldest ones; else the refusal was sent."""
+        fields = self.server.faults.fields
+        if fields == "refused" and "truncate" in body:
+            self._json({"error": 'json: unknown field "truncate"'}, 400)
+            return False
+        model = self._installed(body)
+        window = min(int(body.get("options", {}).get("num_ctx", 4096)), model.context if model else 4096)
+        if _tokens(body) <= window:
+            return True
+        if fields == "heeded" and body.get("truncate") is False:
+            self._json({"error": "the input length exceeds the context length"}, 400)
+            return False
+        while _tokens(body) > window and len(body["messages"]) > 1:
+            body["messages"].pop(next((n for n, m in enumerate(body["messages"]) if m["role"] != "system"), 0))
+        return True
+
+    def _spent(self, body: dict[str, Any], said: int) -> dict[str, int]:
+        return {**_counts(_tokens(body), said), "eval_duration": int(1e9 * said / self.server.faults.a_second)}
 
     def _generate(self, body: dict[str, Any]) -> None:
         if self._installed(body) is None:
@@ -176,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         parts = list(itertools.islice(made, asides + limit))
         why = "length" if next(made, None) is not None else "stop"
-        end = {**head, **last, "done": True, "done_reason": why, **self._spent(len(parts) - asides)}
+        end = {**head, **last, "done": True, "done_reason": why, **self._spent(body, len(parts) - asides)}
         self._pause(self.server.faults.first_delay)
         if body.get("stream", True):
             self._stream(self._faulty(({**head, **part, "done": False} for part in parts), end, asides))
@@ -287,6 +306,11 @@ class Handler(BaseHTTPRequestHandler):
 def _pieces(text: str) -> list[str]:
     """The text word by word, as tokens would arrive."""
     return [piece for piece in re.split(r"(?= )", text) if piece]
+
+
+def _tokens(body: dict[str, Any]) -> int:
+    """Of the prompt: one and a half a word, and those of the chat template."""
+    return 20 + 3 * sum(len(str(message["content"]).split()) for message in body.get("messages", ())) // 2
 
 
 def _counts(prompt: int, said: int) -> dict[str, int]:

@@ -15,7 +15,7 @@ class Faults:
     goes wrong once `after` pieces of it were sent. Delays are in seconds.
     `answer` is what a model says, `form` what it says where a JSON schema came with the question; `endless` says it
     over and over. A server that is `unlimited` does not heed `num_predict`, one that is `thinking` says what it should
-    answer as its thoughts. With
+    answer as its thoughts. `fields` is what becomes of `truncate` and `shift`, which came with Ollama 0.12. With
     `silent_thoughts` it sends none of its own. It says that it has written `a_second` tokens a second.
     """
 
@@ -31,6 +31,7 @@ class Faults:
     endless: bool = False
     unlimited: bool = False
     thinking: bool = False
+    fields: Literal["heeded", "ignored", "refused"] = "heeded"
     silent_thoughts: bool = False
     a_second: float = 40.0
     embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""

@@ -70,6 +70,33 @@ def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: st
         assert server.asked("/api/chat")[asked]["options"] == first
 
 
+def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank: str, server: OllamaServer) -> None:
+    memrl("run", "--bank", bank, "--tasks", "1", "--epochs", "14", "--run", "long")
+    small = (
+        "--base",
+        "long",
+        "--setting",
+        "k2=14",
+        "--setting",
+        "delta=0",
+        "--setting",
+        "k1=14",
+        "--model-option",
+        "num_ctx=512",
+    )
+    assert re.search(
+        r"\d+ of \d+ answers: \d+ memor(y|ies) left out of the prompt", a_run(bank, *small, "--run", "small")
+    )
+    told = memrl("show", "1", "--bank", bank, "--run", "small")
+    with MemoryBank.open(bank) as kept:
+        trace = kept.trace("small", 1)
+        assert trace.generate is not None and trace.decision is not None and trace.reward is not None
+        left_out = set(trace.decision.greedy) - set(trace.decision.selected)
+        assert left_out and left_out == set(trace.generate.turns[0].left_out)
+        assert not left_out & set(trace.reward.credited)
+        assert all(memory_id in told for memory_id in left_out) and "over budget" in told
+
+
 @pytest.mark.parametrize(
     "option",
     [

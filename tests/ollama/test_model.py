@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelSlow
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelSlow, PromptTooLong
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_client import whole_characters
 from memrl_core.records import Message
+from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 
 HELLO = [Message("system", "Be brief."), Message("user", "Say hello")]
@@ -20,7 +24,6 @@ def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServe
     options = ModelOptions.model_validate({**chosen, "keep_alive": "3m", "stop": r"\n\n", "in_all": 9})
     OllamaModel("llama3.2", server.address).chat(HELLO, options)
     (body,) = server.asked("/api/chat")
-    assert body.pop("tools") == []
     assert body == {
         "model": "llama3.2",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello"}],
@@ -28,6 +31,8 @@ def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServe
         "think": False,
         "options": {**chosen, "stop": ["\n\n"]},
         "keep_alive": "3m",
+        "truncate": False,
+        "shift": False,
     }
 
 
@@ -182,3 +187,24 @@ def test_a_local_server_is_not_asked_through_a_proxy(
     monkeypatch.setenv("HTTP_PROXY", nobody)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions()).text
+
+
+@pytest.mark.parametrize("fields", ["heeded", "ignored", "refused"])
+def test_of_a_prompt_that_does_not_fit_nothing_is_cut_in_silence(server: OllamaServer, fields: Any) -> None:
+    server.faults.fields = fields
+    model = OllamaModel("llama3.2", server.address)
+    long = [Message("system", "Be brief."), Message("user", "word " * 400), Message("user", "and so on " * 20)]
+    with pytest.raises(PromptTooLong) as caught:
+        model.chat(long, ModelOptions(num_ctx=512))
+    assert caught.value.window == 512
+    reply = model.chat(long, ModelOptions(num_ctx=2048))
+    assert reply.prompt_tokens is not None and reply.prompt_tokens > 600 and reply.window == 2048
+
+
+def test_the_window_is_no_larger_than_the_model_was_made_for(server: OllamaServer) -> None:
+    server.models[LLAMA.name] = replace(LLAMA, context=1000)
+    model = OllamaModel("llama3.2", server.address)
+    assert model.chat(HELLO, ModelOptions()).window == 1000
+    with pytest.raises(PromptTooLong):
+        model.chat([Message("user", "word " * 1001)], ModelOptions())
+    assert len(server.asked("/api/chat")) == 1

@@ -97,7 +97,7 @@ def test_a_reply_that_fits_is_filled_in_and_recorded_with_its_cost(server: Ollam
     (told,) = ask.asked
     assert told.filled == {"useful": True, "grades": [{"share": 0.25}]}
     assert (told.purpose, told.phase, told.reply, told.simulated) == ("a try", Phase.SELECT, server.faults.form, False)
-    assert (told.prompt_tokens, told.answer_tokens, told.seconds) == (26, 5, 1.5)
+    assert (told.prompt_tokens, told.answer_tokens, told.seconds) == (29, 5, 1.5)
 
 
 @pytest.mark.parametrize("reply", [*UNUSABLE.values(), '{"useful": true, "grades": [{"share": 7}]}'])
