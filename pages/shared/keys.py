@@ -7,6 +7,8 @@ from itertools import groupby
 
 import streamlit as st
 
+from pages.shared import place as places
+
 Keys = tuple[tuple[str, str], ...]
 STEPPING: Keys = (
     ("N", "Step: run the next phase"),
@@ -63,11 +65,13 @@ function complete() {
   const acted = () => (window.memrlActed = true);
   window.addEventListener("pointerdown", acted, true);
   window.addEventListener("keydown", acted, true);
+  window.memrlPath = location.pathname;
   history.pushState = (state, title, url) => {
     const stays = new URL(url, location.href).pathname === location.pathname;
     if (stays && window.memrlActed === false) return history.replaceState(state, title, url);
     if (!stays) window.memrlActed = false;
     push(state, title, url);
+    window.memrlPath = location.pathname;
   };
   return true;
 }
@@ -116,18 +120,26 @@ export default function ({ setTriggerValue, setStateValue }) {
   };
   const pointed = () => (window.memrlByMouse = true);
   const tabbed = (event) => { if (event.key === "Tab") window.memrlByMouse = false; };
+  // Told before Streamlit asks for that address: else the server takes it for one that it has moved on from.
+  const popped = () => {
+    const stays = window.memrlPath === location.pathname;
+    window.memrlPath = location.pathname;
+    if (stays) setStateValue("popped", Date.now());
+  };
   // Streamlit ends only the last of this function's runs, and a change of theme runs it again.
   window.memrlDeaf?.();
   // Before Streamlit, which listens on the document.
   window.addEventListener("keydown", first, true);
   window.addEventListener("keydown", tabbed, true);
   window.addEventListener("pointerdown", pointed, true);
+  window.addEventListener("popstate", popped, true);
   document.addEventListener("keydown", listen);
   document.body.dataset.keys = "heard";
   const deaf = () => {
     window.removeEventListener("keydown", first, true);
     window.removeEventListener("keydown", tabbed, true);
     window.removeEventListener("pointerdown", pointed, true);
+    window.removeEventListener("popstate", popped, true);
     document.removeEventListener("keydown", listen);
     if (window.memrlDeaf === deaf) delete document.body.dataset.keys;
   };
@@ -167,6 +179,12 @@ def _show_keys(keys: Keys) -> None:
 
 def keys_help(keys: Keys = STEPPING) -> None:
     """The key listener and a button for those without a keyboard."""
-    asked = _listener(key=LISTENER, on_asked_change=lambda: None, on_presses_change=_pressed, height=1).asked
+    asked = _listener(
+        key=LISTENER,
+        on_asked_change=lambda: None,
+        on_presses_change=_pressed,
+        on_popped_change=places.went_back,
+        height=1,
+    ).asked
     if st.button("Keys", icon=":material/keyboard:", type="tertiary", key="keys_button") or asked:
         _show_keys(keys)

@@ -20,7 +20,7 @@ from pages.shared.person import person
 from pages.shared.text import literal
 
 NAMES = ("bank", "run", "step", "memory")
-EXPORTED = "exported"
+EXPORTED, LEFT = "exported", "left"
 _HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "memory": ()}
 
 
@@ -130,6 +130,8 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     }
     at = f"step-{place.step}" if place.step else f"after-step-{last}"
     st.session_state[EXPORTED] = (name, run.id if run else None, at)
+    if left := st.session_state.get(LEFT):
+        left.append(dict(st.session_state["place"]))  # The browser may tell it when the session is further already.
     st.query_params.from_dict({**st.session_state["place"], **(keep or {})})
     return place
 
@@ -142,14 +144,19 @@ def download_name(*parts: object, kind: str) -> str:
 
 def _is_left(asked: Mapping[str, str]) -> bool:
     """Whether the URL is one that the session has moved on from: the browser learns of a move after it was made."""
+    left = st.session_state.setdefault(LEFT, [])
     if st.session_state.pop("moved", False):
-        st.session_state.setdefault("left", []).append(asked)
+        left.append(asked)
         return True
-    left = st.session_state.get("left", [])
     if asked in left and asked != st.session_state.get("place"):
         return True
     left.clear()
     return False
+
+
+def went_back() -> None:
+    """Follow the URL again: the person asked for it by the browser's own Back or Forward."""
+    st.session_state.pop(LEFT, None)
 
 
 def live(place: Place) -> LiveRun:

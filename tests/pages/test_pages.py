@@ -173,6 +173,20 @@ def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo:
     assert visit("step", bank="demo", run="household", step="40").button(key="replay_play").disabled
 
 
+def test_an_address_that_the_browser_tells_late_moves_nobody_back(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo", run="household", step="15")
+    app.button(key="move_Next").click().run()
+    app.query_params["step"] = "15"
+    app.button(key="move_Next").click().run()
+    app.query_params["step"] = "16"
+    app.run()
+    assert app.query_params["step"] == "17"
+    app.run()
+    app.query_params["step"] = "16"
+    app.run()
+    assert app.query_params["step"] == "16", "what was asked for after the last move was told is a person's wish"
+
+
 def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21", memory="household-0007")
     app.session_state["open_parts"] = dict.fromkeys(Phase, True)
