@@ -275,6 +275,7 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
 
 app.command("repair")(care.repair_bank)
 app.command("index")(care.index_bank)
+app.command("reembed")(care.reembed_bank)
 app.command("import")(exchange.import_file)
 app.command("export")(exchange.export_bank)
 app.command("merge")(exchange.merge_banks)

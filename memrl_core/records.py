@@ -86,11 +86,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class EmbedRecord:
-    """EMBED: the intent as a unit vector. `embedding` has `dimension` float32 values."""
+    """EMBED: the intent as a unit vector. `embedding` has `dimension` float32 values.
+
+    `decided_by` names the embedder whose similarities the step recorded, where its vector was made anew since.
+    """
 
     embedder: str
     dimension: int
     embedding: tuple[float, ...]
+    decided_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

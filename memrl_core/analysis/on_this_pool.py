@@ -55,6 +55,8 @@ def on_this_pool(
     """
     if trace.embed is None or trace.recall is None or trace.decision is None:
         raise InputError("This step was recorded without its intent's embedding or its pool. Choose another step.")
+    if own_recall and trace.embed.decided_by:
+        raise InputError("This step was decided before the bank's vectors were made anew. Choose a later step.")
     found = []
     for done, name in enumerate(policies, start=1):
         if cancelled is not None and cancelled():

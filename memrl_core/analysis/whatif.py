@@ -43,6 +43,8 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
     """
     if trace.embed is None:
         raise InputError(NOT_REPLAYABLE.format(what="without the embedding of its intent"))
+    if trace.embed.decided_by:
+        raise InputError(NOT_REPLAYABLE.format(what=f"with the similarities of {trace.embed.decided_by[:80]}"))
     if trace.decision is None or trace.recall is None:
         raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
     if trace.origin == "import":

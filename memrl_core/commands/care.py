@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +10,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.reading import INDEX_PAYS_FROM
 from memrl_core.bank.repair import repair
 from memrl_core.bank.repair_report import Repair
-from memrl_core.commands.console import console
+from memrl_core.commands.console import BankOption, console, progress
+from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
+from memrl_core.exchange.reembedding import reembed
 
 NOT_WHOLE = 2
 
@@ -37,6 +41,39 @@ def repair_bank(
     _tell(made)
     if made.remaining:
         raise typer.Exit(NOT_WHOLE)
+
+
+def reembed_bank(
+    bank: BankOption,
+    embedder: Annotated[
+        str, typer.Option(help="Who makes the vectors: wordllama, hashing, fastembed:NAME, or an Ollama model.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Folder of the new bank; beside the old one when left out.")
+    ] = None,
+) -> None:
+    """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
+    made = workspace.make_embedder(embedder, workspace.load_preferences())
+    target = str(to) if to else f"{bank.rstrip('/')}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
+    with MemoryBank.open(bank) as memory, progress() as bars, CtrlC() as stop:
+        bar = bars.add_task("texts", total=None)
+        done = reembed(
+            memory, made, target, lambda now, total: bars.update(bar, completed=now, total=total), stop.asked
+        )
+    if done is None:
+        console.print("Cancelled. The bank is as it was, and no new one was made.")
+        raise typer.Exit(130)
+    console.print(
+        f"{done.memories:,} memories and {done.steps:,} steps have vectors of {escape(made.name)} in "
+        f"{escape(done.uri)}; {escape(bank)} is as it was."
+    )
+    console.print(
+        "q, visits, ledger and traces are the same. Similarities that steps recorded are those of "
+        f"{escape(memory.embedder.name)}: these steps cannot be decided again. δ has another scale now (memrl doctor "
+        "proposes one), and a map is laid out when it is opened."
+    )
+    if done.runs:
+        console.print(f"Learned anew from the vectors: q of {escape(', '.join(done.runs))}.")
 
 
 def index_bank(bank: Annotated[str, typer.Argument(help="Folder or address of a bank.")]) -> None:

@@ -105,6 +105,7 @@ class AMem(Policy[AMemSettings]):
 
     spec = SPEC
     Settings = AMemSettings
+    embeds_intents = False
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
 

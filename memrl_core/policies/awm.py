@@ -104,6 +104,7 @@ class Awm(Policy[AwmSettings]):
 
     spec = SPEC
     Settings = AwmSettings
+    embeds_intents = False
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
 

@@ -121,6 +121,8 @@ class Policy(Generic[S]):
     """Whether the model shall sum the episode up before `write`; False for methods that ask for words of their own."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings that belong together, by name, such as those of a published configuration."""
+    embeds_intents: ClassVar[bool] = True
+    """Whether the embedding of each memory is that of an intent; False where it is of a text that is not stored."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Settings of all policies that this one does not go by: no form offers them."""
 

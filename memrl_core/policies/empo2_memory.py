@@ -64,6 +64,7 @@ class Empo2Memory(Policy[Empo2Settings]):
     spec = SPEC
     ignored = ("k1_counts", "duplicates", "duplicate_threshold")
     Settings = Empo2Settings
+    embeds_intents = False
 
     def when(self, asked: Asked) -> When:
         """Before every turn."""

@@ -1,0 +1,122 @@
+"""`memrl reembed`: a bank with the vectors of another embedder, and everything else as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli
+from memrl_core.agent import Agent
+from memrl_core.analysis.whatif import decided, same_choice, situation_of
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.integrity import check
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.embedders.wordllama import WordLlamaEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import EmbedderMismatch, InputError, ModelError
+from memrl_core.exchange.reembedding import reembed
+from memrl_core.models.simulated import SimulatedModel
+from tests.builders import a_run, an_agent
+from tests.ollama.server import OllamaServer
+
+TASKS = sample_tasks("household-train")
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    """Seven steps, one with a person's reward, and a fork."""
+    agent = an_agent(tmp_path / "bank", delta=0.0)
+    last = list(agent.run(TASKS[:7]))[-1]
+    assert last.reward is not None
+    agent.bank.give_reward("r", 7, last.id, last.reward.credited, 0.25, "Ada", "half right")
+    agent.bank.start_run(replace(a_run("fork", base="r", base_step=4), embedder=agent.bank.embedder.name, first_step=5))
+    return agent.bank
+
+
+def as_written(bank: MemoryBank) -> Any:
+    """All that is no vector."""
+    runs = [info.id for info in bank.runs()]
+    traces = [replace(trace, embed=None) for run in runs for trace in bank.traces(run)]
+    return bank.memories(), bank.events(), traces, {run: dict(bank.utilities(run)) for run in runs}
+
+
+def test_all_but_the_vectors_is_as_it_was(bank: MemoryBank, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    done = reembed(bank, WordLlamaEmbedder(), str(tmp_path / "new"), lambda *now: told.append(now))
+    assert done is not None and (done.memories, done.steps, done.runs) == (7, 7, ())
+    assert told[-1][0] == told[-1][1]
+    with MemoryBank.open(str(tmp_path / "new"), WordLlamaEmbedder()) as new:
+        assert as_written(new) == as_written(bank)
+        assert new.embedder.before == ("hashing-1024",) and new.embedder.digest == WordLlamaEmbedder().digest
+        for memory in new.memories():
+            assert np.array_equal(new.embedding(memory.id), WordLlamaEmbedder().embed([memory.intent])[0])
+        embed = new.trace("r", 3).embed
+        assert embed is not None and (embed.embedder, embed.decided_by) == ("wordllama-256", "hashing-1024")
+        assert embed.embedding == tuple(map(float, WordLlamaEmbedder().embed([TASKS[2].intent])[0]))
+    assert all(finding.ok for finding in check(str(tmp_path / "new")))
+    assert bank.embedder.name == "hashing-1024" and all(finding.ok for finding in check(bank.uri))
+
+
+def test_the_run_goes_on_and_only_its_new_steps_can_be_decided_again(bank: MemoryBank, tmp_path: Path) -> None:
+    reembed(bank, WordLlamaEmbedder(), str(tmp_path / "new"))
+    with MemoryBank.open(str(tmp_path / "new")) as new:
+        agent = Agent(new, "r", SimulatedModel(), WordLlamaEmbedder(), make_environment("household"))
+        (trace,) = agent.run(TASKS[7:8])
+        assert trace.recall is not None and trace.recall.pool and trace.decision is not None
+        assert same_choice(decided(situation_of(new, trace))[1], trace.decision)
+        with pytest.raises(InputError, match="hashing-1024"):
+            situation_of(new, new.trace("r", 7))
+
+
+@pytest.mark.parametrize("fails", ["cancelled", "not a number"])
+def test_what_is_cancelled_or_fails_leaves_nothing(
+    bank: MemoryBank, tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = as_written(bank)
+    embedder = HashingEmbedder(64)
+    if fails == "cancelled":
+        assert reembed(bank, embedder, str(tmp_path / "new"), cancelled=lambda: True) is None
+    else:
+        monkeypatch.setattr(embedder, "embed", lambda texts: np.full((len(texts), 64), np.nan))
+        with pytest.raises(ModelError):
+            reembed(bank, embedder, str(tmp_path / "new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["bank"]
+    assert as_written(MemoryBank.open(bank.uri)) == before
+
+
+def test_memories_of_texts_that_are_not_stored_are_refused(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    agent.bank.start_run(replace(a_run("notes"), policy="a_mem", settings={}, embedder=agent.bank.embedder.name))
+    other = Agent(agent.bank, "notes", SimulatedModel(), agent.embedder, agent.environment)
+    list(other.run(TASKS[:1]))
+    with pytest.raises(InputError, match="notes"):
+        reembed(agent.bank, WordLlamaEmbedder(), str(tmp_path / "new"))
+
+
+def test_the_remedy_for_other_weights_under_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def memrl(*words: str) -> str:
+        done = CliRunner().invoke(cli.app, list(words))
+        if isinstance(done.exception, EmbedderMismatch):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    old, new = str(tmp_path / "old"), str(tmp_path / "old-nomic-embed-text")
+    with OllamaServer() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        memrl("run", "--tasks", "2", "--bank", old, "--embedder", "nomic-embed-text", "--run", "r")
+        server.salt = "other weights"
+        with pytest.raises(EmbedderMismatch, match=f"memrl reembed --bank {old} --embedder nomic-embed-text"):
+            memrl("run", "--tasks", "1", "--bank", old)
+        memrl("reembed", "--bank", old, "--embedder", "nomic-embed-text")
+        memrl("run", "--bank", new, "--resume", "r", "--epochs", "2")
+    with MemoryBank.open(old) as before, MemoryBank.open(new) as after:
+        assert before.embedder.digest != after.embedder.digest
+        assert (before.next_step("r"), after.next_step("r")) == (3, 5)
