@@ -22,6 +22,7 @@ from rich.markup import escape
 
 from memrl_core import __version__, terminal, workspace
 from memrl_core.allocator import return_large_blocks
+from memrl_core.analysis.labels import weights_label
 from memrl_core.analysis.summary import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
@@ -182,8 +183,7 @@ def run(
     given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
     chosen_options = checked_options({**given_options, **({"layout": layout} if layout else {})})
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
-    if not resume:
-        workspace.must_be_there(model, preferences)
+    facts = {} if resume else workspace.must_be_there(model, preferences)
     with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:
         if resume:
             info = memory.run(resume)
@@ -203,6 +203,7 @@ def run(
                 policy=policy,
                 environment_options=options_of(env, world),
                 model_options=chosen_options,
+                model_facts=facts,
             )
         live = workspace.live_run(memory, info.id, preferences)
         total = len(live.tasks) * epochs
@@ -252,6 +253,8 @@ def show(
         trace = memory.trace(run_id or runs[-1].id, step)
         for part in terminal.step_parts(trace, {i: memory.memory(i) for i in terminal.memories_in(trace)}):
             console.print(part)
+        if weights := weights_label(memory.run(trace.run).model_facts):
+            console.print(escape(f"{memory.run(trace.run).model}: {weights}"), style="dim")
 
 
 @app.command()

@@ -19,6 +19,7 @@ MemRLError
 │   ├── ServerDown           no server at the address
 │   │   └── OllamaDown       it should be Ollama
 │   ├── ModelMissing         the server has no such model
+│   ├── ModelChanged         other weights answer under the name of a run's model
 │   ├── ModelSlow            no answer within the timeout
 │   ├── ModelInterrupted     the connection or the server failed in the middle
 │   ├── PromptTooLong        the prompt does not fit into the context window
@@ -108,6 +109,10 @@ class OllamaDown(ServerDown):
 
 class ModelMissing(ModelError):
     """The Ollama server does not have the model."""
+
+
+class ModelChanged(ModelError):
+    """Under the name of a run's model other weights answer than those that the run began with."""
 
 
 class ModelSlow(ModelError):

@@ -510,8 +510,9 @@ class RunInfo:
 
     `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
     first `task_count`; `environment_options` are what the environment is made with, as last
-    changed, `model_options` those of its model that somebody chose. The steps of a run that was forked
-    from another go on with the other's numbers, from `first_step` on, so that both meet the same tasks and seeds.
+    changed, `model_options` those of its model that somebody chose, `model_facts` what its server or file told of the
+    weights when the run began. The steps of a run that was forked from another go on with the other's numbers, from
+    `first_step` on, so that both meet the same tasks and seeds.
     """
 
     id: str
@@ -530,6 +531,7 @@ class RunInfo:
     environment_options: Mapping[str, Any] = field(default_factory=dict)
     first_step: int = 1
     model_options: Mapping[str, Any] = field(default_factory=dict)
+    model_facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

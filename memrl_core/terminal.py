@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memrl_core.analysis.explain import update_formula
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.labels import memory_label, weights_label
 from memrl_core.analysis.outline import operation_line, reply_notes
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
@@ -45,6 +45,7 @@ def run_header(info: RunInfo, steps: int) -> str:
     parts = [
         f"{method} in {info.environment}",
         model + (f" ({options})" if options else ""),
+        *([weights] if (weights := weights_label(info.model_facts)) else []),
         f"seed {info.seed}",
         "1 step" if steps == 1 else f"{steps:,} steps",
         info.embedder,

@@ -29,15 +29,16 @@ from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
 from memrl_core.environments import environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.errors import BankMissing, EnvironmentFailed, InputError, ModelMissing
+from memrl_core.errors import BankMissing, EnvironmentFailed, InputError, ModelChanged, ModelError, ModelMissing
 from memrl_core.fitting import fits
 from memrl_core.home import home as home
 from memrl_core.live import LiveRun
+from memrl_core.models import gguf, ollama_status
 from memrl_core.models.base import LanguageModel, checked_options
-from memrl_core.models.gguf import GgufModel, is_gguf, weights_of
+from memrl_core.models.gguf import GgufModel, is_gguf
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_client import canonical_name, one_line, openai_address
-from memrl_core.models.ollama_status import default_address, show_model
+from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
@@ -51,6 +52,12 @@ OLLAMA_PREFIX = "ollama:"
 HASHING = "hashing"
 OPENAI_PREFIX = "openai:"
 DROPPED_KEPT = 500
+
+WEIGHTS = ("digest", "quantisation", "parameters", "bytes", "from")
+"""The facts of a model that do not change while its weights are the same."""
+
+PATIENCE = 5.0
+"""Seconds in which a server tells what model it has."""
 
 
 class Preferences(BaseModel):
@@ -210,24 +217,43 @@ def _need_openai() -> None:
         )
 
 
-def must_be_there(model: str, preferences: Preferences) -> None:
-    """Raise `ModelError` unless the model can be asked now, and `InputError` for what is no name of one."""
+def must_be_there(model: str, preferences: Preferences) -> dict[str, Any]:
+    """What the model's server or file tells of its weights; empty for a simulated one.
+
+    Raises `ModelError` unless the model can be asked now, and `InputError` for what is no name of one.
+    """
     if is_simulated(model):
-        return
+        return {}
     if is_gguf(model):
-        weights_of(model)
-        return
+        return gguf.facts(model)
     if model.startswith(OPENAI_PREFIX):
         _need_openai()
-        from memrl_core.models.openai import facts
+        from memrl_core.models import openai
 
-        facts(model, preferences.openai_address, preferences.timeout)
+        return openai.facts(model, preferences.openai_address, preferences.timeout)
+    return ollama_status.facts(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
+
+
+def _must_be_the_same(info: RunInfo, preferences: Preferences) -> None:
+    """Raise `ModelChanged` where other weights answer under the name of a run's model than when it began.
+
+    A model that cannot be asked now is left to whoever asks it.
+    """
+    if not info.model_facts:
         return
-    known = show_model(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
-    if known.capabilities is not None and "completion" not in known.capabilities:
-        raise ModelMissing(
-            f"{one_line(known.name)} makes embeddings and cannot answer. Nothing was started; choose a model that can."
-        )
+    try:
+        now = must_be_there(info.model, preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)}))
+    except ModelError:
+        return
+    for name in WEIGHTS:
+        then = info.model_facts.get(name)
+        if then is not None and name in now and now[name] != then:
+            raise ModelChanged(
+                f"Under the name {one_line(info.model)} other weights answer now than when the run {info.id} began: "
+                f"{name} {one_line(str(then))[:80]} then, {one_line(str(now[name]))[:80]} now. All steps are kept and "
+                "none was added. Start a new run, which may begin with what this one knows, or install the weights of "
+                "then."
+            )
 
 
 def delete(uri: str) -> None:
@@ -262,6 +288,11 @@ def make_model(name: str, preferences: Preferences) -> LanguageModel:
 def is_simulated(model: str) -> bool:
     """Whether `model` names the embedded model or one of its readers."""
     return model == SIMULATED or NAME.fullmatch(model) is not None
+
+
+def is_of_ollama(model: str) -> bool:
+    """Whether `model` names a model of Ollama, which a plain name does."""
+    return not is_simulated(model) and not is_gguf(model) and not model.startswith(OPENAI_PREFIX)
 
 
 def tasks_of(info: RunInfo) -> list[Task]:
@@ -300,14 +331,16 @@ def start_run(
     policy: str = "memrl",
     environment_options: dict[str, Any] | None = None,
     model_options: Mapping[str, Any] | None = None,
+    model_facts: Mapping[str, Any] | None = None,
     by: str = "",
 ) -> RunInfo:
     """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
 
-    `settings` are the policy's; None stands for its defaults. With the simulated model, options of the environment
-    that nobody chose are those that it begins with. Raises `InputError` or `SettingsError` for a part or a setting that
-    does not exist, and `EnvironmentFailed` for a world that this machine cannot run, before anything is written; and
-    `NotAllowed`.
+    `settings` are the policy's; None stands for its defaults. `model_facts` are what `must_be_there` told just now; the
+    model is asked where they are not given. With the simulated model, options of the environment that nobody chose are
+    those that it begins with. Raises `InputError` or `SettingsError` for a part or a setting that does not exist,
+    `EnvironmentFailed` for a world that this machine cannot run, and `ModelError` for a model that cannot be asked,
+    before anything is written; and `NotAllowed`.
     """
     chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
@@ -336,6 +369,8 @@ def start_run(
         model_options=checked_options(model_options or {}),
     )
     tasks_of(info)
+    facts = must_be_there(model, load_preferences()) if model_facts is None else model_facts
+    info = replace(info, model_facts=dict(facts))
     bank.start_run(info, by)
     return info
 
@@ -385,6 +420,7 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     Raises `InputError` for a step of another agent: its world is not here.
     """
     info = bank.run(trace.run)
+    _must_be_the_same(info, preferences)
     if trace.origin != "agent":
         raise InputError("This step was not made here, so its world and model cannot be asked again.")
     world = make_environment(info.environment, **info.environment_options)
@@ -398,9 +434,11 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
 def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:
     """The run with everything it needs to go on.
 
-    Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank.
+    Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank,
+    and `ModelChanged` when its model has other weights now.
     """
     info = bank.run(run)
+    _must_be_the_same(info, preferences)
     embedder = embedder_of(bank, preferences)
     agent = Agent(
         bank,
@@ -415,8 +453,10 @@ def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:
 def reconnect(live: LiveRun, preferences: Preferences) -> None:
     """Give an idle run its model and embedder anew, as after a change of address; the step under way goes on.
 
-    Raises `ModelError` when the embedder cannot be had; the model is then the new one already.
+    Raises `ModelError` when the embedder cannot be had; the model is then the new one already. Raises `ModelChanged`
+    before anything is changed.
     """
     bank, run = live.agent.bank, live.agent.run_id
+    _must_be_the_same(bank.run(run), preferences)
     live.agent.model = make_model(bank.run(run).model, preferences)
     live.agent.embedder = embedder_of(bank, preferences)

@@ -25,7 +25,11 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunInfo], str], str], ...] = (
     ("environment", lambda run: run.environment, "they did not act in the same world"),
     ("set of tasks", lambda run: run.tasks or "typed by a person", "only the tasks that both met are compared"),
     ("embedder", lambda run: run.embedder, "similarities cannot be compared"),
-    ("model", lambda run: run.model, "other answers may be the model's doing"),
+    (
+        "model",
+        lambda run: f"{run.model} {str(run.model_facts.get('digest', ''))[:12]}".strip(),
+        "other answers may be the model's doing",
+    ),
     ("seed", lambda run: str(run.seed), "luck was not the same"),
     ("policy", lambda run: run.policy, "they did not select by the same rules"),
     (

@@ -1,11 +1,14 @@
-"""Short names for memories on screens and in figures."""
+"""Short names for memories and models on screens and in figures."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 _NUMBER = re.compile(r"(\d+)((?:-\d+)?(?:\.\d+)?)")
 _MARKS = re.compile(r"<|%(?={)")
+LONGEST_FACT = 80
 WORD_JOINER = "\u2060"
 
 
@@ -17,3 +20,17 @@ def memory_label(memory_id: str, run: str) -> str:
     """
     number = _NUMBER.fullmatch(memory_id.removeprefix(f"{run}-")) if memory_id.startswith(f"{run}-") else None
     return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)
+
+
+def weights_label(facts: Mapping[str, Any]) -> str:
+    """What a run's server or file told of its model, in one line of foreign text; empty when it told nothing."""
+    known = {name: str(value)[:LONGEST_FACT] for name, value in facts.items()}
+    context = facts.get("context")
+    parts = (
+        known.get("parameters", ""),
+        known.get("quantisation", ""),
+        f"window {context:,} tokens" if isinstance(context, int) else "",
+        f"digest {known['digest'][:12]}" if "digest" in known else "",
+        known.get("server", ""),
+    )
+    return " · ".join(part for part in parts if part)

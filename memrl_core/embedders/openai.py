@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.embedders.ollama import PROBE, OllamaEmbedder
-from memrl_core.models.openai import ALL_FAILURES, PREFIX, checked_model, checked_server, client, failure
+from memrl_core.models.openai import ALL_FAILURES, PREFIX, checked_model, checked_server, client, facts, failure
 
 
 class OpenAIEmbedder(OllamaEmbedder):
@@ -22,6 +22,10 @@ class OpenAIEmbedder(OllamaEmbedder):
         self.address = checked_server(address)
         self.timeout = timeout
         self.dimension = self._ask([PROBE]).shape[1]
+        told = facts(self.name, self.address, timeout, embeds=True)
+        self.version = str(told.pop("server", ""))
+        # The nearest to one that servers tell; the window is how the server was started.
+        self.digest = ", ".join(f"{name} {value}" for name, value in told.items() if name != "context")
 
     def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:
         try:

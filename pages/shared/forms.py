@@ -62,7 +62,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     preferences, made = workspace.load_preferences(), ""
     try:
         settings = settings_of(policy, values)
-        workspace.must_be_there(model, preferences)
+        facts = workspace.must_be_there(model, preferences)
         new_bank = new_bank if new_bank in known else valid_name(new_bank)
         bank = _existing_or_new(new_bank, embedder, preferences)
         made = "" if new_bank in known else new_bank
@@ -78,6 +78,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
             policy=policy,
             environment_options=options,
             model_options=model_options,
+            model_facts=facts,
             by=person(),
         )
     except MemRLError as error:

@@ -8,6 +8,7 @@ from datetime import datetime
 import streamlit as st
 
 from memrl_core import workspace
+from memrl_core.analysis.labels import weights_label
 from memrl_core.environments import environment_title
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
 from memrl_core.numerals import dimensions
@@ -205,13 +206,20 @@ def _model_chip(run: RunInfo) -> None:
             in_badge(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere."
         )
         return
-    status = status_of(workspace.load_preferences().ollama_address, run.model)
+    options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
+    weights = weights_label(run.model_facts)
+    if not workspace.is_of_ollama(run.model):
+        st.badge(
+            in_badge(" · ".join(part for part in (run.model, options) if part)),
+            icon=":material/smart_toy:", color="green", help=literal(weights) or None,
+        )  # fmt: skip
+        return
+    status = status_of(workspace.load_preferences().ollama_address, run.model.removeprefix(workspace.OLLAMA_PREFIX))
     colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
-    options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
     st.badge(
         in_badge(" · ".join(part for part in (says[status.state], options) if part)),
-        icon=":material/smart_toy:", color=colour, help=literal(status.sentence),
+        icon=":material/smart_toy:", color=colour, help=literal(" ".join([status.sentence, weights]).strip()),
     )  # fmt: skip
     if status.state != "running":
         with st.popover("What to do", type="tertiary"):

@@ -42,7 +42,9 @@ def a_run_with_ollama(app: RunningApp, server: OllamaServer, name: str) -> str:
     """Make a bank with a run on the loopback server's models in the app's home; returns the way to it."""
     embedder = OllamaEmbedder("nomic-embed-text", address=server.address)
     with MemoryBank.create(str(app.home / "banks" / name), embedder.name, embedder.dimension) as bank:
-        workspace.start_run(bank, environment="household", tasks="household-train", model="llama3.2", run="r")
+        workspace.start_run(
+            bank, environment="household", tasks="household-train", model="llama3.2", model_facts={}, run="r"
+        )
     return f"{app.url}/step?bank={name}&run=r"
 
 

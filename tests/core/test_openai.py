@@ -22,12 +22,12 @@ from memrl_core.embedders.openai import OpenAIEmbedder
 from memrl_core.errors import (
     EmptyAnswer,
     InputError,
-    MemRLError,
     ModelError,
     ModelInterrupted,
     ModelMissing,
     ModelSlow,
     NotBound,
+    PromptTooLong,
     ServerDown,
 )
 from memrl_core.models.base import ModelOptions
@@ -45,6 +45,9 @@ class Handler(BaseHTTPRequestHandler):
     """Does what `server.answer` says, and keeps what it was asked."""
 
     server: Any
+
+    def do_GET(self) -> None:
+        self.whole(404, "{}")
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -99,6 +102,7 @@ def says(text: str, status: int = 400) -> Answer:
     ("answer", "error"),
     [
         (says("no such model", 404), ModelMissing),
+        (says("This model's maximum context length is 4096 tokens"), PromptTooLong),
         (says("you exceeded your quota", 400), ModelInterrupted),
         (says(f"bad key {KEY}", 401), ModelError),
         (says(f"what is {KEY[:12]}…?", 400), ModelInterrupted),
@@ -169,12 +173,24 @@ def test_an_answer_is_bound_by_what_the_server_takes(server: Any) -> None:
         chat(server, says("the prompt is too long"), schema=LINES)
 
 
+def test_a_run_begins_only_once_its_model_can_be_asked(server: Any, tmp_path: Path) -> None:
+    # Without a list of models it is asked for a token.
+    server.answer = says("no such model", 404)
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
+        for model, error in (("openai:some", ModelMissing), ("gguf:/nowhere.gguf", ModelMissing)):
+            with pytest.raises(error):
+                workspace.start_run(bank, environment="household", tasks="household-demo", model=model)
+        assert bank.runs() == []
+
+
 def test_a_server_that_cannot_bind_is_asked_without_and_its_answers_are_read(server: Any, tmp_path: Path) -> None:
     def answer(to: Handler, body: dict[str, Any]) -> None:
         if "response_format" in body:
             says("grammar is not supported")(to, body)
-        else:
+        elif body.get("stream"):
             to.stream("look")
+        else:
+            to.whole(200, "{}")
 
     server.answer = answer
     preferences = workspace.Preferences()
@@ -274,5 +290,7 @@ def test_a_llama_server_embeds_and_names_its_weights(llama: str, monkeypatch: py
     monkeypatch.setenv("OPENAI_BASE_URL", llama)
     embedder = workspace.make_embedder("openai:smollm2", workspace.Preferences())
     assert embedder.embed(["one text", "another"]).shape == (2, 576)
-    with pytest.raises(MemRLError):
-        workspace.must_be_there("openai:smollm2", workspace.Preferences(openai_address="http://127.0.0.1:9/v1"))
+    assert "134515008" in embedder.digest and embedder.version == "llama.cpp"
+    facts = workspace.must_be_there("openai:smollm2", workspace.Preferences())
+    assert (facts["quantisation"], facts["context"], facts["server"]) == ("Q4_1", 4096, "llama.cpp")
+    assert facts["parameters"] == 134_515_008

@@ -126,7 +126,9 @@ def test_other_weights_under_the_same_name_are_refused(tmp_path: Path) -> None:
 def test_a_step_that_lost_its_server_goes_on_at_another_address(tmp_path: Path) -> None:
     with OllamaServer() as server:
         bank = MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64)
-        workspace.start_run(bank, environment="household", tasks="household-train", run="r", model="llama3.2")
+        workspace.start_run(
+            bank, environment="household", tasks="household-train", run="r", model="llama3.2", model_facts={}
+        )
         live = workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
         for _ in range(4):
             live.step()

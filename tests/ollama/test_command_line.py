@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from memrl_core import cli, workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import EmbedderMismatch, MemRLError, ModelMissing, OllamaDown, SettingsError
+from memrl_core.errors import EmbedderMismatch, MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
 from tests.ollama.server import OllamaServer
 
 
@@ -144,6 +144,27 @@ def test_another_embedder_than_the_banks_is_refused_by_both_names(bank: str, ser
             a_run(bank, "--embedder", other)
     with MemoryBank.open(bank) as kept:
         assert len(kept.runs()) == 3
+
+
+def test_a_run_keeps_what_its_model_was_and_refuses_other_weights_under_the_name(
+    bank: str, server: OllamaServer
+) -> None:
+    a_run(bank, "--run", "first")
+    with MemoryBank.open(bank) as kept:
+        facts = kept.run("first").model_facts
+        assert len(facts["digest"]) == 64
+        assert (facts["quantisation"], facts["server"]) == ("Q4_K_M", "Ollama 0.12.6")
+    assert facts["digest"][:12] in memrl("show", "1", "--bank", bank)
+    memrl("run", "--bank", bank, "--resume", "first", "--epochs", "2", "--batch", "1000")
+    server.salt = "other weights"
+    with pytest.raises(ModelChanged, match=facts["digest"][:12]):
+        memrl("run", "--bank", bank, "--resume", "first", "--epochs", "3")
+    with MemoryBank.open(bank) as kept:
+        assert kept.next_step("first") == 3
+        for goes_on in (workspace.live_run, lambda b, run, p: workspace.rerunner(b, b.trace(run, 1), p)):
+            with pytest.raises(ModelChanged):
+                goes_on(kept, "first", workspace.load_preferences())
+    a_run(bank, "--run", "second")
 
 
 @pytest.mark.slow

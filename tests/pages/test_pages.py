@@ -64,7 +64,8 @@ def a_bank(name: str = "mine", environment: str = "household", model: str = "sim
     with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
         if runs:
             tasks = "household-train" if environment == "household" else ""
-            workspace.start_run(bank, environment=environment, tasks=tasks, model=model, run="r")
+            # As when it began with a model whose server has told nothing of it, and may be gone.
+            workspace.start_run(bank, environment=environment, tasks=tasks, model=model, model_facts={}, run="r")
     return name
 
 
