@@ -173,7 +173,7 @@ def run(
     resume: Annotated[
         str, typer.Option(help="Go on with this run where it ended; its own settings, model and tasks are used.")
     ] = "",
-    shift_at: Annotated[int, typer.Option(help="Step at which the household's reliabilities swap.", min=0)] = 0,
+    shift_at: Annotated[int, typer.Option(help="Step at which the world of household or helpdesk changes.", min=0)] = 0,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""

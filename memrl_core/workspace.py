@@ -31,6 +31,7 @@ from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import BankMissing, EnvironmentFailed, InputError, ModelChanged, ModelError, ModelMissing
 from memrl_core.fitting import fits
+from memrl_core.given import give
 from memrl_core.home import home as home
 from memrl_core.live import LiveRun
 from memrl_core.models import gguf, ollama_status
@@ -334,20 +335,24 @@ def start_run(
     model_facts: Mapping[str, Any] | None = None,
     by: str = "",
 ) -> RunInfo:
-    """Start a run in `bank`, with an empty memory or with what the run `base` knows now; `by` is the person, if any.
+    """Start a run in `bank`, with what its world gives it or with what the run `base` knows now; `by` is the person.
 
     `settings` are the policy's; None stands for its defaults. `model_facts` are what `must_be_there` told just now; the
     model is asked where they are not given. With the simulated model, options of the environment that nobody chose are
-    those that it begins with. Raises `InputError` or `SettingsError` for a part or a setting that does not exist,
-    `EnvironmentFailed` for a world that this machine cannot run, and `ModelError` for a model that cannot be asked,
-    before anything is written; and `NotAllowed`.
+    those that it begins with; what its world draws is drawn from the seed. Raises `InputError` or `SettingsError` for a
+    part or a setting that does not exist, `EnvironmentFailed` for a world that this machine cannot run, and
+    `ModelError` for a model that cannot be asked, before anything is written; and `NotAllowed`.
     """
     chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
     simulated = is_simulated(model)
-    options = {**(environment_class(environment).simulated_options if simulated else {}), **(environment_options or {})}
-    make_environment(environment, **options)
-    if lacking := environment_class(environment).missing():
+    found = environment_class(environment)
+    options = {**(found.simulated_options if simulated else {}), **(environment_options or {})}
+    if found.seed_option and found.seed_option not in options:
+        known = bank.run(base).environment_options if base else {}
+        options[found.seed_option] = known.get(found.seed_option, seed)
+    world = make_environment(environment, **options)
+    if lacking := found.missing():
         raise EnvironmentFailed(f"{lacking} Nothing was started.")
     if missing := fits(policy, environment, chosen, people_reward=True):
         raise InputError(f"{missing} Nothing was started; choose another method, or another environment.")
@@ -371,7 +376,11 @@ def start_run(
     tasks_of(info)
     facts = must_be_there(model, load_preferences()) if model_facts is None else model_facts
     info = replace(info, model_facts=dict(facts))
+    first = [(intent, experience, "") for intent, experience in world.first_memories()] if base is None else []
+    embedder = embedder_of(bank, load_preferences()) if first else None
     bank.start_run(info, by)
+    if embedder is not None:
+        give(bank, info.id, "given", first, embedder)
     return info
 
 

@@ -42,7 +42,7 @@ def write_experience(
     assert trace.generate is not None and trace.reward is not None
     outcome = trace.reward.outcome
     layout = environment.distil(trace.task, trace.generate.turns, outcome)
-    if model.simulated or outcome == "unrated" or not in_own_words:
+    if model.simulated or outcome == "unrated" or not (in_own_words and environment.own_words):
         return layout
     request = STRATEGY_REQUEST if outcome == "success" else REFLECTION_REQUEST
     limit = WORDS_LIMIT + (THINKING if trace.generate.options.get("think") else 0)

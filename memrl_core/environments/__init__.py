@@ -23,6 +23,7 @@ GROUP = "memrl.environments"
 
 _OWN: Mapping[str, str] = {
     "household": "household:Household",
+    "helpdesk": "helpdesk:Helpdesk",
     "sql": "sql:Sql",
     "lifelong_db": "lifelong_db:LifelongDb",
     "scienceworld": "scienceworld:ScienceWorld",

@@ -44,7 +44,8 @@ class Environment(ABC):
     tells a model how to act in it, `max_turns` the number of actions after which an episode is truncated. `sets` are
     the names of the lists of tasks that it offers by itself, the first one for a run that names none. It is made with
     the fields of `Options` by name; `simulated_options` are those that a run with the simulated model begins with,
-    where nobody chose.
+    where nobody chose, and `seed_option` names the one that is then the run's seed. `own_words` says whether a language
+    model adds its own to what an episode becomes.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Environment(ABC):
     Options: ClassVar[type[EnvironmentOptions]] = EnvironmentOptions
     sets: ClassVar[tuple[str, ...]] = ()
     simulated_options: ClassVar[Mapping[str, Any]] = {}
+    seed_option: ClassVar[str] = ""
+    own_words: ClassVar[bool] = True
     reward_source: RewardSource = "environment"
     instructions: str
     max_turns: int
@@ -79,6 +82,13 @@ class Environment(ABC):
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """Lay the episode out as the text of an experience: a script for a success, a reflection for a failure."""
         return layout(task.intent, turns, outcome)
+
+    def first_memories(self) -> Sequence[tuple[str, str]]:
+        """Intent and experience of what a run in this world knows before its first step, as successes; mostly nothing.
+
+        They are laid out as `distil` does it, and hold nothing that somebody in this world could not have written.
+        """
+        return ()
 
     def close(self) -> None:  # noqa: B027
         """Give back what it holds outside this program; it can be reset again."""

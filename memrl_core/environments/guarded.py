@@ -51,6 +51,8 @@ def guarded(name: str, found: Any) -> type[Environment]:
             "name": _Known(name),
             "spec": sound_spec(getattr(found, "spec", None)),
             "sets": _sets(found.sets),
+            "seed_option": _seed_option(found),
+            "own_words": bool(found.own_words),
             "simulated_options": sound_options(found.Options, found.simulated_options),
             "reward_source": judged_by(found.reward_source),
             "instructions": a_text("`instructions`", getattr(found, "instructions", None)),
@@ -117,6 +119,14 @@ class _Guard(Environment):
         with _failing(self.name, "distil"):
             return a_text("the experience", super().distil(copy.deepcopy(task), turns, outcome))
 
+    def first_memories(self) -> list[tuple[str, str]]:
+        with _failing(self.name, "first_memories", "Nothing was started"):
+            given = listed("it", super().first_memories())
+            pairs = [listed("a memory", pair) for pair in given]
+            if any(len(pair) != 2 for pair in pairs):
+                raise Breach("a memory is not a pair of an intent and an experience")
+            return [(a_text("an intent", one), a_text("an experience", other)) for one, other in pairs]
+
     def close(self) -> None:
         with _failing(self.name, "close"):
             super().close()
@@ -177,6 +187,13 @@ def _sets(given: Any) -> tuple[str, ...]:
         if name in names[:position]:
             raise Breach(f"its set of tasks “{name}” stands twice in `sets`")
     return names
+
+
+def _seed_option(found: type[Environment]) -> str:
+    name = found.seed_option
+    if name and name not in found.Options.model_fields:
+        raise Breach(f"its `seed_option` “{str(name)[:80]}” is none of its `Options`")
+    return name
 
 
 def _tasks(given: Any, environment: str) -> list[Task]:

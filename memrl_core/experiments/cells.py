@@ -21,6 +21,7 @@ from memrl_core import __version__, workspace
 from memrl_core.agent import Agent
 from memrl_core.analysis.cost import step_cost
 from memrl_core.analysis.regret import step_regret
+from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local
@@ -75,6 +76,8 @@ SCHEMA = pa.schema(
         "calls": pa.int64(),
         "consulted": pa.int64(),
         "unparsed": pa.int64(),
+        "choices": pa.int64(),
+        "valid": pa.int64(),
     }
 )
 """A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `used…` is
@@ -82,7 +85,8 @@ what was selected when the task began; q and visits are those before the step. `
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
 prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `chance` and
 `best_chance` are the true chances of `analysis.regret`, null where nobody knows them. `set_similarity` is the mean
-pairwise cosine of the intents of the step's set of tasks. The last five are its cost (`analysis.cost`)."""
+pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.cost`), how many answers had to be
+one of those offered, and how many were."""
 
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
@@ -100,6 +104,7 @@ class Cell(BaseModel):
     epochs: int
     model: str
     model_options: dict[str, Any] = Field(default_factory=dict)
+    embedder: str = workspace.HASHING
 
     @property
     def fingerprint(self) -> str:
@@ -125,6 +130,7 @@ def cells_of(plan: Plan) -> list[Cell]:
             epochs=plan.epochs,
             model=plan.model,
             model_options={**plan.model_options, **arm.model_options},
+            embedder=plan.embedder,
         )
         for seed in range(plan.seeds)
         for stream in plan.streams
@@ -147,7 +153,7 @@ def run_cell(
     """
     _clear(uri)
     preferences = preferences or workspace.load_preferences()
-    with workspace.create_bank(uri, workspace.HASHING, preferences) as bank, ExitStack() as worlds:
+    with workspace.create_bank(uri, cell.embedder, preferences) as bank, ExitStack() as worlds:
         course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds)
         with bank.batch(STEPS_A_WRITE):
             rows = []
@@ -197,9 +203,11 @@ class _Course:
         agent = self._agent(RUN, cell.seed, None)
         epoch = 0
         for number, (stage, epochs) in enumerate(stages, start=1):
-            tasks = drawn(stage.tasks, stage.count, cell.seed)
-            similarity = _mean_similarity(agent, tasks)
-            for _ in range(epochs):
+            count = stage.count * epochs if stage.fresh else stage.count
+            chosen = drawn(stage.tasks, count, cell.seed)
+            similarity = _mean_similarity(agent, chosen)
+            for turn in range(epochs):
+                tasks = chosen[turn * stage.count :][: stage.count] if stage.fresh else chosen
                 self._intervene(epoch, total, tasks)
                 epoch += 1
                 for task in tasks:
@@ -234,7 +242,7 @@ class _Course:
             base=base,
             run=run,
             policy=cell.arm.policy,
-            environment_options={"shift_at": shifts} if shifts else {},
+            environment_options={**cell.stream.options, **({"shift_at": shifts} if shifts else {})},
             model_options=cell.model_options,
         )
         agent = workspace.live_run(self._bank, info.id, self._preferences).agent
@@ -260,6 +268,7 @@ class _Course:
             self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
         cost = step_cost(trace)
         self.seconds.append((sum(trace.seconds.values()), cost.seconds))
+        valid, choices = valid_answers(trace)
         regret = step_regret(self._bank, trace) if phase == LEARN else None
         poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         outcome = trace.reward.outcome
@@ -299,6 +308,8 @@ class _Course:
             "calls": cost.calls,
             "consulted": cost.consulted,
             "unparsed": cost.unparsed,
+            "choices": choices,
+            "valid": valid,
         }
 
 

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from memrl_core.environments import environment_class, make_environment
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.fitting import fits
@@ -27,13 +28,15 @@ from memrl_core.models.base import checked_options
 from memrl_core.policies import make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
-from memrl_core.workspace import SIMULATED
+from memrl_core.workspace import HASHING, SIMULATED
 
 MOST_SEEDS = 1000
 MOST_CELLS = 10_000
 DEFAULT_POLICY = "memrl"
 HOUSEHOLD = "household"
-"""The environment whose world can shift, and whose memories can be poisoned."""
+"""The environment whose memories can be poisoned."""
+SHIFT = "shift_at"
+"""The option of environments whose world can shift."""
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
     "poison", "methods", "environments",
@@ -111,11 +114,15 @@ class ArmPlan(_Part):
 
 
 class Stage(_Part):
-    """One set of tasks, gone through `epochs` times (None: as often as the experiment says)."""
+    """One set of tasks, gone through `epochs` times (None: as often as the experiment says).
+
+    `fresh` makes every epoch take other tasks, `count` of them, so that nothing is ever met again.
+    """
 
     tasks: str = "household-train"
     count: int = Field(0, ge=0, description="How many tasks, drawn anew for each seed; 0 takes all.")
     epochs: int | None = Field(None, ge=1, le=1000)
+    fresh: bool = False
 
     @field_validator("tasks")
     @classmethod
@@ -126,13 +133,14 @@ class Stage(_Part):
 class Stream(_Part):
     """What an agent meets, stage after stage with one memory; between stages the memory is used frozen.
 
-    All sets are for one environment. From each step of `shift_at` on the household's reliabilities are swapped. After
+    All sets are for one environment, made with `options`. From each step of `shift_at` on its world is another. After
     each stage every set of `evaluate` is gone through once with the memory as it is: nothing is credited, updated or
     written.
     """
 
     name: str = Field("household", min_length=1, max_length=80)
     stages: list[Stage] = Field(default_factory=lambda: [Stage(count=60)], min_length=1)
+    options: dict[str, Any] = Field(default_factory=dict, description="Of the environment, such as noise.")
     shift_at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     evaluate: list[str] = Field(default_factory=list)
     evaluate_count: int = Field(0, ge=0, description="How many tasks of each set; 0 takes all.")
@@ -149,8 +157,15 @@ class Stream(_Part):
         worlds = {environment_of(name) for name in (*(stage.tasks for stage in self.stages), *self.evaluate)}
         if len(worlds) > 1:
             raise ValueError(f"sets for {' and '.join(sorted(worlds))} in one stream; give each its own stream")
-        if self.shift_at and worlds != {HOUSEHOLD}:
-            raise ValueError(f"only the {HOUSEHOLD} can shift, and these tasks are for {worlds.pop()}")
+        world = worlds.pop()
+        if self.shift_at and SHIFT not in environment_class(world).Options.model_fields:
+            raise ValueError(f"these tasks are for {world}, which cannot shift; the household and the helpdesk can")
+        if SHIFT in self.options:
+            raise ValueError(f"{SHIFT} stands in the stream itself, not among the options of its environment")
+        try:
+            make_environment(world, **self.options)
+        except InputError as error:
+            raise ValueError(f"options: {str(error).removesuffix('.')}") from None
         return self
 
     @property
@@ -173,6 +188,7 @@ class Plan(_Part):
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
     model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
+    embedder: str = Field(HASHING, description="What embeds the intents, such as wordllama.")
     report: list[Report] = Field(["accuracy"], min_length=1)
     compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")
     grid: dict[str, list[Any]] = Field(default_factory=dict)
@@ -212,6 +228,12 @@ class Plan(_Part):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         arms = self.all_arms()
+        for stage in (stage for stream in self.streams for stage in stream.stages if stage.fresh):
+            needed, there = stage.count * (stage.epochs or self.epochs), len(named_tasks(stage.tasks))
+            if not 0 < needed <= there:
+                raise ValueError(
+                    f"streams: fresh tasks need a count, and count × epochs of them; {stage.tasks} has {there:,}"
+                )
         for arm in arms:
             where = "arms" if arm in self.arms else "grid" if self.grid else "settings"
             try:

@@ -13,12 +13,11 @@ import numpy as np
 
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ledger import now
 from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.errors import InputError
-from memrl_core.policies.base import intent_key
+from memrl_core.given import give
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
-from memrl_core.records import EventKind, LedgerEvent, Memory, Task
+from memrl_core.records import Task
 
 TURNS = 12
 """More lines than an episode has turns, so that none is left for anything else."""
@@ -32,25 +31,8 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
     """
     rng = np.random.default_rng([seed, 0x70])
     chosen = [tasks[int(i)] for i in rng.choice(len(tasks), size=count, replace=count > len(tasks))]
-    bank.flush()
     embedder = workspace.embedder_of(bank, workspace.load_preferences())
-    vectors = embedder.embed([task.intent for task in chosen])
-    step, seq = bank.next_step(run) - 1, bank.clock
-    memories, events = {}, []
-    for number, (task, vector) in enumerate(zip(chosen, vectors, strict=True), start=1):
-        name = f"{run}-poison-{number:03d}"
-        memory = Memory(
-            name, task.intent, _misleading(task), "success", intent_key(task.intent), (), run, step, task.id, now()
-        )
-        memories[name] = (memory, np.asarray(vector, dtype=np.float32))
-        events.append(
-            LedgerEvent(
-                f"{name}:imported", seq + number, run, step, "", step, EventKind.MEMORY_IMPORTED, (name,), q,
-                payload={"visits": 0}, created=now(),
-            )
-        )  # fmt: skip
-    bank.adopt(memories, events, [])
-    return list(memories)
+    return give(bank, run, "poison", [(task.intent, _misleading(task), task.id) for task in chosen], embedder, q)
 
 
 def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:

@@ -32,15 +32,22 @@ COLUMNS = (
     "last against {reference}",
     "points, last epoch",
     "seconds a step",
+    "all epochs",
+    "all against {reference}",
+    "valid answers",
+    "tokens a step",
 )
 NOTES = (
     INTERVAL,
     PAIRED,
     "first and last epoch: share of tasks solved; points: the world's own reward, from 0 to 100 %, which may pay for "
     "half a solution",
-    "every epoch brings the same tasks, so a gain may be recall of a task's own memory",
     "seconds a step: median of all steps, from the 5th to the 95th percentile; other cells ran beside them",
+    "valid answers: share of the answers that had to be one of those offered, and were",
+    "tokens a step: mean that the model read and wrote",
 )
+MET_AGAIN = "every epoch brings the same tasks, so a gain may be recall of a task's own memory"
+NEVER_MET_AGAIN = "every epoch brings other tasks: nothing is met twice"
 
 
 def environments_report(experiment: Experiment) -> ReportTable:
@@ -51,10 +58,10 @@ def environments_report(experiment: Experiment) -> ReportTable:
     reference = experiment.plan.reference
     rows = []
     for stream, arm, part in groups(steps):
-        first, last = (_solved(part, part["epoch"] == epoch) for epoch in (part["epoch"].min(), part["epoch"].max()))
+        first, last = (_shares(part[part["epoch"] == epoch]) for epoch in (part["epoch"].min(), part["epoch"].max()))
         theirs = steps[(steps["stream"] == stream) & (steps["arm"] == reference)]
         took = np.array([]) if seconds.empty else _seconds(seconds, stream, arm)
-        against = points(last, _solved(theirs, theirs["epoch"] == theirs["epoch"].max()))
+        against = points(last, _shares(theirs[theirs["epoch"] == theirs["epoch"].max()]))
         rows.append(
             (
                 f"{stream} · {arm}",
@@ -64,15 +71,36 @@ def environments_report(experiment: Experiment) -> ReportTable:
                 NOTHING if arm == reference else against,
                 share(_points(experiment.plan, arm, part[part["epoch"] == part["epoch"].max()])),
                 _spread(took),
+                share(_shares(part).to_numpy()),
+                NOTHING if arm == reference else points(_shares(part), _shares(theirs)),
+                _valid(part),
+                _tokens(part),
             )
         )
     columns = tuple(column.format(reference=reference) for column in COLUMNS)
-    return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), NOTES)
+    notes = (*NOTES, *_met(experiment.plan))
+    return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), notes)
 
 
-def _solved(part: pd.DataFrame, which: pd.Series) -> pd.Series:
+def _met(plan: Plan) -> list[str]:
+    """Whether the tasks of an epoch were met before."""
+    fresh = {stage.fresh for stream in plan.streams for stage in stream.stages}
+    return [note for note, found in ((MET_AGAIN, False), (NEVER_MET_AGAIN, True)) if found in fresh]
+
+
+def _shares(part: pd.DataFrame) -> pd.Series:
     """The share of steps solved, by seed."""
-    return part[which].groupby("seed")["success"].apply(lambda found: found.astype(float).mean())
+    return part.groupby("seed")["success"].apply(lambda found: found.astype(float).mean())
+
+
+def _valid(part: pd.DataFrame) -> str:
+    asked = int(part["choices"].sum())
+    return f"{100 * part['valid'].sum() / asked:.1f} %" if asked else NOTHING
+
+
+def _tokens(part: pd.DataFrame) -> str:
+    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
+    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"
 
 
 def _points(plan: Plan, arm: str, part: pd.DataFrame) -> Floats:

@@ -57,7 +57,8 @@ class Study:
 
     def learn(self, part: str, tasks: Sequence[Task], epochs: int, seed: int, model: str) -> str:
         """Go through `tasks` `epochs` times with an empty memory; the run's name. Raises `Stopped`."""
-        agent, worlds = self._agent(part, tasks, seed, model, None), _worlds(tasks)
+        agent = self._agent(part, tasks, seed, model, None)
+        worlds = _worlds(tasks, agent.environment)
         with self.bank.batch(STEPS_A_WRITE):
             for epoch in range(1, epochs + 1):
                 for task in tasks:
@@ -70,7 +71,8 @@ class Study:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
         updated or written. The run's name, and which tasks ended well. Raises `Stopped`.
         """
-        agent, worlds = self._agent(part, tasks, seed + USE_SEED, model, base), _worlds(tasks)
+        agent = self._agent(part, tasks, seed + USE_SEED, model, base)
+        worlds = _worlds(tasks, agent.environment)
         won = []
         with self.bank.batch(STEPS_A_WRITE):
             for task in tasks:
@@ -128,8 +130,10 @@ def _advanced(agent: Agent, task: Task, epoch: int, until: Phase | None, cancell
     return episode
 
 
-def _worlds(tasks: Sequence[Task]) -> Mapping[str, Environment]:
-    return {name: make_environment(name) for name in {task.environment for task in tasks}}
+def _worlds(tasks: Sequence[Task], own: Environment) -> Mapping[str, Environment]:
+    """The world of each task: the run's `own`, and new ones for those of others."""
+    names = {task.environment for task in tasks}
+    return {name: own if name == own.name else make_environment(name) for name in names}
 
 
 def checked_seeds(seeds: Sequence[int], epochs: int) -> list[int]:

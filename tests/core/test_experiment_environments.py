@@ -35,8 +35,8 @@ def test_sets_of_two_environments_do_not_fit_into_one_stream() -> None:
         a_plan(streams=[{"name": "both", "stages": stages}])
 
 
-def test_only_the_household_can_shift() -> None:
-    with pytest.raises(ValidationError, match="only the household can shift"):
+def test_a_world_without_the_option_cannot_shift() -> None:
+    with pytest.raises(ValidationError, match="sql, which cannot shift"):
         a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}], "shift_at": [3]}])
 
 
@@ -62,6 +62,12 @@ def test_first_and_last_epoch_are_the_shares_that_were_solved(found: Experiment)
             assert row[column].startswith(f"{100 * sum(solved) / len(solved):.1f} %")
         last = [step["reward"] for step in steps if step["epoch"] == 2]
         assert row[5].startswith(f"{100 * sum((r + 1) / 2 for r in last) / len(last):.1f} %")
+
+
+def test_answers_that_had_to_be_offered_are_counted(found: Experiment) -> None:
+    assert (found.steps["valid"] == found.steps["choices"]).all() and (found.steps["choices"] > 0).all()
+    (table,) = reports(found)
+    assert [row[9] for row in table.rows] == ["100.0 %"] * 6
 
 
 def test_without_memory_nothing_is_learned_from_epoch_to_epoch(found: Experiment) -> None:

@@ -24,7 +24,7 @@ TOP_DOWN = (
     {"memrl_core.analysis", "memrl_core.exchange"},
     {"memrl_core.agent", "memrl_core.recorder", "memrl_core.rerun", "memrl_core.credit"},
     {"memrl_core.asked"},
-    {"memrl_core.learned"},
+    {"memrl_core.learned", "memrl_core.given"},
     {"memrl_core.bank", "memrl_core.writing", "memrl_core.turns", "memrl_core.asking", "memrl_core.fitting"},
     {"memrl_core.policies", "memrl_core.models", "memrl_core.embedders", "memrl_core.environments"},
     {

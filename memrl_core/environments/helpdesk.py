@@ -1,0 +1,286 @@
+"""A help desk: pass each message to the team that takes care of such things in this house.
+
+One turn, a closed list of teams, and house rules that nobody could guess: which kind of complaint goes to which team is
+drawn from the number of the house. A handbook of earlier cases, of which a stated share follows the rules of before,
+can be written into a run's memory at its start. The rules may change on a day, and what becomes of a message may be
+told wrongly with a stated chance. Nothing knows which memory, if any, was used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.layout import action_lines, block, layout
+from memrl_core.errors import InputError
+from memrl_core.prompting import CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
+from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+
+TEAMS = ("Black", "Blue", "Brown", "Gold", "Green", "Pink", "Red", "White")
+"""Names that say nothing about what a team does, in the order in which they are offered; a token each."""
+
+MESSAGES: Mapping[str, tuple[str, ...]] = {
+    "login": (
+        "My password is refused {where} {when}.",
+        "My account is locked {where} {when}.",
+        "The computer {where} does not know my user name {when}.",
+        "I wait for a login code {where} {when}.",
+        "My password expired {where} {when}.",
+        "I cannot sign in to my account {where} {when}.",
+        "The login page {where} is blank {when}.",
+        "I forgot my password {where} {when}.",
+    ),
+    "printer": (
+        "The printer {where} is out of toner {when}.",
+        "Paper jams in the printer {where} {when}.",
+        "My pages {where} have black stripes {when}.",
+        "The copier {where} gives blank pages {when}.",
+        "The scanner {where} makes crooked copies {when}.",
+        "Nothing I print {where} comes out {when}.",
+        "The paper tray of the copier {where} sticks {when}.",
+        "The ink of the printer {where} smears {when}.",
+    ),
+    "heating": (
+        "The radiator {where} is cold {when}.",
+        "The heating {where} cannot be turned down {when}.",
+        "The air conditioning {where} is too cold {when}.",
+        "The thermostat {where} shows nothing {when}.",
+        "We freeze {where} {when}.",
+        "It is far too hot {where} {when}.",
+        "The radiator {where} drips {when}.",
+        "The warm air {where} has stopped {when}.",
+    ),
+    "parking": (
+        "Somebody parked in my space {where} {when}.",
+        "The car park barrier {where} is down {when}.",
+        "My visitor {where} needs a parking permit {when}.",
+        "A car blocks the exit {where} {when}.",
+        "The charger for electric cars {where} is dead {when}.",
+        "My car was towed {where} {when}.",
+        "There is no free parking space {where} {when}.",
+        "The garage {where} refuses my car {when}.",
+    ),
+    "pay": (
+        "My salary for the shifts {where} is missing {when}.",
+        "My travel expenses {where} are unpaid {when}.",
+        "My pay slip {where} is wrong {when}.",
+        "The invoice for the course {where} is unpaid {when}.",
+        "My overtime pay {where} is missing {when}.",
+        "Too much tax is taken from my pay {where} {when}.",
+        "The bonus {where} is not paid {when}.",
+        "My wages {where} are late {when}.",
+    ),
+    "coffee": (
+        "The coffee machine {where} gives only water {when}.",
+        "There is no milk for coffee {where} {when}.",
+        "The fridge {where} smells {when}.",
+        "The cups in the kitchen {where} are dirty {when}.",
+        "The kettle {where} is broken {when}.",
+        "The espresso {where} tastes of soap {when}.",
+        "The snack machine {where} is empty {when}.",
+        "The kitchen {where} has no tea {when}.",
+    ),
+    "door": (
+        "My badge does not open the door {where} {when}.",
+        "I lost the key to the cupboard {where} {when}.",
+        "The lock of the door {where} sticks {when}.",
+        "The gate {where} stays open {when}.",
+        "My key card is rejected {where} {when}.",
+        "The revolving door {where} stands still {when}.",
+        "The door {where} will not close {when}.",
+        "A colleague {where} needs a badge {when}.",
+    ),
+    "meeting": (
+        "The projector {where} shows a green picture {when}.",
+        "The meeting room {where} is booked twice {when}.",
+        "The microphone for video calls {where} is silent {when}.",
+        "The meeting screen {where} has no signal {when}.",
+        "I cannot book a conference room {where} {when}.",
+        "The camera for video calls {where} is dark {when}.",
+        "The projector {where} hums {when}.",
+        "The conference {where} has no sound {when}.",
+    ),
+}
+"""Topic to what people write about it. The last two of each topic stand in held-out messages only."""
+
+WHERE = ("here", "upstairs", "downstairs", "next door", "at the front", "in the back", "outside", "inside")
+WHEN = ("today", "again", "now", "this week", "this morning", "once more", "since Monday", "since noon")
+WHEN_BEFORE = ("since May", "for weeks", "these days")
+"""Times of the handbook's messages, so that none of them is a message of a task."""
+
+SETS = {"helpdesk-train": (slice(0, 6), 40), "helpdesk-heldout": (slice(6, 8), 10)}
+"""Set to which messages of each topic it takes, and how many tasks it makes of them."""
+
+INSTRUCTIONS = (
+    "You pass messages on to teams. Which team takes care of what is a rule of the house. "
+    "Answer with exactly one of the teams offered, without the dash. If earlier messages are given, go by them."
+)
+
+
+class HelpdeskOptions(EnvironmentOptions):
+    """What can be different in a house."""
+
+    house: int = Field(
+        0,
+        ge=0,
+        title="House",
+        description="Its rules and its handbook are drawn from this number; where nobody chose, it is the run's seed.",
+    )
+    teams: int = Field(
+        8, ge=2, le=len(TEAMS), title="Teams", description="How many there are for the eight kinds of message."
+    )
+    handbook: bool = Field(
+        True, title="Handbook", description="Earlier cases are written into the memory before the first step."
+    )
+    entries: int = Field(5, ge=1, le=20, title="Entries of the handbook", description="For each kind of message.")
+    stale: float = Field(
+        0.4, ge=0, le=1, title="Stale share", description="Of these entries, that much follows the rules of before."
+    )
+    noise: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        title="Noise",
+        description="The chance that a message is told to be taken care of when it is not, or the other way round.",
+    )
+    avoid: bool = Field(
+        True,
+        title="Failures say what to avoid",
+        description="A memory of a failure ends with the team to avoid. Off: it only tells that the message came back.",
+    )
+    shift_at: int | list[int] = Field(
+        0, title="The rules change at step", description="From this step on every topic has another team; 0: never."
+    )
+
+
+class Helpdesk(Environment):
+    """The help desk of one house; `HelpdeskOptions` says what its arguments mean."""
+
+    name = "helpdesk"
+    spec = EnvironmentSpec(
+        title="Help desk",
+        idea="Pass a message to the right one of eight teams, in one turn. Which team takes care of what is a rule of "
+        "the house that nobody can guess; a handbook of earlier cases helps, and a part of it is out of date.",
+        judged="By the rules of the house: 1 when the team takes care of such messages, else 0; with the chance of "
+        "the option noise it is told the other way round.",
+        source="Written for this program; small enough for a small language model, and no two messages are the same.",
+        answer_tokens=16,
+    )
+    Options = HelpdeskOptions
+    sets = tuple(SETS)
+    seed_option = "house"
+    own_words = False  # A message and its team say all.
+    reward_source: RewardSource = "environment"
+    instructions = INSTRUCTIONS
+    max_turns = 1
+
+    def __init__(
+        self,
+        house: int = 0,
+        teams: int = len(TEAMS),
+        handbook: bool = True,
+        entries: int = 5,
+        stale: float = 0.4,
+        noise: float = 0.0,
+        avoid: bool = True,
+        shift_at: int | Sequence[int] = 0,
+    ) -> None:
+        given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
+        if any(not isinstance(step, int) or step < 0 for step in given):
+            raise InputError("The step at which rules change is a whole number and not negative; 0 means never.")
+        self._shifts = [step for step in given if step]
+        self._house, self._teams, self._noise, self._avoid = house, TEAMS[:teams], noise, avoid
+        self._handbook, self._entries, self._stale = handbook, entries, stale
+        self._task: Task | None = None
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        """Begin `task`. Raises `InputError` when the task is not one of a help desk."""
+        topic = task.data.get("topic")
+        if topic not in MESSAGES:
+            raise InputError(f"Task {task.id[:80]} is not a message to a help desk. Choose tasks of the helpdesk.")
+        changes = sum(at_step >= step for step in self._shifts)
+        self._right = self._rules(changes + 1)[str(topic)]
+        self._flipped = bool(np.random.default_rng(seed).random() < self._noise)
+        self._task = task
+        return "\n".join([CHOICES, *(CHOICE_MARK + team for team in self._teams)])
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Pass the message on: the end of the episode. What is no team is nobody's, whatever the noise."""
+        if self._task is None:
+            raise InputError("This episode has ended. Begin the next task.")
+        self._task = None
+        team = next(iter(action_lines(action)), "").rstrip(".")
+        if team in self._teams:
+            success = (team == self._right) != self._flipped
+            told = f"{team} took care of it." if success else f"{team} sent it back."
+        else:
+            success, told = False, f"There is no team “{team[:80]}”."
+        why = "The noise turned what is told round." if team in self._teams and self._flipped else "As the rules say."
+        judgement = Judgement(self._right, team[:80], why)
+        verdict = f"{'Solved' if success else 'Failed'}: {told}"
+        return told, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        """The message and the team, in the very form of a handbook's entry; after a failure what came of it."""
+        if outcome == "failure" and not self._avoid and turns and turns[-1].observation:
+            return f"{TASK_LINE}{task.intent}\n{WHAT_WENT_WRONG}{turns[-1].observation}\n"
+        return layout(task.intent, turns, outcome)
+
+    def first_memories(self) -> list[tuple[str, str]]:
+        """The handbook: `entries` messages of every topic with the team of this house, the stale ones among them with
+        that of the rules before.
+        """
+        if not self._handbook:
+            return []
+        rng = np.random.default_rng([self._house, 1])
+        before, now = self._rules(0), self._rules(1)
+        written = []
+        for topic, messages in MESSAGES.items():
+            known = _written(messages, WHEN_BEFORE)
+            stale = round(self._stale * self._entries)
+            for number, position in enumerate(rng.choice(len(known), self._entries, replace=False)):
+                rules = before if number < stale else now
+                entry = f"{TASK_LINE}{known[position]}\n{block(STEPS_THAT_WORKED, [rules[topic]])}"
+                written.append((known[position], entry))
+        return [written[position] for position in rng.permutation(len(written))]
+
+    def _rules(self, number: int) -> Mapping[str, str]:
+        """Topic to team, of the rules that came as `number` (0: those before this house's); each time all change."""
+        rng = np.random.default_rng([self._house, 0])
+        teams = np.resize(rng.permutation(len(self._teams)), len(MESSAGES))
+        for _ in range(number):
+            teams = (teams + rng.integers(1, len(self._teams))) % len(self._teams)
+        return {topic: self._teams[team] for topic, team in zip(MESSAGES, teams, strict=True)}
+
+    @classmethod
+    def make_tasks(cls, name: str) -> list[Task]:
+        """The tasks of one of `sets`, topic by topic; the same ones every time."""
+        if name not in SETS:
+            return super().make_tasks(name)
+        which, count = SETS[name]
+        tasks = []
+        for number, (topic, messages) in enumerate(MESSAGES.items()):
+            known = _written(messages[which], WHEN)
+            chosen = np.random.default_rng([number, count]).choice(len(known), count, replace=False)
+            tasks += [
+                Task(f"{name}-{topic}-{place:02d}", known[position], cls.name, topic, {"topic": topic})
+                for place, position in enumerate(chosen, start=1)
+            ]
+        return tasks
+
+    @classmethod
+    def faults(cls, task: Task) -> list[str]:
+        """What is wrong with a task, a sentence each."""
+        topic = task.data.get("topic")
+        return [] if topic in MESSAGES else [f"topic is one of {', '.join(MESSAGES)}, not “{str(topic)[:80]}”."]
+
+
+def _written(messages: Sequence[str], when: Sequence[str]) -> list[str]:
+    """Every message at every place and time, beginning with a capital letter."""
+    told = (message.format(where=w, when=t) for message, w, t in itertools.product(messages, WHERE, when))
+    return [text[0].upper() + text[1:] for text in told]
