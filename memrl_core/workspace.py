@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -29,7 +29,15 @@ from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
 from memrl_core.environments import environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.errors import BankMissing, EnvironmentFailed, InputError, ModelChanged, ModelError, ModelMissing
+from memrl_core.errors import (
+    BankMissing,
+    EnvironmentFailed,
+    InputError,
+    MemRLError,
+    ModelChanged,
+    ModelError,
+    ModelMissing,
+)
 from memrl_core.fitting import fits
 from memrl_core.given import give
 from memrl_core.home import home as home
@@ -294,6 +302,21 @@ def is_simulated(model: str) -> bool:
 def is_of_ollama(model: str) -> bool:
     """Whether `model` names a model of Ollama, which a plain name does."""
     return not is_simulated(model) and not is_gguf(model) and not model.startswith(OPENAI_PREFIX)
+
+
+def models_at_hand(of_ollama: Iterable[str]) -> list[str]:
+    """The models that can answer here, what to begin with first: Ollama's, those in this program, the simulated one."""
+    own = [f"{gguf.PREFIX}{name}" for name in gguf.PACKAGED]
+    return [*of_ollama, *(name for name in own if not lacks(name)), SIMULATED]
+
+
+def lacks(model: str) -> str:
+    """What stands in the way of a model that runs in this program, as a sentence with its remedy; "" when nothing."""
+    try:
+        gguf.weights_of(model)
+    except MemRLError as error:
+        return str(error)
+    return ""
 
 
 def tasks_of(info: RunInfo) -> list[Task]:

@@ -13,7 +13,7 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
-from pages.shared.header import status_of
+from pages.shared.header import model_status, status_of
 from pages.shared.keys import on_key
 from pages.shared.player import player
 from pages.shared.text import literal, verbatim
@@ -229,8 +229,7 @@ def model_banner(view: View) -> None:
     """What stands in the way of the run's model, with its remedy."""
     if view.run.simulated or not view.moment.live or not workspace.can_go_on(view.run):
         return
-    address = workspace.load_preferences().ollama_address
-    status = status_of(address, view.run.model)
+    status = model_status(view.run.model)
     if status.state == "running":
         return
     with st.container(border=True, key="model_banner"):
@@ -239,4 +238,4 @@ def model_banner(view: View) -> None:
             if status.remedy:
                 st.code(status.remedy, language=None, width="content")
             st.button("Check again", key="banner_check", on_click=status_of.clear)
-            st.page_link("pages/home.py", label="Change the address, or pull a model")
+            st.page_link("pages/home.py", label="Look at the models")

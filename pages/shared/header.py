@@ -10,6 +10,7 @@ import streamlit as st
 from memrl_core import workspace
 from memrl_core.analysis.labels import weights_label
 from memrl_core.environments import environment_title
+from memrl_core.models.gguf import is_gguf
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
 from memrl_core.numerals import dimensions
 from memrl_core.records import RunInfo
@@ -24,6 +25,17 @@ from pages.shared.text import in_badge, literal
 def status_of(address: str, model: str | None) -> OllamaStatus:
     """Ollama's state, asked at most every five seconds."""
     return ollama_status(address, model)
+
+
+def model_status(model: str) -> OllamaStatus:
+    """How the model of a run is: in Ollama, in this program, or at a server that is asked only with a step."""
+    preferences = workspace.load_preferences()
+    if workspace.is_of_ollama(model):
+        return status_of(preferences.ollama_address, model.removeprefix(workspace.OLLAMA_PREFIX))
+    if lacking := workspace.lacks(model) if is_gguf(model) else "":
+        return OllamaStatus("", "model_missing", lacking, "")
+    where = "runs in this program" if is_gguf(model) else f"is asked at {preferences.openai_address}"
+    return OllamaStatus("", "running", f"{model} {where}.", "")
 
 
 def header(place: Place) -> None:
@@ -208,13 +220,7 @@ def _model_chip(run: RunInfo) -> None:
         return
     options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
     weights = weights_label(run.model_facts)
-    if not workspace.is_of_ollama(run.model):
-        st.badge(
-            in_badge(" · ".join(part for part in (run.model, options) if part)),
-            icon=":material/smart_toy:", color="green", help=literal(weights) or None,
-        )  # fmt: skip
-        return
-    status = status_of(workspace.load_preferences().ollama_address, run.model.removeprefix(workspace.OLLAMA_PREFIX))
+    status = model_status(run.model)
     colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
     st.badge(
@@ -224,7 +230,8 @@ def _model_chip(run: RunInfo) -> None:
     if status.state != "running":
         with st.popover("What to do", type="tertiary"):
             st.text(status.sentence)
-            st.text(status.remedy)
+            if status.remedy:
+                st.text(status.remedy)
             st.button("Check again", on_click=status_of.clear, key="check_again")
 
 

@@ -21,15 +21,26 @@ ANOTHER_MACHINE = "another_machine_asked"
 
 
 def chat_model_choice(key: str) -> str:
-    """The simulated model or one that Ollama has."""
+    """A model that is at hand, or another one that a person names."""
     status = status_of(workspace.load_preferences().ollama_address, None)
-    names = [workspace.SIMULATED, *(model.name for model in status.models if model.can_chat)]
     chosen = st.selectbox(
-        "Model", names, key=f"{key}_model", format_func=lambda n: "simulated model" if n == workspace.SIMULATED else n
+        "Model",
+        workspace.models_at_hand(model.name for model in status.models if model.can_chat),
+        key=f"{key}_model",
+        format_func=model_label,
+        accept_new_options=True,
+        help="Or type another: gguf:PATH, a file on this machine; openai:NAME, of an OpenAI-compatible server.",
     )
     if status.state == "not_running":
-        st.caption(literal(status.sentence))
-    return str(chosen)
+        st.caption(literal(f"{status.sentence.partition('. ')[0]}, so its models are not in the list."))
+    return str(chosen or workspace.SIMULATED)
+
+
+def model_label(name: str) -> str:
+    """What a model is called where one is chosen."""
+    if name == workspace.SIMULATED:
+        return "simulated model (no language model)"
+    return f"{name.removeprefix('gguf:')} · in this program" if name.startswith("gguf:") else name
 
 
 def embedder_choice(key: str) -> str:

@@ -19,6 +19,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
+from memrl_core.models import gguf
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase
 from memrl_core.settings import PRESETS, MemRLSettings
@@ -480,6 +481,7 @@ def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
 def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.text_input(key="new_run_bank").set_value(" fresh ").run()
+    app.selectbox(key="new_run_model").set_value("simulated").run()
     app.number_input(key="new_run_memrl_weight").set_value(0.25)
     app.number_input(key="new_household_shift_at_True").set_value(7)
     app.run()
@@ -488,6 +490,37 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.settings["weight"], dict(info.environment_options)) == (0.25, {"shift_at": 7})
+
+
+def test_what_a_run_begins_with_is_a_language_model_where_one_is_at_hand(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered() -> list[str]:
+        status_of.clear()
+        box = visit("home").selectbox(key="new_run_model")
+        assert box.value == workspace.models_at_hand(of_ollama)[0]
+        return list(box.options)
+
+    of_ollama: list[str] = []
+    assert [name.partition(" ")[0] for name in offered()] == ["smollm2", "simulated"]
+    with OllamaServer() as server, monkeypatch.context() as patched:
+        patched.setenv("OLLAMA_HOST", server.address)
+        of_ollama.append("llama3.2")
+        assert offered()[0] == "llama3.2"
+    of_ollama.clear()
+    monkeypatch.setattr(gguf.importlib.util, "find_spec", lambda name: None)
+    assert [name.partition(" ")[0] for name in offered()] == ["simulated"]
+
+
+def test_a_run_with_a_model_in_this_program_says_of_that_alone_what_is_wrong(home: Path, visit: Visit) -> None:
+    weights = home / "some.gguf"
+    weights.write_bytes(b"GGUF")
+    name = a_bank(model=f"gguf:{weights}")
+    wrong = f"There is no model file that can be read at {weights}"
+    for there in (True, False):
+        text = said(visit("step", bank=name)).replace("\\", "")
+        assert "Ollama" not in text and (wrong in text) != there
+        weights.unlink(missing_ok=True)
 
 
 def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_model_is_gone(

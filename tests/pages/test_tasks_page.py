@@ -89,6 +89,7 @@ def test_a_file_that_cannot_be_read_gets_a_sentence(home: Path, visit: Visit, tm
 def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> None:
     app = shown(visit("tasks", environment="sql", set="sql-heldout"))
     app.text_input(key="new_run_bank").set_value("fresh").run()
+    app.selectbox(key="new_run_model").set_value("simulated").run()
     app.button(key="start_run").click().run()
     assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
