@@ -41,7 +41,9 @@ choices. A memory may also give advice for the very state that is described besi
 Small language models follow a memory only where it looks like what is asked of them. Two other layouts say the same so:
 `transcript` puts each memory's actions under its task, then the new task with what has been done so far, and what is
 asked for is the next line; `turns` makes of each memory a conversation that has taken place. A model that is bound to a
-list by a schema reads and writes actions as JSON strings, any other as lines that start with "> ".
+list by a schema reads and writes actions as JSON strings, any other as lines that start with "> ". In a transcript with
+memories a bound model is not shown the list: the schema holds it, and a list in the prompt draws small models away from
+what the memories say.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ DISCOURAGED = "Discouraged:"
 ANSWER_MARK = "> "
 CHOICES = "You can:"
 CHOICE_MARK = "- "
+CONTINUE = "Continue the list of actions."
+"""What a bound model is told above a transcript, in place of instructions that ask for another form."""
 NEXT = "Next."
 """What stands for the observations of a memory's actions, which memories do not keep."""
 
@@ -170,7 +174,11 @@ def messages_sent(
     latest = with_recalled(before[-1].observation, recalled) if before else observation
     done = "".join(f"{write(turn.reply.text)}\n" for turn in before)
     text = "".join(f"{_as_transcript(memory, bool(bound))}\n\n" for memory in memories)
-    return (*record.messages[:asked], Message("user", f"{added}{text}{line}\n{latest}\n{done}"))
+    first = record.messages[:asked]
+    if bound and memories:
+        # The schema holds the list. Small models pick from one that stands in the prompt, whatever the memories say.
+        first, latest = (Message("system", CONTINUE),), _without_choices(latest)
+    return (*first, Message("user", f"{added}{text}{line}\n{latest}\n{done}"))
 
 
 def conversation_so_far(
@@ -239,6 +247,11 @@ def with_recalled(observation: str, recalled: str) -> str:
         return observation
     told, found, choices = observation.rpartition(CHOICES)
     return f"{told}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"
+
+
+def _without_choices(observation: str) -> str:
+    """An observation without the list of choices that it ends with."""
+    return observation.rpartition(CHOICES)[0].rstrip("\n") if offered(observation) else observation
 
 
 def offered(message: str) -> list[str]:
