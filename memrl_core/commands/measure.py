@@ -25,13 +25,14 @@ from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
 from memrl_core.experiments.environments import environments_plan, first_sets
 from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
+from memrl_core.experiments.layouts import run_layouts
 from memrl_core.experiments.modular_memory import run_modular_memory
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.report_table import markdown
 from memrl_core.experiments.reports import reports
 from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.runner import run_experiment
-from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_tables
+from memrl_core.experiments.tables import cross_model_tables, layout_tables, modular_memory_tables, rich_tables
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -157,6 +158,24 @@ def cross_model(
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total), cancelled=stop.asked,
         )  # fmt: skip
     _print(cross_model_tables(found), found.stopped, bank)
+
+
+def layouts(
+    bank: StudyBank,
+    model: Annotated[list[str], typer.Option("--model", help="A language model, such as gguf:smollm2; repeatable.")],
+    on: Annotated[str, typer.Option(help="The set of tasks.")] = "household-train",
+    tasks: Tasks = 20,
+    seeds: Seeds = 3,
+    epochs: Epochs = 3,
+) -> None:
+    """Let language models use the same memories in each layout of the prompt, and answer without any."""
+    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
+        bar = bars.add_task("episodes", total=None)
+        found = run_layouts(
+            memory, model, on, tasks=tasks, seeds=range(seeds), epochs=epochs, cancelled=stop.asked,
+            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
+        )  # fmt: skip
+    _print(layout_tables(found), found.stopped, bank)
 
 
 def experiment(

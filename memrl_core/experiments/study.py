@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -67,11 +68,19 @@ class Study:
                     self._count()
         return agent.run_id
 
-    def use(self, part: str, tasks: Sequence[Task], seed: int, model: str, base: str | None) -> tuple[str, list[bool]]:
+    def use(
+        self,
+        part: str,
+        tasks: Sequence[Task],
+        seed: int,
+        model: str,
+        base: str | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[str, list[bool]]:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
-        updated or written. The run's name, and which tasks ended well. Raises `Stopped`.
+        updated or written. `options` are the model's. The run's name, and which tasks ended well. Raises `Stopped`.
         """
-        agent = self._agent(part, tasks, seed + USE_SEED, model, base)
+        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options)
         worlds = _worlds(tasks, agent.environment)
         won = []
         with self.bank.batch(STEPS_A_WRITE):
@@ -83,7 +92,15 @@ class Study:
                 won.append(trace.reward.outcome == "success")
         return agent.run_id, won
 
-    def _agent(self, part: str, tasks: Sequence[Task], seed: int, model: str, base: str | None) -> Agent:
+    def _agent(
+        self,
+        part: str,
+        tasks: Sequence[Task],
+        seed: int,
+        model: str,
+        base: str | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Agent:
         info = workspace.start_run(
             self.bank,
             environment=tasks[0].environment,
@@ -93,6 +110,7 @@ class Study:
             model=model,
             base=base,
             run=f"{self.name}-{part}",
+            model_options=options,
         )
         agent = workspace.live_run(self.bank, info.id, self._preferences).agent
         agent.model = self._models[model]

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from memrl_core import workspace
 from memrl_core.agent import Agent
 from memrl_core.analysis.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import EmptyAnswer, ModelInterrupted
+from memrl_core.experiments.layouts import run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages, messages_sent
@@ -218,3 +220,22 @@ def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(
     (tmp_path / "twice").mkdir()
     with pytest.raises(ModelInterrupted):
         _step(Fragile(every=3), tmp_path / "twice")
+
+
+def test_each_layout_is_tried_with_the_same_memories_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader(SimulatedModel):
+        name, simulated = "reader", False
+
+    made = workspace.make_model
+    monkeypatch.setattr(workspace, "make_model", lambda name, own: Reader() if name == "reader" else made(name, own))
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
+        found = run_layouts(bank, ["reader"], "household-train", tasks=4, seeds=[0], epochs=4)
+        runs = [(arm, bank.run(arm.runs[0])) for arm in found.arms]
+    assert {arm.on for arm, _ in runs} == {"reader, block", "reader, transcript", "reader, turns"}
+    assert all(info.model_options["layout"] == arm.on.split(", ")[1] for arm, info in runs)
+    assert {info.base for arm, info in runs if arm.memory == "no memory"} == {None}
+    assert len({info.base for arm, info in runs if arm.memory == "learned"}) == 1
+    assert all(one.valid == one.asked > 0 for one in found.answers)
+    assert all(gain.mean > 0 for gain in found.differences), "the simulated model reads its memories in every layout"
