@@ -262,7 +262,10 @@ def doctor(bank: BankOption = "") -> None:
     """Check Ollama, the embedder and a bank; every problem comes with its remedy."""
     preferences = workspace.load_preferences()
     uri = bank or str(workspace.demo_bank())
-    rows = terminal.doctor_rows(ollama_status(preferences.ollama_address), preferences, check(uri))
+    findings = check(uri)
+    rows = terminal.doctor_rows(ollama_status(preferences.ollama_address), preferences, findings)
+    if all(finding.ok for finding in findings) and (gate := terminal.gate_row(MemoryBank.open(uri))):
+        rows.append(gate)
     console.print(terminal.doctor_table(rows, uri))
     if any(row.level == "broken" for row in rows):
         raise typer.Exit(2)

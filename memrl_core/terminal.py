@@ -15,13 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from memrl_core.analysis.explain import update_formula
+from memrl_core.analysis.gate import suggest_delta
 from memrl_core.analysis.labels import memory_label, weights_label
 from memrl_core.analysis.outline import operation_line, reply_notes
 from memrl_core.analysis.reasons import SHORT_REASONS
 from memrl_core.analysis.summary import EpochSummary
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
 from memrl_core.environments import environment_names, why_unusable
+from memrl_core.errors import InputError
 from memrl_core.models.ollama_status import OllamaStatus
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
@@ -175,6 +178,25 @@ def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterab
             DoctorRow(f"bank: {finding.name}", "ok" if finding.ok else "broken", finding.sentence, finding.remedy)
         )
     return rows
+
+
+def gate_row(bank: MemoryBank) -> DoctorRow | None:
+    """What the δ of the newest run lets pass, and the δ that is proposed; None where that cannot be told."""
+    info = next((info for info in reversed(bank.runs()) if "delta" in info.settings), None)
+    if info is None:
+        return None
+    try:
+        found = suggest_delta(bank.view(info.id))
+    except InputError:
+        return None
+    delta = float(bank.settings(info.id)["delta"])
+    return DoctorRow(
+        "bank: δ",
+        "ok",
+        f"δ {fixed(delta, 2)} of run {info.id} lets {percent(found.passing(delta), 0)} of the pairs of different "
+        f"intents pass, as {bank.embedder.name} compares them; {fixed(found.delta, 2)} lets a fifth pass.",
+        f"Proposed for a new run: --setting delta={found.delta:.2f}",
+    )
 
 
 def doctor_table(rows: Sequence[DoctorRow], uri: str) -> Table:

@@ -187,6 +187,11 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     )
 
 
+def embeds_here(name: str) -> bool:
+    """Whether an embedder runs in this program at once, without a server or a download."""
+    return name.startswith(HASHING) or name in WORDLLAMA
+
+
 def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
     """The embedder that made the bank's vectors.
 

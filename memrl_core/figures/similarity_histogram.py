@@ -32,7 +32,7 @@ def similarity_picture(suggestion: GateSuggestion, delta: float) -> Picture:
     figure.update_layout(bare_layout(height=300, bargap=0, showlegend=False))
     figure.update_xaxes(title_text="similarity of two intents", zeroline=False)
     figure.update_yaxes(title_text="pairs", zeroline=False)
-    passed = _share_above(suggestion, delta)
+    passed = suggestion.passing(delta)
     of = f"{suggestion.intents:,} intents" + (", a sample," if suggestion.sampled else "")
     title = (
         f"δ = {suggestion.delta:.3f} lets the nearest {1 - QUANTILE:.0%} of pairs among {of} pass; the δ in force, "
@@ -40,9 +40,3 @@ def similarity_picture(suggestion: GateSuggestion, delta: float) -> Picture:
     )
     table = pd.DataFrame({"similarity from": edges[:-1], "similarity to": edges[1:], "pairs": counts})
     return Picture(figure, table, title, f"A histogram of pairwise similarities with two marks. {title}.")
-
-
-def _share_above(suggestion: GateSuggestion, delta: float) -> float:
-    """The share of pairs beyond δ, taking those of a bar as spread evenly over it."""
-    below = np.concatenate([[0], np.cumsum(suggestion.counts)])
-    return 1 - float(np.interp(delta, suggestion.edges, below)) / suggestion.pairs

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
+from memrl_core.analysis.gate import suggest_delta
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.settings import PRESETS, MemRLSettings
@@ -165,6 +166,16 @@ def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch
     assert code == 0
     assert "Ollama is not running" in said and "ollama serve" in said
     assert "broken" not in said
+
+
+def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 300)
+    uri = str(home / "bank")
+    assert memrl("run", "--tasks", "12", "--bank", uri)[0] == 0
+    said = memrl("doctor", "--bank", uri)[1]
+    with MemoryBank.open(uri) as bank:
+        found = suggest_delta(bank.view(bank.runs()[-1].id))
+    assert f"--setting delta={found.delta:.2f}" in said and found.delta != pytest.approx(0.2, abs=0.01)
 
 
 def test_the_doctor_names_a_damaged_table(home: Path) -> None:

@@ -146,6 +146,8 @@ def test_the_gate_is_the_quantile_of_all_pairs_of_different_intents() -> None:
     assert np.mean(pairs > found.delta) == pytest.approx(0.2, abs=1e-3)
     assert (found.mean, found.sd) == pytest.approx((pairs.mean(), pairs.std()), abs=1e-6)
     assert (found.intents, found.pairs, found.sampled) == (60, 60 * 59 // 2, False)
+    assert found.passing(found.delta) == pytest.approx(0.2, abs=0.02)
+    assert (found.passing(-1.0), found.passing(1.0)) == (1, 0)
     assert found.counts.sum() == found.pairs
     assert (len(found.counts), len(found.edges)) == (50, 51)
 

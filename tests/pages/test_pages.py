@@ -548,6 +548,16 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         assert dict(bank.runs()[0].model_options) == chosen
 
 
+def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.text_input(key="new_run_bank").set_value("gated").run()
+    for embedder, proposed, passing in (("wordllama", "0.34", "31 %"), ("hashing", "0.43", "68 %")):
+        app.selectbox(key="new_run_embedder").set_value(embedder).run()
+        assert app.number_input(key="new_run_memrl_delta").value == 0.2
+        (said,) = (caption.value for caption in app.caption if "is proposed" in caption.value)
+        assert proposed in said and passing in said
+
+
 def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.text_input(key="new_run_bank").set_value("official").run()
