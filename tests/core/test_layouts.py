@@ -230,6 +230,7 @@ def test_each_layout_is_tried_with_the_same_memories_and_without(
 
     made = workspace.make_model
     monkeypatch.setattr(workspace, "make_model", lambda name, own: Reader() if name == "reader" else made(name, own))
+    monkeypatch.setattr(workspace, "must_be_there", lambda *_: {})
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
         found = run_layouts(bank, ["reader"], "household-train", tasks=4, seeds=[0], epochs=4)
         runs = [(arm, bank.run(arm.runs[0])) for arm in found.arms]
