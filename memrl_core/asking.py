@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -58,6 +60,7 @@ class Asking:
                 answer_tokens=reply.answer_tokens,
                 seconds=reply.seconds,
                 cut=reply.cut,
+                notes=reply.notes,
             )
         )
         return form
@@ -66,7 +69,8 @@ class Asking:
         try:
             return self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
         except NotBound:
-            return self._reply(messages, None)
+            reply = self._reply(messages, None)
+            return replace(reply, notes=(*reply.notes, "not held to the form: the server refused the schema"))
         except EmptyAnswer:
             return Reply("")
         except PromptTooLong as error:
@@ -79,7 +83,8 @@ def templates(question: Question[Form]) -> Form:
 
 
 def _read(read: Callable[[str], Form], text: str) -> Form | None:
-    try:
-        return read(text)
-    except ValidationError:
-        return None
+    # Who is not held to a form puts words around it.
+    for told in (text, text[text.find("{") : text.rfind("}") + 1]):
+        with suppress(ValidationError):
+            return read(told)
+    return None

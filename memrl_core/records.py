@@ -335,7 +335,8 @@ class Consulted:
     """One question that a policy asked the model for its own ends, as a form to fill in (JSON by a schema).
 
     `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` tells that no model
-    was asked and the policy's own template filled it. `cut` is the limit that ended the reply, "" when none did.
+    was asked and the policy's own template filled it. `cut` is the limit that ended the reply, "" when none did;
+    `notes` what else is to be told of it.
     """
 
     purpose: str
@@ -348,6 +349,7 @@ class Consulted:
     answer_tokens: int | None = None
     seconds: float = 0.0
     cut: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ def take_turn(
     options = ModelOptions.model_validate(record.options).again(attempt)
     left_out = record.turns[-1].left_out if record.turns else ()
     reply: Reply | None = None
+    told: tuple[str, ...] = ()
     while reply is None:
         # What is sent has the form of the answers that are asked for.
         sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound, left_out)
@@ -53,7 +54,7 @@ def take_turn(
         except NotBound:
             if not bound:
                 raise
-            bound = False
+            bound, told = False, ("not bound to the lines offered: the server refused the schema",)
         except PromptTooLong as error:
             in_prompt = {span.memory_id for span in record.spans} - set(left_out)
             last = next((memory_id for memory_id in reversed(selected) if memory_id in in_prompt), None)
@@ -62,11 +63,13 @@ def take_turn(
             elif recalled is not None and recalled.text:
                 recalled = replace(recalled, text="", decision=unsent(recalled.decision, recalled.decision.selected))
             else:
-                told = f"not asked: the prompt does not fit into {error.room}"
-                reply = Reply("", notes=(told,), window=error.window, offered=False if choices else None)
+                why = f"not asked: the prompt does not fit into {error.room}"
+                reply = Reply("", notes=(why,), window=error.window, offered=False if choices else None)
     if left_out:
         count = f"{len(left_out)} memor{'y' if len(left_out) == 1 else 'ies'}"
-        reply = replace(reply, notes=(*reply.notes, f"{count} left out of the prompt, which did not fit"))
+        told = (*told, f"{count} left out of the prompt, which did not fit")
+    if told:
+        reply = replace(reply, notes=(*reply.notes, *told))
     if attempt:
         reply = replace(reply, options={"seed": options.seed, **reply.options})
     if reply.stopped:
@@ -121,7 +124,9 @@ def _answer(
     action = read_choice(reply.text, choices)
     text = reply.text if action is None else action
     raw = "" if text == reply.text else reply.text
-    return replace(reply, text=text, raw=raw, bound=bound, offered=action is not None)
+    strays = bound and not reply.cut and reply.text and _from_json(reply.text) not in choices
+    notes = (*reply.notes, "the server did not hold the answer to them") if strays else reply.notes
+    return replace(reply, text=text, raw=raw, bound=bound, offered=action is not None, notes=notes)
 
 
 def _once_more(

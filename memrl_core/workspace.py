@@ -239,6 +239,7 @@ def must_be_there(model: str, preferences: Preferences) -> dict[str, Any]:
     if is_simulated(model):
         return {}
     if is_gguf(model):
+        gguf.must_load(model)
         return gguf.facts(model)
     if model.startswith(OPENAI_PREFIX):
         _need_openai()

@@ -21,13 +21,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing, PromptTooLong
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing, NotBound, PromptTooLong
 from memrl_core.home import home
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
 from memrl_core.models.ollama_client import sendable, whole_characters
 from memrl_core.records import Message, Reply
 
 PREFIX = "gguf:"
+READ_AT_ONCE = 128
+"""Tokens of a prompt between two looks at whether to go on: a second or two on a busy processor."""
+SMALLEST = 512
+"""Tokens of the window with which a file is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class GgufModel:
     ) -> Reply:
         """Answer `messages` (see `LanguageModel`). The prompt's common beginning with the one before is read once.
 
-        Raises `PromptTooLong`, `ModelInterrupted` when llama.cpp fails, and `EmptyAnswer`.
+        Raises `PromptTooLong`, `NotBound`, `ModelInterrupted` when llama.cpp fails, `EmptyAnswer`, and `InputError`
+        when it cannot use the file.
         """
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
@@ -116,6 +121,8 @@ class GgufModel:
             "stop": options.stops,
             "chat_template_kwargs": {"enable_thinking": options.think},
             "stream": True,
+            # Whoever wants to stop a long prompt from being read is heard each time that a part of it has been.
+            "return_progress": True,
             "stream_options": {"include_usage": True},
         }
         if options.top_p is not None:
@@ -128,7 +135,13 @@ class GgufModel:
         begun = time.perf_counter()
         arrived = _Arrived(options, on_text, cancelled)
         with _ANSWERING:
-            _loaded(self.path, options.num_ctx, options.num_thread).handle_chat_completions(asked, arrived)
+            server = _loaded(self.path, options.num_ctx, options.num_thread)
+            try:
+                server.handle_chat_completions(asked, arrived)
+            except (ValueError, RuntimeError) as error:
+                if schema is not None and "schema" in str(error):
+                    raise NotBound(f"llama.cpp cannot hold {self.name} to this schema.") from None
+                arrived.error = arrived.error or " ".join(str(error).split()).rstrip(".")
         seconds = time.perf_counter() - begun
         if arrived.failed is not None:
             raise arrived.failed
@@ -211,6 +224,18 @@ class _Arrived:
         else:
             return False
         return True
+
+
+def must_load(name: str) -> None:
+    """Raise `InputError` or `ModelMissing` unless llama.cpp can use the file that `name` means."""
+    path = weights_of(name)
+    _tried(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _tried(path: Path, changed: int) -> None:
+    with _ANSWERING:
+        _loaded(path, SMALLEST, None)
 
 
 def weights_of(name: str) -> Path:
@@ -318,6 +343,7 @@ def _loaded(path: Path, num_ctx: int, num_thread: int | None) -> Any:
     given.model.path = str(path)
     given.n_ctx = num_ctx
     given.n_parallel = 1
+    given.n_batch = given.n_ubatch = READ_AT_ONCE
     given.warmup = False
     given.verbosity = -1
     # Two threads on a busy machine of two cores were measured at 1 token a second, one at 92.
@@ -327,6 +353,7 @@ def _loaded(path: Path, num_ctx: int, num_thread: int | None) -> Any:
         return xllamacpp.Server(given)
     except RuntimeError:
         raise InputError(
-            f"llama.cpp cannot use {str(path)[:200]}: it is damaged, or of a kind that this version does not know. "
-            "Nothing was started; choose another file."
+            f"llama.cpp cannot use {str(path)[:200]} with {num_ctx:,} tokens of context: the file is damaged, of a "
+            "kind that this version does not know, or too large for this machine. Nothing was started; choose another "
+            "file, or a smaller num_ctx."
         ) from None

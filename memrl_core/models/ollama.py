@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import ollama
 
-from memrl_core.errors import EmptyAnswer, ModelError, PromptTooLong
+from memrl_core.errors import EmptyAnswer, ModelError, NotBound, PromptTooLong
 from memrl_core.models.base import (
     Cancelled,
     ModelOptions,
@@ -33,6 +35,8 @@ from memrl_core.models.ollama_stream import Broken, Stream
 from memrl_core.records import Message, Reply
 
 NANOSECONDS = 1e9
+ABOUT_THE_SCHEMA = re.compile(r"schema|grammar|\bformat\b", re.IGNORECASE)
+"""Words of a server that refuses a request for its schema."""
 SENT = {"seed", "temperature", "num_ctx", "num_predict", "top_p", "num_thread"}
 """The options that go to the server as they are."""
 
@@ -69,7 +73,8 @@ class OllamaModel:
         An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply tells both.
         Raises `OllamaDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
         `EmptyAnswer`, and `InputError` for text that is not UTF-8. `PromptTooLong` where the server refuses the prompt,
-        where it must have cut it (servers before 0.12 do so without a word), or where no room is left for an answer.
+        where it must have cut it (servers before 0.12 do so without a word), or where no room is left for an answer,
+        and `NotBound` where the server refuses the schema.
         """
         sent = [{"role": message.role, "content": sendable(message.content)} for message in messages]
 
@@ -125,6 +130,12 @@ class OllamaModel:
                 return self.chat(messages, options, on_text, cancelled, schema)
             if tells_no_room(refused):
                 raise PromptTooLong(self.name, window) from None
+            if options.think and "does not support thinking" in refused:
+                plain = options.model_copy(update={"think": False})
+                reply = self.chat(messages, plain, on_text, cancelled, schema)
+                return replace(reply, notes=(*reply.notes, "this model cannot think first"))
+            if schema is not None and not said and ABOUT_THE_SCHEMA.search(refused):
+                raise NotBound(f"Ollama refuses to hold {self.name} to a schema.") from None
             text, _ = whole_characters(said)
             raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
         text, replaced = whole_characters(said)

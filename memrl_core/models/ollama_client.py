@@ -233,14 +233,15 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
         silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
         return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
     if isinstance(error, ollama.ResponseError):
-        if error.status_code == 404 and model:
+        said = str(error.error).strip() or f"HTTP {error.status_code}"
+        if error.status_code == 404 and model and "model" in said:
             return ModelMissing(
                 f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name)}` or choose another."
             )
-        said = str(error.error).strip() or f"HTTP {error.status_code}"
-        return ModelInterrupted(
-            f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
-        )
+        if error.status_code != 404 and not said.startswith("<"):
+            return ModelInterrupted(
+                f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
+            )
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
         return OllamaDown(
             f"Ollama is not running at {address}. {kept}; start it with `{serve_command(address)}` and try again. "

@@ -34,6 +34,8 @@ def _questions(asked: Sequence[Consulted]) -> None:
                 elif one.filled is None:
                     st.badge("no usable answer: counts as no feedback", color="orange", icon=":material/warning:")
             verbatim(one.messages[-1].content)
+            for note in one.notes:
+                st.caption(literal(note))
             if one.filled is not None:
                 verbatim(json.dumps(dict(one.filled), ensure_ascii=False, indent=1))
             elif one.reply:

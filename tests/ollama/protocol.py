@@ -72,7 +72,9 @@ class Handler(BaseHTTPRequestHandler):
         route = routes.get((method, self.path))
         try:
             instead = self.server.faults.instead.get(self.path)
-            if isinstance(instead, int):
+            if self.server.faults.page and self.path == "/api/chat":
+                self._plain(instead if isinstance(instead, int) else 200, self.server.faults.page, "text/html")
+            elif isinstance(instead, int):
                 self._json({"error": self.server.faults.says}, instead)
             elif instead is not None:
                 self._go_wrong(instead)
@@ -141,14 +143,24 @@ class Handler(BaseHTTPRequestHandler):
     # --- streams ---
 
     def _chat(self, body: dict[str, Any]) -> None:
-        if self._installed(body) is None:
+        model = self._installed(body)
+        if model is None:
             return
         seed = int(body.get("options", {}).get("seed", 0))
         faults = self.server.faults
+        faults.chats_left -= 1
+        if faults.chats_left <= 0:
+            self.server.models.clear()
+        if faults.schema == "refused" and body.get("format"):
+            self._json({"error": "invalid JSON schema in format"}, 500)
+            return
+        if body.get("think") and "thinking" not in (model.capabilities or ("thinking",)):
+            self._json({"error": f'"{body["model"]}" does not support thinking'}, 400)
+            return
         if not self._fits(body):
             return
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
-        if body.get("format"):
+        if body.get("format") and faults.schema == "heeded":
             text = form(body["format"], body["messages"]) if faults.form is None else faults.form
         call = {"function": {"name": "look_up", "arguments": {"what": "weather"}}}
         asides = [

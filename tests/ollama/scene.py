@@ -15,7 +15,9 @@ class Faults:
     goes wrong once `after` pieces of it were sent. Delays are in seconds.
     `answer` is what a model says, `form` what it says where a JSON schema came with the question; `endless` says it
     over and over. A server that is `unlimited` does not heed `num_predict`, one that is `thinking` says what it should
-    answer as its thoughts. `fields` is what becomes of `truncate` and `shift`, which came with Ollama 0.12. With
+    answer as its thoughts. `schema` is what becomes of a
+    JSON schema, `fields` of `truncate` and `shift`, which came with Ollama 0.12. After `chats_left` answers all models
+    are gone. `page` is answered to every chat, as HTML with the status of `instead` if there is one. With
     `silent_thoughts` it sends none of its own. It says that it has written `a_second` tokens a second.
     """
 
@@ -31,6 +33,9 @@ class Faults:
     endless: bool = False
     unlimited: bool = False
     thinking: bool = False
+    schema: Literal["heeded", "ignored", "refused"] = "heeded"
+    chats_left: int = 1_000_000
+    page: str = ""
     fields: Literal["heeded", "ignored", "refused"] = "heeded"
     silent_thoughts: bool = False
     a_second: float = 40.0

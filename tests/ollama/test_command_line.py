@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from memrl_core import cli, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
+from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 
 
@@ -95,6 +96,41 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
         assert left_out and left_out == set(trace.generate.turns[0].left_out)
         assert not left_out & set(trace.reward.credited)
         assert all(memory_id in told for memory_id in left_out) and "over budget" in told
+
+
+@pytest.mark.parametrize("fault", ["endless", "empty", "thinking", "repeated", "no schema", "schema ignored"])
+def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServer, fault: str) -> None:
+    said = {"endless": " go", "empty": "", "thinking": "hmm ", "repeated": " a" * 60}
+    server.faults.form = server.faults.answer = said.get(fault)
+    server.faults.endless, server.faults.thinking = fault in ("endless", "thinking"), fault == "thinking"
+    if fault == "repeated":
+        server.faults.stream, server.faults.after = "no_end", 31
+    if "schema" in fault:
+        server.faults.schema = "refused" if fault == "no schema" else "ignored"
+        server.faults.answer = "Action: wait and see"
+    told = a_run(bank)
+    assert "Saved 1 steps" in told and "Valid answers: 0.0%" in told
+    with MemoryBank.open(bank) as kept:
+        trace = kept.trace(kept.runs()[0].id, 1)
+        assert trace.generate is not None and trace.reward is not None and trace.reward.outcome == "failure"
+        replies = [turn.reply for turn in trace.generate.turns]
+    assert all(reply.offered is False for reply in replies)
+    if "schema" in fault:
+        assert {reply.bound for reply in replies} == {fault == "schema ignored"}
+        assert {note for reply in replies for note in reply.notes if "the server" in note}
+
+
+def test_a_model_that_is_pulled_away_ends_a_run_that_goes_on_when_it_is_back(bank: str, server: OllamaServer) -> None:
+    server.faults.chats_left = 12
+    with pytest.raises(ModelMissing, match="ollama pull"):
+        memrl("run", "--bank", bank, "--tasks", "3", "--model", "llama3.2", "--run", "r")
+    with MemoryBank.open(bank) as kept:
+        done = len(kept.traces("r"))
+    assert 0 < done < 3
+    server.models[LLAMA.name], server.faults.chats_left = LLAMA, 1_000_000
+    memrl("run", "--bank", bank, "--resume", "r")
+    with MemoryBank.open(bank) as kept:
+        assert len(kept.traces("r")) == 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.errors import EmptyAnswer, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.errors import EmptyAnswer, ModelInterrupted, ModelMissing, ModelSlow, NotBound, OllamaDown
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.records import Message
@@ -97,6 +97,33 @@ def test_the_words_of_a_failing_server_are_quoted_in_one_short_line(server: Olla
     assert "“out of [31m memory xxx" in sentence
     assert sentence.isprintable()
     assert len(sentence) < 500
+
+
+@pytest.mark.parametrize("status", [200, 404, 502])
+def test_a_page_of_html_is_no_answer_and_not_quoted(server: OllamaServer, status: int) -> None:
+    server.faults.page, server.faults.instead = "<html><h1>Bad gateway</h1></html>", {"/api/chat": status}
+    with pytest.raises(ModelInterrupted, match="is not what Ollama would say") as caught:
+        chat(server)
+    assert "<" not in str(caught.value)
+
+
+def test_a_stream_of_50_mb_is_cut_where_every_answer_is(server: OllamaServer) -> None:
+    server.faults.answer = "x" * 50_000_000
+    reply = chat(server)
+    assert len(reply.text) == ModelOptions().most_characters
+
+
+def test_a_schema_that_the_server_refuses_is_its_own_error(server: OllamaServer) -> None:
+    server.faults.schema = "refused"
+    model = OllamaModel("llama3.2", server.address)
+    with pytest.raises(NotBound):
+        model.chat([Message("user", "Go")], ModelOptions(), schema={"type": "string", "enum": ["go"]})
+
+
+def test_a_model_that_cannot_think_answers_without_and_says_so(server: OllamaServer) -> None:
+    reply = OllamaModel("llama3.2", server.address).chat([Message("user", "Go")], ModelOptions(think=True))
+    assert reply.text and reply.notes == ("this model cannot think first",)
+    assert [body["think"] for body in server.asked("/api/chat")] == [True, False]
 
 
 @pytest.mark.parametrize("said", ["", " \n\t "])

@@ -90,6 +90,15 @@ def test_the_schema_that_arrives_is_the_forms(server: OllamaServer) -> None:
     assert body["options"]["seed"] == 3
 
 
+def test_a_server_that_refuses_a_form_is_asked_without_it_and_read_leniently(server: OllamaServer) -> None:
+    server.faults.schema = "refused"
+    server.faults.answer = 'Sure:\n```json\n{"useful": true, "grades": [{"share": 0.25}]}\n```'
+    ask = asking(server)
+    assert ask(QUESTION) == Form(useful=True, grades=[Grade(share=0.25)])
+    assert "refused the schema" in ask.asked[0].notes[0]
+    assert ["format" in body for body in server.asked("/api/chat")] == [True, False]
+
+
 def test_a_reply_that_fits_is_filled_in_and_recorded_with_its_cost(server: OllamaServer) -> None:
     server.faults.form = '{"useful": true, "grades": [{"share": 0.25}]}'
     ask = asking(server)

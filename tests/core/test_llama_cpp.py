@@ -1,0 +1,98 @@
+"""A model in this process: files that are none, limits, schemas and windows of llama.cpp itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli
+from memrl_core.errors import InputError, MemRLError, ModelMissing, NotBound, PromptTooLong
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.gguf import GgufModel, weights_of
+from memrl_core.records import Message
+
+pytest.importorskip("xllamacpp")
+SMALL = ModelOptions(num_ctx=512, num_predict=8)
+HELLO = [Message("user", "Say hello")]
+ACTIONS = {"type": "string", "enum": ["go north", 'wait\n\u2028 "here"']}
+
+
+@pytest.fixture(scope="module")
+def model() -> GgufModel:
+    try:
+        return GgufModel("gguf:smollm2")
+    except ModelMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("data", [None, b"", b"<html>", b"GGUF", b"GGUF\x03\x00\x00\x00" + b"\xff" * 5000])
+def test_what_is_no_model_starts_no_run_and_makes_no_bank(tmp_path: Path, data: bytes | None) -> None:
+    file, bank = tmp_path / "some.gguf", tmp_path / "bank"
+    if data is not None:
+        file.write_bytes(data)
+    done = CliRunner().invoke(cli.app, ["run", "--bank", str(bank), "--tasks", "1", "--model", f"gguf:{file}"])
+    assert isinstance(done.exception, (InputError, ModelMissing)) and str(file) in str(done.exception)
+    assert not bank.exists()
+
+
+def test_half_a_file_is_told_from_a_whole_one(tmp_path: Path, model: GgufModel) -> None:
+    with model.path.open("rb") as whole:
+        (tmp_path / "half.gguf").write_bytes(whole.read(2_000_000))
+    with pytest.raises(InputError, match="damaged"):
+        GgufModel(f"gguf:{tmp_path}/half.gguf").chat(HELLO, SMALL)
+
+
+def test_an_answer_ends_at_its_limit_at_a_stop_and_within_the_window(model: GgufModel) -> None:
+    reply = model.chat(HELLO, SMALL)
+    assert (reply.cut, reply.answer_tokens, reply.window) == ("8 tokens", 8, 512)
+    stopped = model.chat(HELLO, SMALL.model_copy(update={"stop": reply.text[3]}))
+    assert stopped.text == reply.text[:3] and not stopped.cut
+    with pytest.raises(PromptTooLong) as caught:
+        model.chat([Message("user", "egg " * 600)], SMALL)
+    assert caught.value.window == 512
+
+
+def test_an_answer_is_bound_by_a_schema_and_a_schema_that_is_none_is_its_own_error(model: GgufModel) -> None:
+    options = SMALL.model_copy(update={"num_predict": 32})
+    assert json.loads(model.chat(HELLO, options, schema=ACTIONS).text) in ACTIONS["enum"]
+    for schema in ({"type": "strange"}, {"type": "string", "enum": []}, {"$ref": "#/nowhere"}):
+        with pytest.raises(NotBound):
+            model.chat(HELLO, options, schema=schema)
+    assert model.chat(HELLO, options).text
+
+
+@pytest.mark.slow
+def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes(model: GgufModel) -> None:
+    looks: list[bool] = []
+
+    def at_third_look() -> bool:
+        looks.append(True)
+        return len(looks) >= 3
+
+    long = [Message("user", " ".join(f"egg{number}" for number in range(120)))]
+    reply = model.chat(long, SMALL, cancelled=at_third_look)
+    assert reply.stopped and not reply.text
+
+    def leave(piece: str) -> None:
+        raise MemRLError("enough")
+
+    with pytest.raises(MemRLError, match="enough"):
+        model.chat(HELLO, SMALL, leave)
+
+
+@pytest.mark.slow
+def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -> None:
+    told = [Message("user", "Write a story about an egg. " * 65)]
+    reply = model.chat(told, SMALL.model_copy(update={"num_predict": 300}))
+    assert reply.cut == "the context window of 512 tokens"
+
+
+@pytest.mark.slow
+def test_a_file_without_a_chat_template_answers(tmp_path: Path, model: GgufModel) -> None:
+    data = weights_of(model.name).read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_templatX")
+    (tmp_path / "bare.gguf").write_bytes(data)
+    bare = GgufModel(f"gguf:{tmp_path}/bare.gguf")
+    assert bare.chat(HELLO, SMALL).text and bare.chat(HELLO, SMALL, schema=ACTIONS).text
