@@ -11,6 +11,7 @@ import runpy
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +36,6 @@ from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.home import home
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
-from memrl_core.models.ollama_status import ollama_status
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
 from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
@@ -259,11 +259,13 @@ def show(
 
 @app.command()
 def doctor(bank: BankOption = "") -> None:
-    """Check Ollama, the embedder and a bank; every problem comes with its remedy."""
+    """Check the models, the embedder and a bank; every problem comes with its remedy."""
     preferences = workspace.load_preferences()
     uri = bank or str(workspace.demo_bank())
-    findings = check(uri)
-    rows = terminal.doctor_rows(ollama_status(preferences.ollama_address), preferences, findings)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(terminal.model_rows, preferences)
+        findings = list(check(uri))
+    rows = terminal.doctor_rows(asked.result(), findings)
     if all(finding.ok for finding in findings) and (gate := terminal.gate_row(MemoryBank.open(uri))):
         rows.append(gate)
     console.print(terminal.doctor_table(rows, uri))

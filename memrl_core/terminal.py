@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,13 +25,17 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
 from memrl_core.environments import environment_names, why_unusable
-from memrl_core.errors import InputError
-from memrl_core.models.ollama_status import OllamaStatus
+from memrl_core.errors import InputError, MemRLError
+from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
+from memrl_core.models.ollama_client import one_line
+from memrl_core.models.ollama_status import ollama_status
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
-from memrl_core.workspace import HASHING, Preferences, default_embedder
+from memrl_core.workspace import HASHING, Preferences, default_embedder, openai_models
+
+MODELS_NAMED = 8
 
 
 def run_header(info: RunInfo, steps: int) -> str:
@@ -163,10 +168,31 @@ class DoctorRow:
     remedy: str
 
 
-def doctor_rows(status: OllamaStatus, preferences: Preferences, findings: Iterable[Finding]) -> list[DoctorRow]:
-    """What was found of Ollama, its models, the environments and the bank."""
-    running = status.state != "not_running"
-    rows = [DoctorRow("Ollama", "ok" if running else "optional", status.sentence, status.remedy)]
+def model_rows(preferences: Preferences) -> list[DoctorRow]:
+    """What was found of the models that can be asked: of Ollama, in the process, of an OpenAI-compatible server."""
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(ollama_status, preferences.ollama_address)
+        listed = pool.submit(openai_models, preferences)
+    status = asked.result()
+    rows = [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
+    for name in PACKAGED:
+        try:
+            rows.append(DoctorRow(f"{PREFIX}{name}", "ok", f"The weights are at {weights_of(PREFIX + name)}.", ""))
+        except MemRLError as error:
+            rows.append(DoctorRow(f"{PREFIX}{name}", "optional", str(error), f"memrl model pull {name}\n{LLAMA}"))
+    what = f"OpenAI-compatible server at {preferences.openai_address}"
+    try:
+        if names := listed.result():
+            rows.append(DoctorRow(what, "ok", f"It lists {', '.join(map(one_line, names[:MODELS_NAMED]))}.", ""))
+    except MemRLError as error:
+        remedy = f"# start the server of that address, or name another:\nOPENAI_BASE_URL={preferences.openai_address}"
+        rows.append(DoctorRow(what, "optional", str(error), remedy))
+    return rows
+
+
+def doctor_rows(models: Sequence[DoctorRow], findings: Iterable[Finding]) -> list[DoctorRow]:
+    """What was found of the models, the environments and the bank."""
+    rows = [*models]
     own = "embedder wordllama" if default_embedder() != HASHING else "lexical embedder hashing"
     rows.append(DoctorRow("embedded default", "ok", f"The simulated model and the {own} are always there.", ""))
     lacking = {name: why for name in environment_names() if (why := why_unusable(name))}
@@ -203,7 +229,8 @@ def doctor_table(rows: Sequence[DoctorRow], uri: str) -> Table:
     """A row a check, with its remedy."""
     table = Table(title=Text(f"memrl doctor · {shown(uri)}"))
     for heading in ("what", "", "found", "remedy"):
-        table.add_column(heading)
+        # A command that is cut cannot be typed.
+        table.add_column(heading, overflow="fold")
     marks = {"ok": "[green]ok[/]", "optional": "[yellow]optional[/]", "broken": "[red]broken[/]"}
     for row in rows:
         table.add_row(Text(row.what), marks[row.level], Text(row.sentence), Text(row.remedy))

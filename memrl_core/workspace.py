@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -46,7 +47,7 @@ from memrl_core.models import gguf, ollama_status
 from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_client import canonical_name, one_line, openai_address
+from memrl_core.models.ollama_client import OPENAI, canonical_name, one_line, openai_address
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
@@ -247,6 +248,19 @@ def must_be_there(model: str, preferences: Preferences) -> dict[str, Any]:
 
         return openai.facts(model, preferences.openai_address, preferences.timeout)
     return ollama_status.facts(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
+
+
+def openai_models(preferences: Preferences) -> tuple[str, ...]:
+    """The models of the OpenAI-compatible server as they are named here; none where no such server was chosen.
+
+    Raises `ModelError` when it does not tell them, and `InputError` for a bad address.
+    """
+    if preferences.openai_address == OPENAI and not os.environ.get("OPENAI_API_KEY"):
+        return ()
+    _need_openai()
+    from memrl_core.models import openai
+
+    return tuple(OPENAI_PREFIX + name for name in openai.list_models(preferences.openai_address))
 
 
 def _must_be_the_same(info: RunInfo, preferences: Preferences) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import pearsonr
+import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.analysis.bootstrap import percentiles, resampled
 from memrl_core.analysis.rates import effective_count, wilson
@@ -90,7 +90,7 @@ def correlation(x: Floats, y: Floats) -> Correlation:
     """Pearson's r of two samples (n,), from three pairs on; without an interval, which needs to know the steps."""
     if len(x) < 3 or np.ptp(x) < FLAT or np.ptp(y) < FLAT:
         return Correlation(len(x), None, None, None)
-    return Correlation(len(x), float(pearsonr(x, y).statistic), None, None)
+    return Correlation(len(x), float(scipy.stats.pearsonr(x, y).statistic), None, None)
 
 
 def _with_interval(found: Correlation, ends: Floats, steps: int) -> Correlation:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import spearmanr
+import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.analysis import calibration
 from memrl_core.analysis.bootstrap import Floats, percentiles, resampled
@@ -253,7 +253,7 @@ def correlation(q: Floats, outcome: Floats) -> Correlation:
     """q against what came of it, (n,) each, a pair a use: the r of single uses. Pairs with a nan are left out."""
     known = ~(np.isnan(q) | np.isnan(outcome))
     found = calibration.correlation(q[known], outcome[known])
-    spearman = None if found.r is None else float(spearmanr(q[known], outcome[known]).statistic)
+    spearman = None if found.r is None else float(scipy.stats.spearmanr(q[known], outcome[known]).statistic)
     return Correlation(found.r, spearman, found.n)
 
 

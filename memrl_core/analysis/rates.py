@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, norm
+import scipy  # Its parts are loaded where they are first used.
 
 CONFIDENCE = 0.95
 RATED = ("success", "failure")
@@ -31,7 +31,7 @@ def rate(outcomes: Iterable[str]) -> Rate:
     successes, n = sum(rated), len(rated)
     if n == 0:
         return Rate(0, 0, None, None, None)
-    interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
     return Rate(successes, n, successes / n, float(interval.low), float(interval.high))
 
 
@@ -46,6 +46,6 @@ def effective_count(clusters: npt.ArrayLike) -> float:
 
 def wilson(share: float, n: float) -> tuple[float, float]:
     """The 95 % Wilson interval of a share that `n` > 0 independent outcomes, perhaps an effective count, show."""
-    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    z = float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2))
     middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))

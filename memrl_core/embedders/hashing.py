@@ -6,10 +6,6 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sparse
-from sklearn import config_context
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.preprocessing import normalize
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import InputError
@@ -29,6 +25,9 @@ class HashingEmbedder:
     version = ""
 
     def __init__(self, dimension: int = DIMENSION) -> None:
+        # Imported where it is needed: half of the time in which a command starts that embeds nothing.
+        from sklearn.feature_extraction.text import HashingVectorizer
+
         self.dimension = dimension
         self.name = f"hashing-{dimension}"
         half = dimension // 2
@@ -38,6 +37,10 @@ class HashingEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, dimension) float32 unit vectors; raises `InputError` for one without letter or digit."""
+        from scipy import sparse
+        from sklearn import config_context
+        from sklearn.preprocessing import normalize
+
         prepared = [_printable(text) for text in texts]
         for text in prepared:
             if not any(character.isalnum() for character in text):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.stats import pearsonr
+import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.analysis.metrics import binned_correlation, correlation
 from memrl_core.experiments.cells import LEARN
@@ -122,7 +122,7 @@ def similarity_report(experiment: Experiment) -> ReportTable:
     notes = [INTERVAL, PAIRED]
     for arm, found in gains.items():
         if len(found) > 2:
-            r = pearsonr(*np.array(found).T).statistic
+            r = scipy.stats.pearsonr(*np.array(found).T).statistic
             notes.append(f"{arm}: gain against similarity over {len(found)} sets, Pearson r = {r:.2f}")
     return ReportTable(
         title(experiment.plan, experiment.epochs, f"gain over {plan.reference} in the last epoch"),

@@ -198,16 +198,19 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
-def pull_command(name: str) -> str:
-    """What to type to install `name`; quoted, because names also come from other people's banks."""
-    return f"ollama pull {shlex.quote(one_line(canonical_name(name)))}"
+def pull_command(name: str, address: str) -> str:
+    """What to type to install `name` at `address`; quoted, because names also come from other people's banks."""
+    where = "" if address == DEFAULT_ADDRESS else f"OLLAMA_HOST={shlex.quote(address.removeprefix('http://'))} "
+    return f"{where}ollama pull {shlex.quote(one_line(canonical_name(name)))}"
 
 
 def serve_command(address: str) -> str:
-    """What to type to start a server that listens at `address`."""
-    if address == DEFAULT_ADDRESS or not is_local(address):
+    """What to type to start a server that listens at `address`, on the machine of that address."""
+    if address == DEFAULT_ADDRESS:
         return "ollama serve"
-    return f"OLLAMA_HOST={urlsplit(address).netloc} ollama serve"
+    port = _port(address)
+    host = urlsplit(address).netloc if is_local(address) else "0.0.0.0" + (f":{port}" if port else "")
+    return f"OLLAMA_HOST={host} ollama serve"
 
 
 def whole_characters(text: str) -> tuple[str, int]:
@@ -236,16 +239,18 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
         said = str(error.error).strip() or f"HTTP {error.status_code}"
         if error.status_code == 404 and model and "model" in said:
             return ModelMissing(
-                f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name)}` or choose another."
+                f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name, address)}` or "
+                "choose another."
             )
         if error.status_code != 404 and not said.startswith("<"):
             return ModelInterrupted(
                 f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
             )
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
+        there = "" if is_local(address) else " on that machine"
         return OllamaDown(
-            f"Ollama is not running at {address}. {kept}; start it with `{serve_command(address)}` and try again. "
-            "Replay and demo still work."
+            f"Ollama is not running at {address}. {kept}; start it{there} with `{serve_command(address)}` and try "
+            "again. Replay and demo still work."
         )
     if isinstance(error, ReplyTooLong):
         return ModelInterrupted(

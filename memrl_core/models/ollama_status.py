@@ -142,10 +142,10 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
         others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
         choose = f"Pull it, or choose one that is: {', '.join(others)}." if others else "Pull it."
         sentence = f"Model {one_line(canonical_name(model))} is not installed at {address}. {choose}"
-        return OllamaStatus(address, "model_missing", sentence, pull_command(model), version, models, loaded)
+        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models, loaded)
     count = "1 model" if len(models) == 1 else f"{len(models) or 'no'} models"
     sentence = f"Ollama{' ' if version else ''}{version} is running at {address} with {count}."
-    remedy = "" if models else "\n".join(map(pull_command, SUGGESTED))
+    remedy = "" if models else "\n".join(pull_command(name, address) for name in SUGGESTED)
     return OllamaStatus(address, "running", sentence, remedy, version, models, loaded)
 
 
@@ -283,7 +283,7 @@ def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
 
 def _how_to_start(address: str) -> str:
     if not is_local(address):
-        return "# on the machine of that address:\nOLLAMA_HOST=0.0.0.0 ollama serve"
+        return f"# on the machine of that address:\n{serve_command(address)}"
     return f"{serve_command(address)}\n# From inside Docker, use the address http://host.docker.internal:11434"
 
 

@@ -268,6 +268,15 @@ def facts(name: str, address: str, timeout: float, embeds: bool = False) -> dict
     return {name: value for name, value in found.items() if value and isinstance(value, int | str)}
 
 
+def list_models(address: str, timeout: float = 1.0) -> tuple[str, ...]:
+    """The names of the models that the server at `address` lists. Raises `ModelError`, `InputError`."""
+    try:
+        with client(address, timeout) as server:
+            return tuple(sorted(str(one["id"]) for one in _listed(server)[0]))
+    except ALL_FAILURES as error:
+        raise failure(error, address, "", timeout) from None
+
+
 def _listed(server: openai.OpenAI) -> tuple[list[dict[str, Any]], str]:
     """The models that a server lists, and the program that it says it is; nothing where it lists none."""
     try:
@@ -351,7 +360,7 @@ def checked_server(address: str) -> str:
 
 def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
     """One of `ALL_FAILURES` as an error whose sentence a person can act on; the key is not in it."""
-    name = PREFIX + one_line(model)
+    name = PREFIX + one_line(model) if model else address
     kept = "What had arrived is kept" if partial else "Everything before this call is kept"
     if isinstance(error, openai.APIConnectionError) and isinstance(
         error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout)

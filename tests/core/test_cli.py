@@ -15,10 +15,11 @@ import lancedb
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
+from memrl_core import cli, terminal, workspace
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
+from memrl_core.models import gguf
 from memrl_core.settings import PRESETS, MemRLSettings
 from tests.builders import a_bank, a_step
 
@@ -164,8 +165,28 @@ def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli.console, "width", 200)
     code, said = memrl("doctor")
     assert code == 0
-    assert "Ollama is not running" in said and "ollama serve" in said
-    assert "broken" not in said
+    assert "Ollama is not running" in said and "OLLAMA_HOST=127.0.0.1:9 ollama serve" in said
+    assert "broken" not in said and "OpenAI" not in said
+
+
+def test_the_doctor_names_each_place_of_models_and_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 300)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setitem(gguf.PACKAGED, "smollm2", replace(gguf.PACKAGED["smollm2"], module="no_such_module"))
+    code, said = memrl("doctor")
+    assert code == 0
+    assert "http://127.0.0.1:9/v1" in said and "memrl model pull smollm2" in said
+
+
+def test_the_doctor_waits_a_second_for_all_who_keep_silent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OLLAMA_HOST", address)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+        begun = time.monotonic()
+        rows = terminal.model_rows(workspace.Preferences())
+        assert time.monotonic() - begun < 3
+    assert [row.level for row in rows if address in row.sentence] == ["optional"] * 2
 
 
 def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

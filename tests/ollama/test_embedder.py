@@ -99,7 +99,7 @@ def test_a_server_that_goes_away_between_two_calls(embedder: OllamaEmbedder, ser
 
 
 def test_a_model_that_is_not_installed(server: OllamaServer) -> None:
-    with pytest.raises(ModelMissing, match="`ollama pull all-minilm`"):
+    with pytest.raises(ModelMissing, match="ollama pull all-minilm`"):
         OllamaEmbedder("all-minilm", server.address)
 
 

@@ -23,12 +23,12 @@ def test_no_server(nobody: str) -> None:
 
 
 def test_a_model_that_is_not_installed_comes_with_the_command_to_get_it(server: OllamaServer) -> None:
-    with pytest.raises(ModelMissing, match=r"mistral is not installed.*`ollama pull mistral`"):
+    with pytest.raises(ModelMissing, match=r"mistral is not installed.*ollama pull mistral`"):
         chat(server, "mistral")
 
 
 def test_a_name_cannot_smuggle_a_second_command_into_the_remedy(server: OllamaServer) -> None:
-    with pytest.raises(ModelMissing, match="`ollama pull 'a;reboot'`"):
+    with pytest.raises(ModelMissing, match="ollama pull 'a;reboot'`"):
         chat(server, "a;reboot")
 
 

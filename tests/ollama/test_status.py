@@ -52,13 +52,13 @@ def test_a_missing_model_has_its_remedy_and_the_alternatives(server: OllamaServe
     assert status.state == "model_missing"
     assert status.sentence.startswith("Model mistral is not installed")
     assert "choose one that is: llama3.2." in status.sentence
-    assert status.remedy == "ollama pull mistral"
+    assert status.remedy == f"OLLAMA_HOST={server.address[7:]} ollama pull mistral"
 
 
 def test_a_strange_name_stays_harmless(server: OllamaServer) -> None:
     status = ollama_status(server.address, "x\n; reboot")
     assert status.sentence.isprintable()
-    assert status.remedy == "ollama pull 'x ; reboot'"
+    assert status.remedy.endswith(" ollama pull 'x ; reboot'")
 
 
 def test_a_server_without_models_suggests_two(server: OllamaServer) -> None:
@@ -66,7 +66,10 @@ def test_a_server_without_models_suggests_two(server: OllamaServer) -> None:
     status = ollama_status(server.address)
     assert status.state == "running"
     assert "with no models" in status.sentence
-    assert status.remedy == "ollama pull llama3.2\nollama pull nomic-embed-text"
+    assert [line.split(" ", 1)[1] for line in status.remedy.splitlines()] == [
+        "ollama pull llama3.2",
+        "ollama pull nomic-embed-text",
+    ]
 
 
 def test_a_server_that_is_not_ollama(server: OllamaServer) -> None:
