@@ -153,6 +153,7 @@ class Episode:
         self.phase: Phase | None = Phase.EMBED
         self.interrupted = ""
         self.failed = 0
+        self._left_out: tuple[str, ...] = ()
         self._stopped = False
         self._turn_recall: tuple[int, TurnRecall | None] = (0, None)
         self._earned: tuple[Earned, ...] = ()
@@ -206,9 +207,10 @@ class Episode:
         record = self.trace.generate or self.prompt()
         at, recalled = self._turn_recall
         sent = recalled if at == len(record.turns) else None
-        turn = Turn(Reply(self.interrupted, stopped=True), "", 0.0, terminated=False, truncated=False, recalled=sent)
+        reply = Reply(self.interrupted, stopped=True)
+        turn = Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=sent, left_out=self._left_out)
         self._stopped = True
-        record = replace(record, turns=(*record.turns, turn))
+        record = self._after_turn(record, turn)
         self.trace = replace(self.trace, generate=record)
         self.phase = Phase.REWARD
         return record
@@ -368,14 +370,19 @@ class Episode:
             )
         except ModelInterrupted as error:
             # What an earlier attempt got is worth more than nothing.
-            self.interrupted = error.partial or self.interrupted
+            self.interrupted, self._left_out = error.partial or self.interrupted, error.left_out
             raise
         self.interrupted = ""
         if turn.reply.stopped:
             self._stopped = True
         else:
             self.observation, self._info = turn.observation, info
-        if not record.turns and turn.left_out:
+        return self._after_turn(record, turn)
+
+    def _after_turn(self, record: GenerateRecord, turn: Turn) -> GenerateRecord:
+        """`record` with `turn`; the decision tells which memories were never sent."""
+        decision = self.trace.decision
+        if not record.turns and turn.left_out and decision is not None:
             self.trace = replace(self.trace, decision=unsent(decision, turn.left_out))
         return with_turn(record, turn)
 

@@ -120,11 +120,13 @@ class ModelSlow(ModelError):
 
 
 class ModelInterrupted(ModelError):
-    """The connection or the server failed in the middle of an answer; `partial` holds what had arrived."""
+    """The connection or the server failed in the middle of an answer; `partial` holds what had arrived, `left_out` the
+    memories that the prompt had no room for."""
 
     def __init__(self, sentence: str, partial: str = "") -> None:
         super().__init__(sentence)
         self.partial = partial
+        self.left_out: tuple[str, ...] = ()
 
 
 class PromptTooLong(ModelError):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
-from memrl_core.errors import EmptyAnswer, NotBound, PromptTooLong
+from memrl_core.errors import EmptyAnswer, ModelInterrupted, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, without
@@ -51,6 +52,9 @@ def take_turn(
         sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound, left_out)
         try:
             reply = _answer(model, sent, choices, bound, options, on_text, cancelled)
+        except ModelInterrupted as error:
+            error.left_out = left_out
+            raise
         except NotBound:
             if not bound:
                 raise
@@ -111,14 +115,19 @@ def _answer(
 ) -> Reply:
     """What `model` answers to the messages `sent`, read as one of `choices` where there are any.
 
-    Who answers with nothing is asked once more with another seed; nothing again is an empty reply. Raises `ModelError`.
+    Who answers with nothing before the time is over is asked once more with another seed; nothing again is an empty
+    reply. Raises `ModelError`.
     """
     schema = {"type": "string", "enum": list(choices)} if bound else None
     one_line = {"stop": r"\n"} if choices and schema is None and options.stop is None else {}
+    begun = time.perf_counter()
     try:
         reply = model.chat(sent, options.model_copy(update=one_line), on_text, cancelled, schema)
-    except EmptyAnswer:
-        reply = _once_more(model, sent, options.again(1, after_nothing=True), on_text, cancelled, schema)
+    except EmptyAnswer as error:
+        if time.perf_counter() - begun >= options.in_all:
+            reply = Reply("", cut=error.cut, thinking=error.thinking)
+        else:
+            reply = _once_more(model, sent, options.again(1, after_nothing=True), on_text, cancelled, schema)
     if reply.stopped or not choices:
         return reply
     action = read_choice(reply.text, choices)

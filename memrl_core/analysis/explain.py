@@ -8,7 +8,7 @@ from typing import Any
 from memrl_core.analysis.labels import memory_label
 from memrl_core.exploration import SEEDED_TIES
 from memrl_core.numerals import signed
-from memrl_core.records import Candidate, Decision, NormaliserLine, RecallRecord, ValueChange
+from memrl_core.records import Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
 
 SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
 NEAR_TIE = 1e-6
@@ -73,7 +73,8 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
         found.append(f"z_q was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
     greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
-    if extra and set(decision.selected) != set(decision.greedy):
+    unsent = {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET}
+    if extra and set(decision.selected) != set(decision.greedy) - unsent:
         found.append(f"Exploration changed the choice: without {extra}, greedy would take {greedy}.")
     if decision.mode == "explore":
         found.append(

@@ -203,7 +203,7 @@ def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     best = [c.memory_id for c in ranked[: len(decision.selected)]]
     if set(best) != set(decision.selected):
         return f"{chosen} go to the model; by score alone it would be {', '.join(memory_label(i, run) for i in best)}"
-    return f"The best {min(decision.k2, len(ranked))} by score go to the model: {chosen}"
+    return f"The best {len(decision.selected)} by score go to the model: {chosen}"
 
 
 def _table(decision: Decision, memories: Mapping[str, Memory], run: str) -> pd.DataFrame:

@@ -21,7 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelMissing, NotBound, PromptTooLong
+from memrl_core.errors import (
+    EmptyAnswer,
+    InputError,
+    ModelInterrupted,
+    ModelMissing,
+    ModelSlow,
+    NotBound,
+    PromptTooLong,
+)
 from memrl_core.home import home
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
 from memrl_core.models.ollama_client import sendable, whole_characters
@@ -190,7 +198,7 @@ class _Arrived:
         self.usage: Mapping[str, Any] = {}
         self.failed: BaseException | None = None
         self._options, self._on_text, self._cancelled = options, on_text, cancelled
-        self._until = time.perf_counter() + options.in_all
+        self._begun = time.perf_counter()
 
     @property
     def writing(self) -> float:
@@ -219,8 +227,13 @@ class _Arrived:
             self.full = self.full or choice.get("finish_reason") == "length"
         if self._cancelled is not None and self._cancelled():
             self.stopped = True
-        elif time.perf_counter() > self._until:
+        elif (spent := time.perf_counter() - self._begun) > self._options.in_all:
             self.cut = f"{self._options.in_all:g} s"
+        elif not self._first and spent > (self._options.first_token or self._options.in_all):
+            self.failed = ModelSlow(
+                f"Nothing came of the model for {self._options.first_token:g} s. Everything before this call is kept; "
+                "try again, wait longer or take a smaller model."
+            )
         else:
             return False
         return True

@@ -14,7 +14,7 @@ from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
-from memrl_core.errors import PromptTooLong
+from memrl_core.errors import ModelInterrupted, PromptTooLong
 from memrl_core.models.base import ModelOptions, fewest_tokens
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CAUTION, FOLLOW, YOUR_TASK, first_messages, messages_sent, without
@@ -33,6 +33,7 @@ class Narrow:
 
     def __init__(self, words: int) -> None:
         self.words = words
+        self.breaks = False
         self.sent: list[str] = []
 
     def chat(
@@ -45,6 +46,8 @@ class Narrow:
     ) -> Reply:
         if fewest_tokens(messages) > self.words:
             raise PromptTooLong(self.name, self.words)
+        if self.breaks:
+            raise ModelInterrupted("It broke.", "so far")
         self.sent.append("\n".join(message.content for message in messages))
         return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
 
@@ -121,6 +124,24 @@ def test_a_memory_that_leaves_the_prompt_in_a_later_turn_was_sent_and_is_credite
     for number, turn in enumerate(turns):
         if turn.reply.text:
             assert "\n".join(message.content for message in messages_sent(record, number)) in model.sent
+
+
+def test_an_answer_kept_as_it_had_arrived_credits_what_was_sent_alone(tmp_path: Path) -> None:
+    (tmp_path / "wide").mkdir()
+    _, wide, _ = _trace(tmp_path / "wide", 100_000)
+    model = Narrow(fewest_tokens([Message("user", wide.sent[0])]) - 1)
+    model.breaks = True
+    with MemoryBank.open(str(tmp_path / "wide" / "bank")) as bank:
+        run = bank.runs()[-1].id
+        episode = Agent(bank, run, model, HashingEmbedder(64), Household()).begin(TASKS[0])
+        while episode.phase is not Phase.GENERATE:
+            episode.advance()
+        with pytest.raises(ModelInterrupted):
+            episode.advance()
+        episode.keep_partial()
+        decision = episode.trace.decision
+        assert decision is not None and len(decision.selected) < len(decision.greedy)
+        assert episode.credited == decision.selected
 
 
 def test_a_prompt_that_never_fits_costs_turns_and_ends_no_run(tmp_path: Path) -> None:

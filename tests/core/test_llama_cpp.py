@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
-from memrl_core.errors import InputError, MemRLError, ModelMissing, NotBound, PromptTooLong
+from memrl_core.errors import InputError, MemRLError, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import GgufModel, weights_of
 from memrl_core.records import Message
@@ -75,6 +75,9 @@ def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes
     long = [Message("user", " ".join(f"egg{number}" for number in range(120)))]
     reply = model.chat(long, SMALL, cancelled=at_third_look)
     assert reply.stopped and not reply.text
+
+    with pytest.raises(ModelSlow):
+        model.chat([Message("user", "egg, " * 200)], SMALL.model_copy(update={"first_token": 0.01}))
 
     def leave(piece: str) -> None:
         raise MemRLError("enough")

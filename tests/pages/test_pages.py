@@ -585,6 +585,8 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
         app.session_state["open_parts"] = {Phase.GENERATE: True}
         app.run()
     assert "cut at 32 tokens" in said(app) and "16 broken characters replaced" in said(app)
+    assert "of 8,192 tokens read" in said(app) and "They want an action." in said(app)
+    assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
 
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
