@@ -142,7 +142,7 @@ class MemoryBank(BankReading):
         raise EmbedderMismatch(
             f"This bank holds {self.embedder.dimension:,}-dimensional vectors made by {self.embedder.name}; "
             f"{embedder.name} gives {embedder.dimension:,}. Nothing was changed; open it with {self.embedder.name}, or "
-            "start a new bank."
+            "make a bank with other vectors of it (memrl reembed)."
         )
 
     def __enter__(self) -> Self:

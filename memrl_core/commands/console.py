@@ -98,7 +98,8 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
             if embedder and workspace.embedder_name(embedder) != theirs:
                 raise EmbedderMismatch(
                     f"The vectors of this bank were made by {theirs}, so {one_line(embedder)} cannot embed for it. "
-                    "Nothing was run; leave --embedder out, or name another bank, which is then made with it."
+                    "Nothing was run; leave --embedder out, name another bank, which is then made with it, or make one "
+                    "of this with memrl reembed."
                 )
             try:
                 yield bank

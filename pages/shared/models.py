@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from memrl_core import workspace
-from memrl_core.errors import MemRLError, ModelError
+from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
 from memrl_core.models.ollama_status import checked_address, is_local, pull_model
 from pages.shared import place as places
 from pages.shared.header import status_of
@@ -144,7 +144,7 @@ def _start_afresh() -> None:
     for live in places.live_runs().values():
         if not live.busy:
             # A server that is not there gets its sentence where it is needed.
-            with contextlib.suppress(ModelError):
+            with contextlib.suppress(ModelError, EmbedderMismatch):
                 workspace.reconnect(live, preferences)
     st.rerun()
 

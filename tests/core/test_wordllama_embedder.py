@@ -99,7 +99,7 @@ def test_weights_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: py
 
 def test_nothing_of_it_is_loaded_before_a_text_is_embedded() -> None:
     program = (
-        "import sys, memrl_core.cli; from memrl_core.embedders.wordllama import WordLlamaEmbedder; WordLlamaEmbedder();"
+        "import sys; from memrl_core.embedders.wordllama import WordLlamaEmbedder; WordLlamaEmbedder();"
         "assert not {'wordllama', 'tokenizers', 'safetensors', 'huggingface_hub'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
