@@ -218,10 +218,10 @@ def run(
             console.print(escape(told))
         stop = CtrlC()
         done: list[StepTrace] = []
-        at_work = AtWork()
-        with closing(live.agent.environment), memory.batch(batch), progress(at_work) as bars, stop:
+        waiting = live.waiting
+        with closing(live.agent.environment), memory.batch(batch), progress(AtWork(waiting)) as bars, stop:
             bar = bars.add_task("steps", total=total, completed=before)
-            for trace in live.agent.run(live.tasks, epochs, stop.asked, at_work.on_text, at_work.on_move, before):
+            for trace in live.agent.run(live.tasks, epochs, stop.asked, waiting.on_text, waiting.on_move, before):
                 done.append(trace)
                 bars.advance(bar)
         console.print(terminal.epoch_table(by_epoch(done), info))

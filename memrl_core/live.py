@@ -15,7 +15,8 @@ from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError, StepError
 from memrl_core.logs import logger
-from memrl_core.records import LedgerEvent, Phase, Task
+from memrl_core.records import LedgerEvent, Task
+from memrl_core.waiting import Waiting
 
 PATIENCE = 0.25
 ENDING = 0.05
@@ -30,8 +31,8 @@ log = logger(__name__)
 class LiveRun:
     """One run that is being advanced: its agent, its tasks, the episode under way and the work in the background.
 
-    `episode` is the step under way or the one that ended last; `error` what stopped the last move; `streamed` the text
-    of the answer that is arriving; `done` of `total` the progress of several tasks.
+    `episode` is the step under way or the one that ended last; `error` what stopped the last move; `waiting` what runs
+    now, with the text that is arriving; `done` of `total` the progress of several tasks.
     """
 
     def __init__(self, agent: Agent, tasks: Sequence[Task]) -> None:
@@ -39,7 +40,7 @@ class LiveRun:
         self.tasks = tuple(tasks)
         self.episode: Episode | None = None
         self.error: MemRLError | None = None
-        self.streamed = ""
+        self.waiting = Waiting(agent)
         self.done = 0
         self.total = 0
         self._asked = 0
@@ -163,7 +164,8 @@ class LiveRun:
     def _start(self, move: Callable[[], None], total: int = 0) -> None:
         self._must_be_idle()
         self._cancel.clear()
-        self.error, self.streamed, self.done, self.total = None, "", 0, total
+        self.error, self.done, self.total = None, 0, total
+        self.waiting.begin("")
         self._thread = threading.Thread(target=self._guarded, args=(move,), daemon=True, name="live run")
         self._thread.start()
 
@@ -194,9 +196,8 @@ class LiveRun:
 
     def _advance(self) -> None:
         assert self.episode is not None
-        if self.episode.phase is Phase.GENERATE:
-            self.streamed = ""
-        self.episode.advance(self._on_text, self._cancel.is_set)
+        self.waiting.on_move(self.episode)
+        self.episode.advance(self.waiting.on_text, self._cancel.is_set)
         if self.episode.phase is None:
             self._mark.clear()
 
@@ -238,6 +239,3 @@ class LiveRun:
                     return
                 self._advance()
             self.done += 1
-
-    def _on_text(self, piece: str) -> None:
-        self.streamed += piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.summary import valid_answers
 from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
@@ -15,6 +16,7 @@ TITLES = {
     Phase.UPDATE: "Q update",
     Phase.WRITE: "New memory",
 }
+BOUND = "bound to the lines offered"
 LONGEST = 90
 MOVES_TOLD = 6
 
@@ -91,6 +93,9 @@ def _generate(trace: StepTrace) -> str:
     ended = ["stopped"] if last.stopped else []
     if cut := sum(bool(turn.reply.cut) for turn in record.turns):
         ended.append(f"{cut} cut")
+    valid, asked = valid_answers(trace)
+    if valid < asked:
+        ended.append(f"{asked - valid} not among the lines offered")
     return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
 
 
@@ -102,7 +107,7 @@ def reply_notes(reply: Reply) -> list[str]:
     elif reply.raw and not reply.bound:
         notes.append(f"read from “{shortened(reply.raw, 60)}”")
     if reply.bound:
-        notes.append("bound to the lines offered")
+        notes.append(BOUND)
     if reply.replaced:
         notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
     if reply.options:

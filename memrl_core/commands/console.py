@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -23,11 +22,10 @@ from rich.table import Column
 from rich.text import Text
 
 from memrl_core import workspace
-from memrl_core.agent import Episode
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankMissing, EmbedderMismatch
 from memrl_core.models.ollama_client import one_line
-from memrl_core.records import Phase
+from memrl_core.waiting import Waiting
 
 console = Console()
 
@@ -39,30 +37,17 @@ RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when 
 
 
 class AtWork(ProgressColumn):
-    """What a step is waiting for: its turn, how many tokens have come, and the seconds since it was begun."""
+    """What a step is waiting for: its turn, how many tokens have come, how fast, and the seconds since it was begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Waiting) -> None:
         super().__init__(table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self._doing, self._tokens, self._since = "", 0, time.monotonic()
-
-    def on_move(self, episode: Episode) -> None:
-        """The episode is about to run its next phase or turn."""
-        generate = episode.trace.generate
-        turn = f"turn {len(generate.turns) + 1 if generate else 1}"
-        self._doing = turn if episode.phase is Phase.GENERATE else str(episode.phase or "").lower()
-        self._tokens, self._since = 0, time.monotonic()
-
-    def on_text(self, piece: str) -> None:
-        """A piece of text has come; Ollama sends one a token."""
-        self._tokens += 1
+        self._waiting = waiting
 
     def render(self, task: Task) -> Text:
         """Nothing while all goes quickly."""
-        seconds = time.monotonic() - self._since
-        if seconds < SLOW or task.finished or not self._doing:
+        if self._waiting.seconds < SLOW or task.finished:
             return Text("")
-        tokens = f" · {self._tokens} token{'' if self._tokens == 1 else 's'}"
-        return Text(f"{self._doing}{tokens} · {seconds:.0f} s", style="progress.remaining")
+        return Text(self._waiting.line, style="progress.remaining")
 
 
 def progress(*columns: ProgressColumn) -> Progress:

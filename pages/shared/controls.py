@@ -120,6 +120,8 @@ def move(view: View, forward: Callable[[LiveRun], None]) -> None:
     st.session_state[MOVED_FROM] = before
     if not live.busy:
         _open_what_ran(live)
+    elif not live.total:
+        show_parts(Phase.GENERATE)
 
 
 def _open_what_ran(live: LiveRun) -> None:
@@ -130,7 +132,8 @@ def _open_what_ran(live: LiveRun) -> None:
     if now is None and before is Phase.REWARD:
         opened = [Phase.REWARD, Phase.UPDATE]
     elif live.total or (now is None and before is not Phase.WRITE):
-        opened = [Phase.SELECT, Phase.UPDATE]
+        decision = live.episode.trace.decision if live.episode else None
+        opened = [Phase.SELECT, Phase.UPDATE] if decision and decision.selected else [Phase.GENERATE]
     elif now is Phase.REWARD:
         opened = [Phase.GENERATE, Phase.REWARD]
     if now is None and not live.tasks:
@@ -154,13 +157,10 @@ def _progress(view: View) -> None:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
         if live.total:
-            st.progress(live.done / live.total, f"{live.done} of {live.total} tasks")
+            st.progress(live.done / live.total, literal(f"{live.done} of {live.total} tasks · {live.waiting.line}"))
         else:
             st.markdown("The agent is working …")
         st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
-    if live.streamed and not live.total:
-        with st.container(border=True, key="streamed"):
-            st.text(live.streamed)
 
 
 def _what_failed(view: View) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Literal
 
 import streamlit as st
 
@@ -12,14 +13,15 @@ from memrl_core.analysis.explain import normaliser_line, score_formula, setting_
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import TITLES, line, reply_notes, value_label
+from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, value_label
+from memrl_core.analysis.summary import valid_answers
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
 from memrl_core.numerals import dimensions, signed
-from memrl_core.prompting import messages_sent
-from memrl_core.records import Candidate, GenerateRecord, Message, Phase, UtilityPoint, ValueChange
+from memrl_core.prompting import messages_sent, offered
+from memrl_core.records import Candidate, GenerateRecord, Message, Phase, Turn, UtilityPoint, ValueChange
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.consulted import consulted
 from pages.shared.controls import AUTO_OPENED, OPEN_PARTS
@@ -33,6 +35,9 @@ from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
 
 PROMPT_HEIGHT = 420
+LOOK = 0.15
+"""Seconds after which a page looks for more of an answer that is arriving."""
+ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
 OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
 
@@ -101,7 +106,10 @@ def rerank(view: View) -> None:
 
 def answer(view: View) -> None:
     """④ What was sent, word for word, and what came back."""
-    _part(view, Phase.GENERATE, _answer, view.moment.reached(Phase.SELECT))
+    if view.busy and view.live is not None and not view.live.total:
+        _part(view, Phase.GENERATE, _arriving, ready=True)
+    else:
+        _part(view, Phase.GENERATE, _answer, view.moment.reached(Phase.SELECT))
 
 
 def reward(view: View) -> None:
@@ -250,52 +258,125 @@ def _answer(view: View) -> None:
     trace = view.moment.trace
     assert trace is not None
     record = trace.generate or _prompt(view)
-    who = "simulated model" if record.simulated else record.model
-    sent = "was sent" if record.turns else "will be sent"
     # Who is asked for a reward reads the answer first.
     with st.expander("What was sent") if view.awaits_reward else st.container():
-        st.caption(f"Exactly what {sent}; the memories in it are framed.")
-        with st.container(height=PROMPT_HEIGHT, key="prompt"):
-            for number, message in enumerate(record.messages):
-                _message(view, record, number, message)
+        turn = _sent(view, record)
     if not record.turns:
         return
+    valid, asked = valid_answers(trace)
+    if valid < asked:
+        st.warning(
+            f"{asked - valid:,} of {asked:,} answers were not among the lines offered. Each of them cost a turn.",
+            icon=":material/rule:",
+        )
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
-        for turn in record.turns:
-            if turn.recalled is not None:
-                with st.chat_message("memory", avatar=":material/database:"):
-                    st.caption(literal(f"Memory was asked before this turn: {turn.recalled.why}"))
-                    verbatim(turn.recalled.text or "(nothing was added)")
-            with st.chat_message("assistant", avatar=":material/smart_toy:"):
-                st.badge(in_badge(who), color="violet" if record.simulated else "green")
-                if turn.reply.thinking:
-                    with st.expander("Thinking, which is no part of the answer"):
-                        verbatim(turn.reply.thinking)
-                verbatim(turn.reply.text or "(nothing had arrived)")
-                _about_reply(turn.reply)
-            if turn.observation:
-                with st.chat_message("user", avatar=":material/public:"):
-                    verbatim(turn.observation)
+        _turns(record, record.turns)
     consulted(trace, Phase.GENERATE)
-    messages = messages_sent(record, len(record.turns) - 1)
-    if record.options.get("layout", "block") != "block":
-        with st.expander(f"What was sent in the last turn, laid out as {record.options['layout']}"):
-            for message in messages:
-                st.caption(f"{message.role} message")
-                verbatim(message.content)
     st.download_button(
         "Prompt and answer as JSON",
         lambda: json.dumps(
-            {"messages": [asdict(m) for m in messages], "answer": record.turns[-1].reply.text},
+            {
+                "messages": [asdict(message) for message in messages_sent(record, turn)],
+                "answer": record.turns[turn].reply.text,
+            },
             ensure_ascii=False,
             indent=1,
         ),
-        file_name=f"{trace.run}-step-{trace.step}-prompt.json",
+        file_name=f"{trace.run}-step-{trace.step}-turn-{turn + 1}.json",
         mime="application/json",
         icon=":material/download:",
         on_click="ignore",
         key="prompt_json",
     )
+
+
+def _sent(view: View, record: GenerateRecord) -> int:
+    """Show what the model reads in one turn, message by message; returns that turn, counted from 0."""
+    trace = view.moment.trace
+    assert trace is not None
+    turn, layout = 0, record.options.get("layout") or "block"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        sent = "was sent" if record.turns else "will be sent"
+        turns = len(record.turns)
+        st.markdown(f"**Exactly what {sent}**, laid out as {layout}", width="content")
+        if turns > 1:
+            turn = st.selectbox(
+                "Turn", range(turns), format_func=lambda n: f"turn {n + 1} of {turns}", width=150,
+                label_visibility="collapsed", key=f"prompt_turn_{trace.id}",
+            )  # fmt: skip
+    framed = turn == 0 and layout == "block"
+    with st.container(height=PROMPT_HEIGHT, key="prompt"):
+        if framed:
+            for number, message in enumerate(record.messages):
+                _role(message)
+                _message(view, record, number, message)
+            return turn
+        _memories_in(view, record, turn)
+        for message in messages_sent(record, turn, bound=_will_bind(view, record)):
+            _role(message)
+            verbatim(message.content)
+    return turn
+
+
+def _role(message: Message) -> None:
+    st.badge(message.role, color=ROLES[message.role])
+
+
+def _will_bind(view: View, record: GenerateRecord) -> bool:
+    """Whether the next turn holds the model to the lines that it is offered."""
+    choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
+    return bool(choices) and view.live is not None and view.live.agent.model.binds
+
+
+def _memories_in(view: View, record: GenerateRecord, turn: int) -> None:
+    """A button for each memory that the turn was sent."""
+    left_out = record.turns[turn].left_out if record.turns else ()
+    told = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in left_out)
+    if told:
+        with st.container(horizontal=True, gap="small"):
+            for memory_id in told:
+                memory_button(view, memory_id, f"sent_{memory_id}", _q_then(view).get(memory_id))
+
+
+def _q_then(view: View) -> dict[str, float]:
+    # Why it is in the prompt is told by the q at the decision, not by what the step then made of it.
+    trace = view.moment.trace
+    return {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
+
+
+@st.fragment(run_every=LOOK)
+def _arriving(view: View) -> None:
+    """The turn under way with the text that is arriving, and below it the one before."""
+    assert view.live is not None
+    waiting, episode = view.live.waiting, view.live.episode
+    with st.container(border=True, key="streamed"):
+        st.caption(literal(waiting.line) or "Setting up the task …")
+        if waiting.text:
+            verbatim(waiting.text)
+    record = episode.trace.generate if episode is not None and episode.phase is not None else None
+    if record is not None:
+        st.caption("The turn before:")
+        _turns(record, record.turns[-1:])
+
+
+def _turns(record: GenerateRecord, turns: Sequence[Turn]) -> None:
+    """What came back in each turn, and what the world said to it."""
+    who = "simulated model" if record.simulated else record.model
+    for turn in turns:
+        if turn.recalled is not None:
+            with st.chat_message("memory", avatar=":material/database:"):
+                st.caption(literal(f"Memory was asked before this turn: {turn.recalled.why}"))
+                verbatim(turn.recalled.text or "(nothing was added)")
+        with st.chat_message("assistant", avatar=":material/smart_toy:"):
+            st.badge(in_badge(who), color="violet" if record.simulated else "green")
+            if turn.reply.thinking:
+                with st.expander("Thinking, which is no part of the answer"):
+                    verbatim(turn.reply.thinking)
+            verbatim(turn.reply.text or "(nothing had arrived)")
+            _about_reply(turn.reply)
+        if turn.observation:
+            with st.chat_message("user", avatar=":material/public:"):
+                verbatim(turn.observation)
 
 
 def _prompt(view: View) -> GenerateRecord:
@@ -304,10 +385,8 @@ def _prompt(view: View) -> GenerateRecord:
 
 
 def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:
-    st.caption(f"{message.role} message")
-    trace, at = view.moment.trace, 0
-    # Why it is in the prompt is told by the q at the decision, not by what the step then made of it.
-    q = {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
+    """A message as it is, with a frame around each memory in it."""
+    at, q = 0, _q_then(view)
     for span in (span for span in record.spans if span.message == number):
         _plain_part(message.content[at : span.start])
         with st.container(border=True, key=f"span_{number}_{span.start}"):
@@ -331,7 +410,7 @@ def _about_reply(reply) -> None:
         parts.append(f"{reply.answer_tokens} tokens written")
     if reply.stopped:
         parts.append("**stopped**: kept as it was, no automatic reward")
-    parts += [f"**{literal(note)}**" for note in reply_notes(reply)]
+    parts += [literal(note) if note == BOUND else f"**{literal(note)}**" for note in reply_notes(reply)]
     st.caption(" · ".join(parts))
 
 

@@ -19,7 +19,7 @@ TOP_DOWN = (
     {"memrl_core.lab"},
     {"memrl_core.twins"},
     {"memrl_core.workspace"},
-    {"memrl_core.live"},
+    {"memrl_core.live", "memrl_core.waiting"},
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
     {"memrl_core.agent", "memrl_core.recorder", "memrl_core.rerun", "memrl_core.credit"},

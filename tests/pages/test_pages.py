@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -21,9 +23,10 @@ from memrl_core.errors import BankDamaged
 from memrl_core.live import LiveRun
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
-from memrl_core.records import EventKind, LedgerEvent, Phase
+from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
+from pages.shared import place as places
 from pages.shared.header import status_of
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
@@ -587,6 +590,41 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
     assert "cut at 32 tokens" in said(app) and "16 broken characters replaced" in said(app)
     assert "of 8,192 tokens read" in said(app) and "They want an action." in said(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
+
+
+class Dreamer:
+    """Says nothing that is offered, when it is let go."""
+
+    name, simulated, binds = "dreamer", False, False
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def chat(self, messages: Any, options: Any, on_text: Any = None, *given: Any) -> Reply:
+        on_text("fly")
+        on_text(" away")
+        assert self.go.wait(30)
+        return Reply("fly away")
+
+
+def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_not_offered(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, name = Dreamer(), a_bank()
+    monkeypatch.setattr(workspace, "make_model", lambda *_: model)
+    app = visit("step", bank=name)
+    for _ in range(5):
+        button(app, "step").click().run()
+    assert "turn 1 of 10 · 2 tokens · " in said(app).replace("\\", "")
+    assert any(block.value == "fly away" for block in app.code)
+    model.go.set()
+    live = places.live_runs()[str(workspace.banks_folder() / name), "r"]
+    assert live.wait(30)
+    app.run()
+    text = said(app)
+    assert "1 not among the lines offered" in text and "1 of 1 answers were not among the lines offered" in text
+    badges = [badge for badge in app.markdown if ":gray-badge[system]" in badge.value]
+    assert badges
 
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
