@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memrl_core.analysis.counterfactual import Supposed
+from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.learning import active_rewards, effective_reward
@@ -21,7 +22,8 @@ class ComparedStep:
     """What a comparison reads of one finished step; None is what nobody knows.
 
     `task` is "" where nobody named it. `reward` and `outcome` are those that count now, with what people said since.
-    `answer` joins the replies of all turns; `pool` and `selected` are what phases A and B gave.
+    `answer` joins the replies of all turns; `pool` and `selected` are what phases A and B gave. `valid` is the share of
+    its answers that were among the lines offered, of those that had to be.
     """
 
     run: str
@@ -36,6 +38,7 @@ class ComparedStep:
     turns: int | None
     tokens_read: int | None
     tokens_written: int | None
+    valid: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ def supposed_line(line: Line, supposed: Sequence[Supposed], name: str) -> Line:
             turns=None,
             tokens_read=None,
             tokens_written=None,
+            valid=None,
         )
         for step in line.own.steps
         if step.step in by_step
@@ -211,6 +215,7 @@ def _rewards_now(bank: MemoryBank, run: str) -> dict[str, float | None]:
 
 def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> ComparedStep:
     turns = trace.generate.turns if trace.generate else None
+    valid, asked = valid_answers(trace)
     return ComparedStep(
         run=trace.run,
         step=trace.step,
@@ -224,6 +229,7 @@ def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> Compar
         turns=len(turns) if turns else None,
         tokens_read=_total([turn.reply.prompt_tokens for turn in turns or ()]),
         tokens_written=_total([turn.reply.answer_tokens for turn in turns or ()]),
+        valid=valid / asked if asked else None,
     )
 
 

@@ -128,6 +128,7 @@ def _ratios(rows: Sequence[Row]) -> list[_Ratio]:
 
 _MEANS: tuple[tuple[str, str, Callable[[ComparedStep], float | None]], ...] = (
     ("mean reward", "of the rewards that count now", lambda step: step.reward),
+    ("valid answers", "share of a task's answers that were among the lines offered, mean", lambda step: step.valid),
     ("turns", "answers to the end of a task, mean", lambda step: step.turns),
     ("tokens read", "prompt tokens of all turns of a task, mean", lambda step: step.tokens_read),
     ("tokens written", "answer tokens of all turns of a task, mean", lambda step: step.tokens_written),

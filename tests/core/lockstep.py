@@ -32,7 +32,7 @@ OUTCOMES: dict[float | None, Outcome] = {1.0: "success", -1.0: "failure", None: 
 def a_compared(run: str, step: int, task: str, intent: str = "do it", **known: Any) -> ComparedStep:
     """A step of which nothing is known but what is said."""
     nothing = dict.fromkeys(
-        ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written")
+        ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid")
     )
     return ComparedStep(run, step, task, intent, **{**nothing, **known})
 
@@ -63,6 +63,7 @@ def a_trace(
     selected: Sequence[str] | None = (),
     answers: Sequence[str] = ("done",),
     tokens: Sequence[tuple[int | None, int | None]] = (),
+    offered: Sequence[bool | None] = (),
     reward: float | None = 1.0,
     wrote: Sequence[str] = (),
     settings: dict[str, Any] | None = None,
@@ -94,8 +95,10 @@ def a_trace(
             (),
             (),
             tuple(
-                Turn(Reply(text, False, read, written), "", 0.0, False, False)
-                for text, (read, written) in zip(answers, counts, strict=True)
+                Turn(Reply(text, False, read, written, offered=on_list), "", 0.0, False, False)
+                for text, (read, written), on_list in zip(
+                    answers, counts, offered or [None] * len(answers), strict=True
+                )
             ),
         ),
         reward=RewardRecord(reward, None if reward is None else "environment", OUTCOMES[reward], "", "", "", chosen),

@@ -171,13 +171,15 @@ def test_a_run_that_begins_with_what_another_learned_met_its_own_tasks_only(tmp_
 def test_a_step_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank", "a") as bank:
         commit(bank, "a", "x", pool=["m1", "m2"], selected=["m2"], answers=["one", "two"], tokens=[(5, 1), (7, 2)])
-        commit(bank, "a", "x", answers=["one", "two"], tokens=[(5, 1), (None, 2)], reward=-1.0)
+        two = {"answers": ["one", "two"], "offered": [True, False]}
+        commit(bank, "a", "x", **two, tokens=[(5, 1), (None, 2)], reward=-1.0)
         first, second = line_of(bank, "a").steps
     assert (first.pool, first.selected, first.answer, first.turns) == (2, ("m2",), "one\ntwo", 2)
     assert (first.tokens_read, first.tokens_written) == (12, 3)
     assert (first.reward, first.outcome) == (1.0, "success")
     assert (second.tokens_read, second.tokens_written, second.outcome) == (None, 3, "failure")
     assert (second.pool, second.selected) == (0, ())
+    assert (first.valid, second.valid) == (None, 0.5)
 
 
 def test_what_another_agent_did_not_tell_is_unknown(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_what_another_agent_did_not_tell_is_unknown(tmp_path: Path) -> None:
             step.answered("left", prompt_tokens=3)
             step.rewarded(-1.0)
         silent, told = line_of(bank, "theirs").steps
-    for name in ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written"):
+    for name in ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid"):
         assert getattr(silent, name) is None
     assert (told.answer, told.reward, told.outcome, told.turns) == ("left", -1.0, "failure", 1)
     assert (told.tokens_read, told.tokens_written, told.selected) == (3, None, None)

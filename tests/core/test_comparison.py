@@ -30,7 +30,7 @@ from tests.builders import a_bank, an_agent
 from tests.core.lockstep import a_compared, a_line, begun, commit, tasks_line
 
 Row = dict[str, Any]
-FIELDS = ("outcome", "reward", "turns", "tokens_read", "tokens_written", "pool", "selected")
+FIELDS = ("outcome", "reward", "turns", "tokens_read", "tokens_written", "valid", "pool", "selected")
 
 
 # --- the oracle: metrics counted with dictionaries and loops ----------------------------------------------------------
@@ -71,6 +71,7 @@ def counted(alignment: Alignment, line: int) -> dict[str, float | None]:
         found["forgetting B"] = fmean(of_successes) if of_successes else None
     for name, field, read in (
         ("mean reward", "reward", float),
+        ("valid answers", "valid", float),
         ("turns", "turns", float),
         ("tokens read", "tokens_read", float),
         ("tokens written", "tokens_written", float),
@@ -101,6 +102,7 @@ def some_lines(draw: st.DrawFn) -> list[Line]:
                 turns=draw(number),
                 tokens_read=draw(number),
                 tokens_written=draw(number),
+                valid=draw(st.none() | st.sampled_from([0.0, 0.7, 1.0])),
                 pool=draw(number),
                 selected=draw(st.none() | st.integers(0, 3).map(lambda n: tuple("klm"[:n]))),
             )
