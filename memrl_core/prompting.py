@@ -39,11 +39,11 @@ choices. A memory may also give advice for the very state that is described besi
     > heat egg with microwave
 
 Small language models follow a memory only where it looks like what is asked of them. Two other layouts say the same so:
-`transcript` puts each memory's actions under its task, then the new task with what has been done so far, and what is
-asked for is the next line; `turns` makes of each memory a conversation that has taken place. A model that is bound to a
-list by a schema reads and writes actions as JSON strings, any other as lines that start with "> ". In a transcript with
-memories a bound model is not shown the list: the schema holds it, and a list in the prompt draws small models away from
-what the memories say.
+`transcript` puts each memory's actions under its task, failures first and what they avoid in words, then the new task
+with what has been done so far, and what is asked for is the next line; `turns` makes of each memory a conversation that
+has taken place. A model that is bound to a list by a schema reads and writes actions as JSON strings, any other as
+lines that start with "> ". In a transcript with memories a bound model is not shown the list: the schema holds it, and
+a list in the prompt draws small models away from what the memories say.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ def messages_sent(
         )
     latest = with_recalled(before[-1].observation, recalled) if before else observation
     done = "".join(f"{write(turn.reply.text)}\n" for turn in before)
+    # What stands next to the task is followed first.
+    memories.sort(key=lambda memory: WHAT_WENT_WRONG not in memory)
     text = "".join(f"{_as_transcript(memory, bool(bound))}\n\n" for memory in memories)
     first = record.messages[:asked]
     if bound and memories:
@@ -215,11 +217,20 @@ def _split(told: str) -> tuple[str, list[str]]:
 
 
 def _as_transcript(memory: str, bound: bool) -> str:
-    """A memory as the very form that is asked for: its task, what went wrong if anything did, and its actions."""
-    lines = [line for line in memory.splitlines() if line != STEPS_THAT_WORKED]
-    return "\n".join(
-        json.dumps(line.removeprefix(ANSWER_MARK)) if bound and line.startswith(ANSWER_MARK) else line for line in lines
-    )
+    """A memory as the very form that is asked for: its task, what went wrong if anything did, and its actions.
+
+    What is to be avoided stands there in words: whatever looks like an answer is done by a small model.
+    """
+    lines, avoided = [], False
+    for line in memory.splitlines():
+        if bound and line.startswith(ANSWER_MARK):
+            action = line.removeprefix(ANSWER_MARK)
+            lines.append(f"{AVOID} {action}" if avoided else json.dumps(action))
+            continue
+        avoided = line == AVOID or (avoided and line.startswith(ANSWER_MARK))
+        if line != STEPS_THAT_WORKED and not (bound and avoided):
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _as_turns(memory: str, bound: bool) -> list[Message]:

@@ -92,7 +92,10 @@ def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None
     record = replace(_record("transcript"), turns=(turn,))
     *_, last = messages_sent(record, 1, bound=True)
     lines = last.content.splitlines()
-    assert lines[:3] == ["Task: heat the egg", json.dumps("take egg"), json.dumps("heat egg")]
+    begin = lines.index("Task: heat the egg")
+    assert lines[begin : begin + 3] == ["Task: heat the egg", json.dumps("take egg"), json.dumps("heat egg")]
+    assert lines.index("Task: cool it") < begin, "what stands next to the task is followed first"
+    assert "Avoid: cool egg" in lines and json.dumps("cool egg") not in lines, "what looks like an answer is done"
     assert lines[-1] == json.dumps("take egg") and "- wait" not in lines
     assert "You hold it." in lines and "You see an egg." not in lines
 
