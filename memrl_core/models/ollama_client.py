@@ -19,6 +19,9 @@ from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMis
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 OPENAI = "https://api.openai.com/v1"
+OPENAI_COMPATIBLE = ("an OpenAI-compatible server", "http://127.0.0.1:8080/v1")
+"""What its address is one of, and how one is written."""
+
 CONNECT_TIMEOUT = 2.0
 """Seconds until an address without a server is given up."""
 

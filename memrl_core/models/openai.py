@@ -37,6 +37,7 @@ from memrl_core.models.ollama_client import (
     LONGEST_NAME,
     MOST_BYTES,
     OPENAI,
+    OPENAI_COMPATIBLE,
     checked_address,
     is_local,
     one_line,
@@ -355,7 +356,7 @@ def checked_model(name: str) -> str:
 
 def checked_server(address: str) -> str:
     """`address` as that of an OpenAI-compatible server. Raises `InputError`."""
-    return checked_address(address, "an OpenAI-compatible server", "http://127.0.0.1:8080/v1")
+    return checked_address(address, *OPENAI_COMPATIBLE)
 
 
 def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.labels import memory_label, weights_label
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Memory, RunInfo, StepTrace
 
@@ -49,8 +49,11 @@ def bank_name(bank: MemoryBank) -> str:
 
 
 def model_name(info: RunInfo) -> str:
-    """The model of a run, or that none was at work."""
-    return "SIMULATED: no language model was at work" if info.simulated else info.model
+    """The model of a run with what its server or file told of it, or that none was at work."""
+    if info.simulated:
+        return "SIMULATED: no language model was at work"
+    weights = weights_label(info.model_facts)
+    return f"{info.model} ({weights})" if weights else info.model
 
 
 def _named(trace: StepTrace) -> Iterator[str]:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from memrl_core import workspace
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
+from memrl_core.models.ollama_client import OPENAI_COMPATIBLE
 from memrl_core.models.ollama_status import checked_address, is_local, pull_model
 from pages.shared import place as places
 from pages.shared.header import status_of
@@ -62,7 +63,7 @@ def ollama_panel() -> None:
     preferences = workspace.load_preferences()
     with st.expander("Models · use a local Ollama"):
         where, patience = st.columns([3, 1])
-        address = _address_field(where, preferences.ollama_address)
+        address = _address_field(where, "Ollama's address", "ollama_address", "OLLAMA_HOST")
         timeout = patience.number_input(
             "Give up after (s)",
             1.0,
@@ -72,17 +73,20 @@ def ollama_panel() -> None:
             key="ollama_timeout",
             help="Seconds without a word from the model. Raise it for a large model on a slow machine.",
         )
-        now = preferences.ollama_address
-        if st.button("Use these", key="ollama_save", disabled=(address, timeout) == (now, preferences.timeout)):
+        server = _address_field(st, "OpenAI-compatible server", "openai_address", "OPENAI_BASE_URL")
+        now = (preferences.ollama_address, preferences.openai_address, preferences.timeout)
+        if st.button("Use these", key="ollama_save", disabled=(address, server, timeout) == now):
             try:
-                chosen: dict[str, Any] = {"timeout": timeout}
-                # What nobody chose stays with OLLAMA_HOST.
-                if address != now:
-                    chosen["ollama_address"] = asked = checked_address(address)
-                if address == now or asked == now or is_local(asked):
-                    _use(chosen)
+                # What nobody chose stays with the variables of the environment.
+                asked = {}
+                if address != preferences.ollama_address:
+                    asked["ollama_address"] = checked_address(address)
+                if server != preferences.openai_address:
+                    asked["openai_address"] = checked_address(server, *OPENAI_COMPATIBLE)
+                if all(map(is_local, asked.values())):
+                    _use({"timeout": timeout, **asked})
                 else:
-                    st.session_state[ANOTHER_MACHINE] = chosen
+                    st.session_state[ANOTHER_MACHINE] = {"timeout": timeout, **asked}
             except MemRLError as error:
                 st.error(literal(str(error)))
         if ANOTHER_MACHINE in st.session_state:
@@ -99,25 +103,28 @@ def ollama_panel() -> None:
             _pull(preferences.ollama_address)
 
 
-def _address_field(where: Any, now: str) -> str:
-    """Where Ollama is: with a login for whoever starts the server to say, as roles hold in a bank and all share it."""
+def _address_field(where: Any, label: str, name: str, variable: str) -> str:
+    """Where a server is: with a login for whoever starts this program to say, as roles hold in a bank and all share
+    it."""
+    now = str(getattr(workspace.load_preferences(), name))
     if has_login():
         where.text_input(
-            "Ollama's address", value=now, disabled=True,
-            help="On a server with a login, OLLAMA_HOST decides it where the server is started.",
+            label, value=now, disabled=True,
+            help=f"On a server with a login, {variable} decides it where the server is started.",
         )  # fmt: skip
         return now
-    return str(where.text_input("Ollama's address", value=now, key="ollama_address"))
+    return str(where.text_input(label, value=now, key=name))
 
 
 def _confirm_another_machine(chosen: dict[str, Any]) -> None:
-    parts = urlsplit(chosen["ollama_address"])
-    open_to_read = " The way there is not encrypted." if parts.scheme == "http" else ""
+    hosts = [urlsplit(to) for name, to in chosen.items() if name.endswith("_address") and not is_local(to)]
+    named = " and ".join(f"**{literal(parts.netloc)}**" for parts in hosts)
+    open_to_read = " The way there is not encrypted." if any(parts.scheme == "http" for parts in hosts) else ""
     with st.container(border=True, key="another_machine"):
         st.warning(
-            f"**{literal(parts.netloc)}** is not this machine. Sent there will be: prompts with the memories in them, "
-            f"texts to embed, and the names of models. Whoever runs it can read them.{open_to_read} Nothing was "
-            "sent so far.",
+            f"{named} {'is' if len(hosts) == 1 else 'are'} not this machine. Sent there will be: prompts with the "
+            "memories in them, texts to embed, and the names of models. Whoever runs it can read them."
+            f"{open_to_read} Nothing was sent so far.",
             icon=":material/outbound:",
         )
         with st.container(horizontal=True):

@@ -30,6 +30,7 @@ from memrl_core.errors import (
     PromptTooLong,
     ServerDown,
 )
+from memrl_core.exchange.archive import bank_bytes
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.openai import OpenAIModel
 from memrl_core.records import Message, Reply
@@ -173,6 +174,18 @@ def test_an_answer_is_bound_by_what_the_server_takes(server: Any) -> None:
         chat(server, says("the prompt is too long"), schema=LINES)
 
 
+def test_a_key_that_a_server_repeats_stands_in_no_step_and_in_no_export(server: Any, tmp_path: Path) -> None:
+    server.answer = lambda to, body: to.stream(f"go to {KEY}") if body.get("stream") else to.whole(200, "{}")
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
+        info = workspace.start_run(bank, environment="conversation", tasks="", model="openai:some")
+        live = workspace.live_run(bank, info.id, workspace.Preferences())
+        live.begin("Where is the key?")
+        live.finish(unrated=True)
+        assert live.wait(20)
+        assert "go to" in repr(bank.trace(info.id, 1)) and KEY[:8] not in repr(bank.trace(info.id, 1))
+        assert KEY[:8].encode() not in bank_bytes(bank, "jsonl")
+
+
 def test_a_run_begins_only_once_its_model_can_be_asked(server: Any, tmp_path: Path) -> None:
     # Without a list of models it is asked for a token.
     server.answer = says("no such model", 404)
@@ -283,6 +296,8 @@ def test_a_llama_server_stops_within_a_second_and_answers_the_next(llama: str) -
     assert reply.stopped and time.monotonic() - pressed[0] < 1
     assert reply.text == "".join(pieces)
     assert model.chat(HELLO, ModelOptions(num_predict=8)).answer_tokens == 8
+    with pytest.raises(PromptTooLong):
+        model.chat([Message("user", "word " * 6000)], ModelOptions())
 
 
 @pytest.mark.slow

@@ -50,6 +50,19 @@ def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer)
     assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
 
 
+def test_an_openai_compatible_server_is_chosen_as_ollama_is(visit: Visit, server: OllamaServer) -> None:
+    app = visit("home")
+    here = f"{server.address}/v1"
+    app.text_input(key="openai_address").set_value(here).run()
+    app.button(key="ollama_save").click().run()
+    chosen = workspace.load_preferences()
+    assert (chosen.openai_address, chosen.ollama_address) == (here, "http://127.0.0.1:9")
+    app.text_input(key="openai_address").set_value(f"{elsewhere(server)}/v1").run()
+    app.button(key="ollama_save").click().run()
+    assert f"**127\\.1\\:{server.server_port}** is not this machine" in said(app)
+    assert workspace.load_preferences().openai_address == here
+
+
 def test_this_machine_needs_no_agreement(visit: Visit, server: OllamaServer) -> None:
     ask_for(visit("home"), server.address)
     assert server.asked("/api/tags") and workspace.load_preferences().ollama_address == server.address

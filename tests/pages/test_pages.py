@@ -627,6 +627,18 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     assert badges
 
 
+def test_the_models_chip_says_what_its_weights_are(home: Path, visit: Visit) -> None:
+    facts = {"digest": "0123456789abcdef", "quantisation": "Q4_1", "context": 8192}
+    with MemoryBank.create(str(workspace.banks_folder() / "real"), "hashing-1024", 1024) as bank:
+        workspace.start_run(
+            bank, environment="household", tasks="household-train", model="openai:some", model_facts=facts, run="r"
+        )
+    app = visit("step", bank="real")
+    (chip,) = [text for text in app.markdown if "openai" in text.value and "some" in text.value]
+    assert "Q4_1 · window 8,192 tokens · digest 0123456789ab" in chip.help.replace("\\", "")
+    assert "Ollama not running" not in said(app)
+
+
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.number_input(key="new_run_memrl_k2").set_value(99)
