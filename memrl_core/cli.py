@@ -32,7 +32,7 @@ from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import AtWork, BankOption, RunOption, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.environments import options_of
-from memrl_core.errors import InputError, MemRLError, SettingsError
+from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
 from memrl_core.home import home
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
@@ -221,9 +221,16 @@ def run(
         waiting = live.waiting
         with closing(live.agent.environment), memory.batch(batch), progress(AtWork(waiting)) as bars, stop:
             bar = bars.add_task("steps", total=total, completed=before)
-            for trace in live.agent.run(live.tasks, epochs, stop.asked, waiting.on_text, waiting.on_move, before):
-                done.append(trace)
-                bars.advance(bar)
+            try:
+                for trace in live.agent.run(live.tasks, epochs, stop.asked, waiting.on_text, waiting.on_move, before):
+                    done.append(trace)
+                    bars.advance(bar)
+            except ModelError:
+                console.print(
+                    f"The model failed after {before + len(done):,} of {total:,} steps, which are kept. Go on with "
+                    f"--resume {escape(info.id)}."
+                )
+                raise
         console.print(terminal.epoch_table(by_epoch(done), info))
         valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
         if asked:

@@ -100,7 +100,7 @@ def unsent(decision: Decision, left_out: Collection[str]) -> Decision:
             for c in decision.candidates
         ),
         note=f"{decision.note} The prompt did not fit into the model's context window, so it was sent without "
-        f"{', '.join(left_out)}, which the policy had selected; no reward moves what was not sent.".strip(),
+        f"{len(left_out)} of the memories that had been selected; no reward moves what was not sent.".strip(),
     )
 
 

@@ -106,7 +106,8 @@ def renamed_trace(trace: StepTrace, names: Names) -> StepTrace:
 
 
 def _turn(turn: Turn, known: Mapping[str, str]) -> Turn:
-    """What was recalled before a turn, under its new names; the text stays as it was sent."""
+    """What was recalled before a turn and what was left out of it, under new names; the text stays as it was sent."""
+    turn = replace(turn, left_out=_all(known, turn.left_out))
     if turn.recalled is None:
         return turn
     recall, decision = _recall(turn.recalled.recall, known), _decision(turn.recalled.decision, known)

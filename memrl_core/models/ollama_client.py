@@ -245,7 +245,8 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
                 f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name, address)}` or "
                 "choose another."
             )
-        if error.status_code != 404 and not said.startswith("<"):
+        elsewhere = 300 <= error.status_code < 400 or error.status_code == 404
+        if not elsewhere and not said.startswith("<"):
             return ModelInterrupted(
                 f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
             )

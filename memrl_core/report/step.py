@@ -98,6 +98,8 @@ def _tell_answer(document: Document, told: ToldStep) -> None:
         reply = turn.reply
         if turn.recalled is not None and turn.recalled.text:
             document.verbatim(turn.recalled.text, f"What memory added before answer {number}: {turn.recalled.why}")
+        if reply.thinking:
+            document.verbatim(reply.thinking, f"Thinking before answer {number}, which is no part of it")
         document.verbatim(reply.text or "(nothing had arrived)", f"Answer {number} of {who}{_about(reply)}")
         if turn.observation:
             document.verbatim(turn.observation, "What the environment said to it")

@@ -15,6 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import ModelInterrupted, PromptTooLong
+from memrl_core.exchange.renaming import Names, renamed_trace
 from memrl_core.models.base import ModelOptions, fewest_tokens
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CAUTION, FOLLOW, YOUR_TASK, first_messages, messages_sent, without
@@ -102,13 +103,15 @@ def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Pa
     out = decision.greedy[2]
     assert {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET} == {
         out
-    } and out in decision.note
+    } and "without 1 of the memories" in decision.note
     assert record.turns[0].left_out == (out,) and "1 memory left out" in record.turns[0].reply.notes[-1]
     assert {span.memory_id for span in record.spans} == set(decision.selected)
     sent = "\n".join(message.content for message in messages_sent(record, 0))
     assert sent == model.sent[0] and fewest_tokens([Message("user", sent)]) < whole
     assert trace.reward.credited == decision.selected == trace.write.operations[0].parents  # type: ignore[union-attr]
     assert {i for i, more in visits.items() if more} == set(decision.selected)
+    renamed = renamed_trace(trace, Names({out: "new-1"})).generate
+    assert renamed is not None and renamed.turns[0].left_out == ("new-1",)
 
 
 def test_a_memory_that_leaves_the_prompt_in_a_later_turn_was_sent_and_is_credited(tmp_path: Path) -> None:

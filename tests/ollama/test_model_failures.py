@@ -99,7 +99,7 @@ def test_the_words_of_a_failing_server_are_quoted_in_one_short_line(server: Olla
     assert len(sentence) < 500
 
 
-@pytest.mark.parametrize("status", [200, 404, 502])
+@pytest.mark.parametrize("status", [200, 307, 404, 502])
 def test_a_page_of_html_is_no_answer_and_not_quoted(server: OllamaServer, status: int) -> None:
     server.faults.page, server.faults.instead = "<html><h1>Bad gateway</h1></html>", {"/api/chat": status}
     with pytest.raises(ModelInterrupted, match="is not what Ollama would say") as caught:
