@@ -273,8 +273,9 @@ def doctor(bank: BankOption = "") -> None:
         asked = pool.submit(terminal.model_rows, preferences)
         findings = list(check(uri))
     rows = terminal.doctor_rows(asked.result(), findings)
-    if all(finding.ok for finding in findings) and (gate := terminal.gate_row(MemoryBank.open(uri))):
-        rows.append(gate)
+    if all(finding.ok for finding in findings):
+        memory = MemoryBank.open(uri)
+        rows += [terminal.embedder_row(memory, preferences), *filter(None, [terminal.gate_row(memory)])]
     console.print(terminal.doctor_table(rows, uri))
     if any(row.level == "broken" for row in rows):
         raise typer.Exit(2)

@@ -25,7 +25,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
 from memrl_core.environments import environment_names, why_unusable
-from memrl_core.errors import InputError, MemRLError
+from memrl_core.errors import EmbedderMismatch, InputError, MemRLError
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
 from memrl_core.models.ollama_client import one_line
 from memrl_core.models.ollama_status import ollama_status
@@ -33,7 +33,7 @@ from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
-from memrl_core.workspace import HASHING, Preferences, default_embedder, openai_models
+from memrl_core.workspace import HASHING, PATIENCE, Preferences, default_embedder, embedder_of, openai_models
 
 MODELS_NAMED = 8
 
@@ -204,6 +204,20 @@ def doctor_rows(models: Sequence[DoctorRow], findings: Iterable[Finding]) -> lis
             DoctorRow(f"bank: {finding.name}", "ok" if finding.ok else "broken", finding.sentence, finding.remedy)
         )
     return rows
+
+
+def embedder_row(bank: MemoryBank, preferences: Preferences) -> DoctorRow:
+    """Whether the embedder that made the bank's vectors can be had, with the same weights."""
+    mine, what = bank.embedder, "bank: embedder"
+    quick = preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)})
+    try:
+        embedder_of(bank, quick)
+    except EmbedderMismatch as error:
+        return DoctorRow(what, "broken", str(error), f"memrl reembed --bank {bank.uri} --embedder {mine.name}")
+    except MemRLError as error:
+        return DoctorRow(what, "optional", str(error), "")
+    known = ", ".join([*filter(None, [mine.version, mine.digest and f"weights {mine.digest[:12]}"])])
+    return DoctorRow(what, "ok", f"{mine.name} is here{f' ({known})' if mine.version else ''}.", "")
 
 
 def gate_row(bank: MemoryBank) -> DoctorRow | None:

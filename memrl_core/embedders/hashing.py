@@ -9,6 +9,7 @@ import numpy as np
 
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import InputError
+from memrl_core.models.ollama_client import sendable
 
 DIMENSION = 1024
 WORDS_SHARE = 0.6
@@ -41,7 +42,7 @@ class HashingEmbedder:
         from sklearn import config_context
         from sklearn.preprocessing import normalize
 
-        prepared = [_printable(text) for text in texts]
+        prepared = [_printable(sendable(text)) for text in texts]
         for text in prepared:
             if not any(character.isalnum() for character in text):
                 raise InputError("A text without letters or digits has no embedding. Nothing was stored; type a text.")

@@ -53,6 +53,11 @@ def test_a_text_without_words_is_refused(text: str) -> None:
         HashingEmbedder().embed(["fine", text])
 
 
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(InputError, match="position 2"):
+        HashingEmbedder().embed(["a\ud800b"])
+
+
 def test_control_characters_change_nothing_but_word_borders() -> None:
     plain, odd = HashingEmbedder().embed(["heat the egg", "heat\x00the\x1begg"])
     assert plain.tobytes() == odd.tobytes()

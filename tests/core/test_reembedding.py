@@ -115,7 +115,9 @@ def test_the_remedy_for_other_weights_under_the_same_name(tmp_path: Path, monkey
         server.salt = "other weights"
         with pytest.raises(EmbedderMismatch, match=f"memrl reembed --bank {old} --embedder nomic-embed-text"):
             memrl("run", "--tasks", "1", "--bank", old)
+        assert CliRunner().invoke(cli.app, ["doctor", "--bank", old]).exit_code == 2
         memrl("reembed", "--bank", old, "--embedder", "nomic-embed-text")
+        memrl("doctor", "--bank", new)
         memrl("run", "--bank", new, "--resume", "r", "--epochs", "2")
     with MemoryBank.open(old) as before, MemoryBank.open(new) as after:
         assert before.embedder.digest != after.embedder.digest
