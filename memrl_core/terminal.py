@@ -69,6 +69,9 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
         "memory: one was in the prompt · reranked: utility changed which\n"
         "valid: answers that were among the lines offered",
         caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
     )
     for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "valid", "reward", "|Δq|", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -80,7 +83,7 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
             percent(e.solved / e.tasks),
             percent(e.with_memory / e.steps, 0),
             percent(e.reranked / e.steps, 0),
-            percent(e.valid / e.choices) if e.choices else "–",
+            percent(e.valid / e.choices, 0) if e.choices else "–",
             "–" if e.mean_reward is None else signed(e.mean_reward),
             "–" if e.moved is None else f"{e.moved:.3f}",
             f"{1000 * e.seconds / e.steps:.1f}",
@@ -135,11 +138,12 @@ def _decision_table(trace: StepTrace, memories: Mapping[str, Memory]) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
         pad_edge=False,
+        expand=True,  # So that the intents alone are cut where a terminal is narrow.
     )
     for heading in ("#", "A", "B", "sim", "z", "q", "z", "score"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("why", no_wrap=True)
-    table.add_column("intent", no_wrap=True, overflow="ellipsis", max_width=18)
+    table.add_column("intent", no_wrap=True, overflow="ellipsis", ratio=1)
     for c in trace.decision.candidates:
         z = {term.name: signed(term.normalised, 2) for term in c.terms}
         table.add_row(

@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 _NUMBER = re.compile(r"(\d+)((?:-\d+)?(?:\.\d+)?)")
+_GIVEN = re.compile(r"[a-z]+-\d{3}")
 _MARKS = re.compile(r"<|%(?={)")
 LONGEST_FACT = 80
 WORD_JOINER = "\u2060"
 
 
 def memory_label(memory_id: str, run: str) -> str:
-    """ "#17" for memory 17 of `run`, "#17.2" for its second wording, "#17-2" for a second memory of the same step.
+    """ "#17" for memory 17 of `run`, "#17.2" for its second wording, "#17-2" for a second memory of the same
+    step, and "given-031" for one that the run was given at its start.
 
     Memories from another run have their whole ids. Those come from files, too, and Plotly reads a small HTML and fields
     of templates in every text: an invisible joiner keeps such marks what they are.
     """
     number = _NUMBER.fullmatch(memory_id.removeprefix(f"{run}-")) if memory_id.startswith(f"{run}-") else None
+    if memory_id.startswith(f"{run}-") and _GIVEN.fullmatch(memory_id, len(run) + 1):
+        return memory_id[len(run) + 1 :]
     return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)
 
 
