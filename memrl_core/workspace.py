@@ -227,8 +227,8 @@ def _need_openai() -> None:
     """Raise `ModelMissing` where the client is not installed, which is imported only where it is needed."""
     if importlib.util.find_spec("openai") is None:
         raise ModelMissing(
-            "The client of OpenAI-compatible servers is not installed. Nothing was started; run `pip install "
-            "'memrl-inspector[openai]'`, or choose another model."
+            "The client of OpenAI-compatible servers is not installed. Nothing was started; run `pip install openai`, "
+            "or choose another model."
         )
 
 

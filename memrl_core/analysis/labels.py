@@ -29,7 +29,9 @@ def memory_label(memory_id: str, run: str) -> str:
 def weights_label(facts: Mapping[str, Any]) -> str:
     """What a run's server or file told of its model, in one line of foreign text; empty when it told nothing."""
     known = {name: str(value)[:LONGEST_FACT] for name, value in facts.items()}
-    context = facts.get("context")
+    context, parameters = facts.get("context"), facts.get("parameters")
+    if isinstance(parameters, int):
+        known["parameters"] = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
     parts = (
         known.get("parameters", ""),
         known.get("quantisation", ""),

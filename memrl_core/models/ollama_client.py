@@ -79,8 +79,13 @@ def default_address() -> str:
 
 
 def openai_address() -> str:
-    """`OPENAI_BASE_URL` without a slash at its end, or OpenAI's own."""
-    return (os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI).rstrip("/")
+    """`OPENAI_BASE_URL` without a slash at its end, or OpenAI's own; a password or parameters in it are left out, for
+    an address is shown and stored."""
+    return _without_secrets(os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI).rstrip("/")
+
+
+def _without_secrets(address: str) -> str:
+    return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", address, maxsplit=1)[0])
 
 
 def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) -> str:
@@ -100,7 +105,8 @@ def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) 
     odd = any(character.isspace() or not character.isprintable() for character in given)
     if not usable or odd or parts.query or parts.fragment or "@" in parts.netloc:
         raise InputError(
-            f"“{one_line(given)}” is not an address of {of}, so nothing was changed. Write it like {like}."
+            f"“{one_line(_without_secrets(given))}” is not an address of {of}, so nothing was changed. Write it like "
+            f"{like}."
         )
     if _tells_secrets(parts.hostname or ""):
         raise InputError(

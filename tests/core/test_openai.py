@@ -138,6 +138,14 @@ def test_the_key_goes_to_the_address_of_the_environment_alone_and_into_no_answer
     assert KEY not in str(server.asked[-1][0].items())
 
 
+def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://ann:{KEY}@127.0.0.1:9/v1/?token={KEY}")
+    assert workspace.Preferences().openai_address == "http://127.0.0.1:9/v1"
+    with pytest.raises(InputError) as caught:
+        OpenAIModel("openai:some", f"http://ann:{KEY}@127.0.0.1:9/v1")
+    assert KEY[:8] not in str(caught.value)
+
+
 def test_nobody_at_the_address_and_a_name_that_is_none(server: Any) -> None:
     with pytest.raises(ServerDown, match="127"):
         OpenAIModel("openai:some", "http://127.0.0.1:9/v1").chat(HELLO, ModelOptions())
