@@ -86,6 +86,9 @@ FILE_TYPES = {
 LLAMA = "pip install --only-binary :all: xllamacpp"
 """What to type to install llama.cpp."""
 
+_usable: set[tuple[Path, int]] = set()
+"""Files that llama.cpp has loaded, with the time of their last change."""
+
 _ANSWERING = threading.Lock()
 """One answer at a time: a second one would share the cores and slow both."""
 
@@ -107,6 +110,7 @@ class GgufModel:
     def __init__(self, name: str) -> None:
         self.name = name.strip()
         self.path = weights_of(self.name)
+        self._own_window = _own_window(self.path)
 
     def chat(
         self,
@@ -121,6 +125,7 @@ class GgufModel:
         Raises `PromptTooLong`, `NotBound`, `ModelInterrupted` when llama.cpp fails, `EmptyAnswer`, and `InputError`
         when it cannot use the file.
         """
+        window = min(options.num_ctx, self._own_window or options.num_ctx)
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
             "max_tokens": options.num_predict,
@@ -143,7 +148,9 @@ class GgufModel:
         begun = time.perf_counter()
         arrived = _Arrived(options, on_text, cancelled)
         with _ANSWERING:
-            server = _loaded(self.path, options.num_ctx, options.num_thread)
+            server = _loaded(self.path, window, options.num_thread)
+            with suppress(OSError):  # A file that was taken away meanwhile stays loaded.
+                _usable.add((self.path, self.path.stat().st_mtime_ns))
             try:
                 server.handle_chat_completions(asked, arrived)
             except (ValueError, RuntimeError) as error:
@@ -157,7 +164,7 @@ class GgufModel:
         inline, text = without_thinking(text)
         thinking = whole_characters(arrived.thinking)[0].strip() or inline
         if tells_no_room(arrived.error):
-            raise PromptTooLong(self.name, options.num_ctx)
+            raise PromptTooLong(self.name, window)
         if arrived.error:
             raise ModelInterrupted(
                 f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; try again or "
@@ -167,9 +174,9 @@ class GgufModel:
         if arrived.stopped:
             return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
         written = arrived.usage.get("completion_tokens")
-        cut = cut_at(options, written, options.num_ctx) if arrived.full else arrived.cut
+        cut = cut_at(options, written, window) if arrived.full else arrived.cut
         if not text.strip() and arrived.full and (written or 0) < options.num_predict:
-            raise PromptTooLong(self.name, options.num_ctx)
+            raise PromptTooLong(self.name, window)
         if not text.strip():
             told = f" It was cut at {cut}." if cut else ""
             raise EmptyAnswer(
@@ -184,7 +191,7 @@ class GgufModel:
             replaced=replaced,
             thinking=thinking,
             notes=slow(written, arrived.writing, options),
-            window=options.num_ctx,
+            window=window,
         )
 
 
@@ -242,13 +249,11 @@ class _Arrived:
 def must_load(name: str) -> None:
     """Raise `InputError` or `ModelMissing` unless llama.cpp can use the file that `name` means."""
     path = weights_of(name)
-    _tried(path, path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=16)
-def _tried(path: Path, changed: int) -> None:
-    with _ANSWERING:
-        _loaded(path, SMALLEST, None)
+    tried = (path, path.stat().st_mtime_ns)
+    if tried not in _usable:
+        with _ANSWERING:
+            _loaded(path, SMALLEST, None)
+        _usable.add(tried)
 
 
 def weights_of(name: str) -> Path:
@@ -292,7 +297,7 @@ def facts(name: str) -> dict[str, Any]:
     told = {
         "digest": _sha256(path),
         "quantisation": FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else "",
-        "context": header.get(f"{header.get('general.architecture')}.context_length"),
+        "context": _own_window(path),
         "server": f"xllamacpp {version('xllamacpp')}",
     }
     return {name: value for name, value in told.items() if value}
@@ -314,6 +319,13 @@ def _sha256(path: Path) -> str:
         cache.parent.mkdir(parents=True, exist_ok=True)
         cache.write_text(json.dumps({**known, key: digest}, indent=1))
     return digest
+
+
+def _own_window(path: Path) -> int | None:
+    """How many tokens the model was made for, where its file tells."""
+    header = _header(path)
+    told = header.get(f"{header.get('general.architecture')}.context_length")
+    return told if isinstance(told, int) and told > 0 else None
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.errors import InputError, MemRLError, ModelMissing, ModelSlow, NotBound, PromptTooLong
+from memrl_core.models import gguf
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import GgufModel, weights_of
 from memrl_core.records import Message
@@ -55,6 +56,15 @@ def test_an_answer_ends_at_its_limit_at_a_stop_and_within_the_window(model: Gguf
     assert caught.value.window == 512
 
 
+def test_the_window_is_no_larger_than_the_model_was_made_for(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_for = {"general.architecture": "llama", "llama.context_length": 512}
+    monkeypatch.setattr(gguf, "_header", lambda path: made_for)
+    model = GgufModel(model.name)
+    assert model.chat(HELLO, ModelOptions(num_predict=1)).window == 512
+    with pytest.raises(PromptTooLong):
+        model.chat([Message("user", "egg " * 600)], ModelOptions(num_predict=1))
+
+
 def test_an_answer_is_bound_by_a_schema_and_a_schema_that_is_none_is_its_own_error(model: GgufModel) -> None:
     options = SMALL.model_copy(update={"num_predict": 32})
     assert json.loads(model.chat(HELLO, options, schema=ACTIONS).text) in ACTIONS["enum"]
@@ -91,6 +101,19 @@ def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -
     told = [Message("user", "Write a story about an egg. " * 65)]
     reply = model.chat(told, SMALL.model_copy(update={"num_predict": 300}))
     assert reply.cut == "the context window of 512 tokens"
+
+
+def test_a_file_that_is_taken_away_goes_on_answering_and_is_missed_by_the_next_run(
+    tmp_path: Path, model: GgufModel
+) -> None:
+    file = tmp_path / "some.gguf"
+    file.symlink_to(model.path)
+    linked = GgufModel(f"gguf:{file}")
+    assert linked.chat(HELLO, SMALL).text
+    file.unlink()
+    assert linked.chat(HELLO, SMALL).text
+    with pytest.raises(ModelMissing):
+        gguf.must_load(f"gguf:{file}")
 
 
 @pytest.mark.slow
