@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from memrl_core.analysis.uses import parsed
 from memrl_core.analysis.whatif import as_recorded
@@ -25,6 +26,8 @@ from memrl_core.records import Decision, RecallRecord
 from memrl_core.view import Asked
 
 AT_ONCE = 128
+DECIDED_BY_ANOTHER = '"decided_by":"[^"]'
+"""In a trace's JSON: its similarities are not those of the vectors that the bank has now (`EmbedRecord`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,9 @@ def counterfactual(
 ) -> list[Supposed]:
     """The selection of every step of `run` with `settings` in the place of its own, with the seeds drawn then.
 
-    What `settings` does not name stays as it was at each step. Steps of other agents, and steps that were recorded
-    without an embedding or a decision, are passed over. Raises `SettingsError` for a value out of range. When
-    `cancelled()` turns true, what was done so far is returned.
+    What `settings` does not name stays as it was at each step. Steps of other agents, steps that were recorded without
+    an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
+    `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
     table = bank.step_table(run, ["step", "task", "embedding"])
     known = {
@@ -131,8 +134,9 @@ class Selection:
 
 
 def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
-    """The selection of every finished step of this program's agent."""
-    rows = parsed(bank.step_table(run, ["step", "trace"]))
+    """The selection of every finished step of this program's agent, but for those decided with other vectors."""
+    table = bank.step_table(run, ["step", "trace"])
+    rows = parsed(table.filter(pc.invert(pc.match_substring_regex(table["trace"], DECIDED_BY_ANOTHER))))
     return {
         int(step): Selection(
             tuple(decision["selected"]),

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.agent import Agent
+from memrl_core.analysis.counterfactual import counterfactual
 from memrl_core.analysis.whatif import decided, same_choice, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
@@ -72,6 +73,8 @@ def test_the_run_goes_on_and_only_its_new_steps_can_be_decided_again(bank: Memor
         assert same_choice(decided(situation_of(new, trace))[1], trace.decision)
         with pytest.raises(InputError, match="hashing-1024"):
             situation_of(new, new.trace("r", 7))
+        supposed = counterfactual(new, "r", {})
+        assert [one.step for one in supposed] == [8] and not supposed[0].differs
 
 
 @pytest.mark.parametrize("fails", ["cancelled", "not a number"])
