@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,7 @@ class Rerunner:
         policy: Policy[Any] | None = None,
         view: MemoryView | None = None,
         embed: Embed | None = None,
+        must_hold: Callable[[], None] | None = None,
     ) -> None:
         if trace.decision is None or trace.generate is None:
             raise InputError("This step was recorded without its prompt, so it cannot be answered again.")
@@ -70,6 +71,7 @@ class Rerunner:
         self._policy = policy or make_policy(trace.policy, trace.settings)
         self._view = view
         self._embed = embed
+        self._must_hold = must_hold
         self.memories = trace.decision.selected
         self.rewarded = environment.reward_source == "environment"
 
@@ -81,6 +83,8 @@ class Rerunner:
         Raises `ModelError` when the model cannot be had, and `InputError` when the policy recalls within the episode
         and there is no `embed`.
         """
+        if self._must_hold is not None:
+            self._must_hold()
         trace, world = self._trace, self._environment
         assert trace.decision is not None and trace.generate is not None
         observation = world.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)

@@ -237,16 +237,21 @@ def must_be_there(model: str, preferences: Preferences) -> dict[str, Any]:
 
     Raises `ModelError` unless the model can be asked now, and `InputError` for what is no name of one.
     """
+    if is_gguf(model):
+        gguf.must_load(model)
+    return _facts(model, preferences, ask=True)
+
+
+def _facts(model: str, preferences: Preferences, ask: bool) -> dict[str, Any]:
     if is_simulated(model):
         return {}
     if is_gguf(model):
-        gguf.must_load(model)
         return gguf.facts(model)
     if model.startswith(OPENAI_PREFIX):
         _need_openai()
         from memrl_core.models import openai
 
-        return openai.facts(model, preferences.openai_address, preferences.timeout)
+        return openai.facts(model, preferences.openai_address, preferences.timeout, ask)
     return ollama_status.facts(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
 
 
@@ -271,7 +276,8 @@ def _must_be_the_same(info: RunInfo, preferences: Preferences) -> None:
     if not info.model_facts:
         return
     try:
-        now = must_be_there(info.model, preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)}))
+        hurried = preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)})
+        now = _facts(info.model, hurried, ask=False)
     except ModelError:
         return
     for name in WEIGHTS:
@@ -472,7 +478,6 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     Raises `InputError` for a step of another agent: its world is not here.
     """
     info = bank.run(trace.run)
-    _must_be_the_same(info, preferences)
     if trace.origin != "agent":
         raise InputError("This step was not made here, so its world and model cannot be asked again.")
     world = make_environment(info.environment, **info.environment_options)
@@ -480,7 +485,14 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     def embed(texts: Sequence[str]) -> Vectors:
         return embedder_of(bank, preferences).embed(texts)
 
-    return Rerunner(bank, trace, make_model(info.model, preferences), world, embed=embed)
+    return Rerunner(
+        bank,
+        trace,
+        make_model(info.model, preferences),
+        world,
+        embed=embed,
+        must_hold=lambda: _must_be_the_same(info, preferences),
+    )
 
 
 def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:

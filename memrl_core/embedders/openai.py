@@ -22,7 +22,7 @@ class OpenAIEmbedder(OllamaEmbedder):
         self.address = checked_server(address)
         self.timeout = timeout
         self.dimension = self._ask([PROBE]).shape[1]
-        told = facts(self.name, self.address, timeout, embeds=True)
+        told = facts(self.name, self.address, timeout, ask=False)
         self.version = str(told.pop("server", ""))
         # The nearest to one that servers tell; the window is how the server was started.
         self.digest = ", ".join(f"{name} {value}" for name, value in told.items() if name != "context")

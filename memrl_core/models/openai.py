@@ -244,18 +244,18 @@ class _Stream(Stream[_Part]):
         return openai.AsyncOpenAI(base_url=self._address, api_key=_key_for(self._address), http_client=http)
 
 
-def facts(name: str, address: str, timeout: float, embeds: bool = False) -> dict[str, Any]:
+def facts(name: str, address: str, timeout: float, ask: bool = True) -> dict[str, Any]:
     """What the server tells of a model: quantisation, context window, parameters, bytes, and what it is itself.
 
-    One that the server does not list is asked for a token, unless it `embeds`. Raises `ModelError` when it cannot be
-    asked, `InputError`.
+    With `ask`, one that the server does not list is asked for a token. Raises `ModelError` when it cannot be asked, and
+    `InputError`.
     """
     model = checked_model(name)
     try:
         with client(address, timeout) as server:
             listed, by = _listed(server)
             named = [one for one in listed if model in (one["id"], *(one.get("aliases") or ()))]
-            if not named and not embeds:
+            if not named and ask:
                 hello: Any = {"messages": [{"role": "user", "content": "Hi"}], _limit_name(address): 1}
                 server.chat.completions.create(model=model, **hello)
         # A server of one model answers with it under any name.

@@ -198,7 +198,7 @@ def test_a_run_keeps_what_its_model_was_and_refuses_other_weights_under_the_name
         memrl("run", "--bank", bank, "--resume", "first", "--epochs", "3")
     with MemoryBank.open(bank) as kept:
         assert kept.next_step("first") == 3
-        for goes_on in (workspace.live_run, lambda b, run, p: workspace.rerunner(b, b.trace(run, 1), p)):
+        for goes_on in (workspace.live_run, lambda b, run, p: workspace.rerunner(b, b.trace(run, 1), p).rerun(())):
             with pytest.raises(ModelChanged):
                 goes_on(kept, "first", workspace.load_preferences())
     a_run(bank, "--run", "second")
