@@ -61,12 +61,12 @@ def reembed(
     wanted = list(dict.fromkeys([*texts.values(), *keys.values()]))
     vectors: dict[str, npt.NDArray[np.float32]] = {}
     for start in range(0, len(wanted), AT_ONCE):
-        if cancelled is not None and cancelled():
-            return None
         batch = wanted[start : start + AT_ONCE]
         vectors.update(zip(batch, embedded(embedder, batch), strict=True))
         if on_progress is not None:
             on_progress(len(vectors), len(wanted))
+        if cancelled is not None and cancelled():
+            return None
     made = replace(
         found,
         embedder=embedder.name,
