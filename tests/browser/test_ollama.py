@@ -72,7 +72,7 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
     page = ollama_page
     ollama.faults.delay = 0.4
-    ollama.faults.answer = "one two three four five six seven eight nine ten eleven twelve " * 4
+    ollama.faults.form = "one two three four five six seven eight nine ten eleven twelve " * 4
     page.goto(a_run_with_ollama(ollama_app, ollama, "stopped"))
     for _ in range(4):
         press_step(page)
