@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -46,6 +46,9 @@ __all__ = [
 PULL_PATIENCE = 600.0
 """Seconds without news before a pull is given up: checking a large download is silent for minutes."""
 
+NO_TEMPLATE = ("", "{{ .Prompt }}", "{{.Prompt}}")
+"""Templates of a model that came without one of its own."""
+
 SUGGESTED = ("llama3.2", "nomic-embed-text")
 OFFERED = 5
 """How many installed models a sentence names."""
@@ -53,12 +56,16 @@ OFFERED = 5
 
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
-    """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, None when it tells none."""
+    """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, `context` its window in
+    tokens, and whether it has a `chat_template`; None when the server does not tell.
+    """
 
     name: str
     size: int
     family: str
     capabilities: tuple[str, ...] | None
+    context: int | None = None
+    chat_template: bool | None = None
 
     @property
     def can_chat(self) -> bool:
@@ -82,7 +89,10 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
-    """One model more closely. What the server does not tell is empty or None; `context_length` is in tokens."""
+    """One model more closely. What the server does not tell is empty or None; `context_length` is in tokens.
+
+    Without a `chat_template` it goes on with a text, and does not know who said what.
+    """
 
     name: str
     family: str
@@ -91,6 +101,7 @@ class ModelDetails:
     context_length: int | None
     embedding_length: int | None
     capabilities: tuple[str, ...] | None
+    chat_template: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +170,21 @@ def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...
     found = []
     telling = True
     for model in listed:
-        capabilities = None
+        family = (model.details.family if model.details else None) or ""
+        installed = InstalledModel(canonical_name(model.model or ""), int(model.size or 0), family, None)
         if telling:
             try:
-                capabilities = _capabilities(address, model.model or "", model.digest or "", timeout)
+                more = _details(address, model.model or "", model.digest or "", timeout)
+                installed = replace(
+                    installed,
+                    capabilities=more.capabilities,
+                    context=more.context_length,
+                    chat_template=more.chat_template,
+                )
             except ModelError:
                 # One that cannot answer now would cost its timeout again for every model.
                 telling = False
-        family = (model.details.family if model.details else None) or ""
-        found.append(InstalledModel(canonical_name(model.model or ""), int(model.size or 0), family, capabilities))
+        found.append(installed)
     return tuple(sorted(found, key=lambda installed: installed.name))
 
 
@@ -189,6 +206,7 @@ def show_model(address: str, name: str, timeout: float = 5.0) -> ModelDetails:
         context_length=_count(facts.get(f"{kind}.context_length")),
         embedding_length=_count(facts.get(f"{kind}.embedding_length")),
         capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
+        chat_template=None if shown.template is None else shown.template.strip() not in NO_TEMPLATE,
     )
 
 
@@ -253,9 +271,9 @@ def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[s
 
 
 @lru_cache(maxsize=256)
-def _capabilities(address: str, name: str, digest: str, timeout: float) -> tuple[str, ...] | None:
+def _details(address: str, name: str, digest: str, timeout: float) -> ModelDetails:
     """Remembered by digest: the same bytes can always do the same."""
-    return show_model(address, name, timeout).capabilities
+    return show_model(address, name, timeout)
 
 
 def _version(address: str, timeout: float) -> str:

@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
 import streamlit as st
 
 from memrl_core import workspace
+from memrl_core.analysis.outline import reply_notes
+from memrl_core.background import Work
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
+from memrl_core.models.base import Cancelled, ModelOptions
+from memrl_core.models.gguf import facts as gguf_facts
+from memrl_core.models.gguf import is_gguf, weights_of
 from memrl_core.models.ollama_client import OPENAI_COMPATIBLE
-from memrl_core.models.ollama_status import checked_address, is_local, pull_model
+from memrl_core.models.ollama_status import (
+    InstalledModel,
+    LoadedModel,
+    OllamaStatus,
+    checked_address,
+    is_local,
+    pull_model,
+)
+from memrl_core.numerals import percent
+from memrl_core.records import Message, Reply
 from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
-from pages.shared.text import literal
+from pages.shared.text import literal, verbatim
+from pages.shared.work import working
 
 EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"
+SAYS = {"completion": "answer", "embedding": "embed"}
+TRIED, PULLING = "tried_model", "pulling_model"
+MOST_TRIED = 64
+"""Tokens of an answer that is only tried."""
 
 
 def chat_model_choice(key: str) -> str:
     """A model that is at hand, or another one that a person names."""
     status = status_of(workspace.load_preferences().ollama_address, None)
+    bare = {model.name for model in status.models if model.chat_template is False}
     chosen = st.selectbox(
         "Model",
         workspace.models_at_hand(model.name for model in status.models if model.can_chat),
         key=f"{key}_model",
-        format_func=model_label,
+        format_func=lambda name: f"{model_label(name)} · no chat template" if name in bare else model_label(name),
         accept_new_options=True,
         help="Or type another: gguf:PATH, a file on this machine; openai:NAME, of an OpenAI-compatible server.",
     )
@@ -59,9 +81,9 @@ def embedder_choice(key: str) -> str:
 
 
 def ollama_panel() -> None:
-    """Where Ollama is, what it has, and a way to get more."""
+    """The models at hand, to be chosen and tried; where Ollama is, and a way to get more."""
     preferences = workspace.load_preferences()
-    with st.expander("Models · use a local Ollama"):
+    with st.expander("Models · choose, try, pull"):
         where, patience = st.columns([3, 1])
         address = _address_field(where, "Ollama's address", "ollama_address", "OLLAMA_HOST")
         timeout = patience.number_input(
@@ -95,12 +117,85 @@ def ollama_panel() -> None:
         (st.success if status.state == "running" else st.warning)(literal(status.sentence))
         if status.remedy:
             st.code(status.remedy, language=None)
-        if status.models:
-            st.dataframe(
-                [{"model": m.name, "size (GB)": round(m.size / 1e9, 2)} for m in status.models], hide_index=True
-            )
+        _at_hand(status)
         if status.state == "running":
             _pull(preferences.ollama_address)
+
+
+def _at_hand(status: OllamaStatus) -> None:
+    """Every model that is here with what is known of it, and what can be done with one."""
+    own = [name for name in workspace.models_at_hand(()) if is_gguf(name)]
+    names = [*own, *(model.name for model in status.models)]
+    if not names:
+        return
+    loaded = {model.name: model for model in status.loaded}
+    rows = [_own_row(name) for name in own] + [_row(model, loaded.get(model.name)) for model in status.models]
+    st.dataframe(
+        rows,
+        hide_index=True,
+        key="models",
+        column_config={"context": st.column_config.NumberColumn("context (tokens)", format="localized")},
+        alt="The models at hand, with size, context and what they can do",
+    )
+    answering = {*own, *(model.name for model in status.models if model.can_chat)}
+    chosen = st.selectbox("Model", names, key="panel_model", format_func=model_label)
+    can = chosen in answering
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.button(
+            "Use it in a new run", icon=":material/add:", key="use_model", disabled=not can,
+            on_click=_use_in_a_run, args=(chosen,), help=None if can else "It makes embeddings and cannot answer.",
+        )  # fmt: skip
+        asked = st.text_input("Try it", "Name three things in a kitchen.", key="try_prompt", max_chars=2000)
+        if st.button("Ask", icon=":material/send:", key="try_model", disabled=not (can and asked.strip())):
+            st.session_state[TRIED] = (chosen, asked.strip())
+    if st.session_state.get(TRIED) == (chosen, asked.strip()):
+        _tried(chosen, asked.strip())
+
+
+def _own_row(name: str) -> dict[str, Any]:
+    facts = gguf_facts(name)
+    size = round(weights_of(name).stat().st_size / 1e9, 2)
+    return {**_nothing_known(model_label(name), size), "context": facts.get("context"), "can": "answer"}
+
+
+def _nothing_known(name: str, size: float) -> dict[str, Any]:
+    return {"model": name, "size (GB)": size, "context": None, "can": "", "loaded": "", "note": ""}
+
+
+def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
+    words = (SAYS.get(one, one) for one in model.capabilities or ())
+    note = "" if model.can_chat else "makes embeddings: for the vectors of a bank"
+    if model.can_chat and model.chat_template is False:
+        note = "no chat template: it goes on with a text instead of answering"
+    known = _nothing_known(model.name, round(model.size / 1e9, 2))
+    in_memory = ""
+    if loaded is not None:
+        on_card = percent(loaded.size_vram / loaded.size, 0) if loaded.size else "0 %"
+        in_memory = f"{loaded.size / 1e9:.1f} GB, {on_card} on a graphics card"
+    return {**known, "context": model.context, "can": ", ".join(words), "loaded": in_memory, "note": note}
+
+
+def _use_in_a_run(name: str) -> None:
+    st.session_state["new_run_model"] = name
+    st.toast(literal(f"{name} is chosen: go on with “Start a live run”."), icon=":material/add:")
+
+
+def _tried(name: str, asked: str) -> None:
+    """What the model answers to one message, with its time."""
+
+    def ask(report: Callable[[int, int], None], cancelled: Cancelled) -> Reply:
+        arrived = count(1)
+        model = workspace.make_model(name, workspace.load_preferences())
+        options = ModelOptions(num_predict=MOST_TRIED)
+        return model.chat(
+            [Message("user", asked)], options, lambda _: report(min(next(arrived), MOST_TRIED), MOST_TRIED), cancelled
+        )
+
+    reply = working("try", f"{name}: {asked}", lambda: Work(ask), "tokens")
+    if reply is not None:
+        verbatim(reply.text)
+        tokens = f" · {reply.answer_tokens} tokens" if reply.answer_tokens is not None else ""
+        st.caption(" · ".join([f"{reply.seconds:.2f} s{tokens}", *(literal(note) for note in reply_notes(reply))]))
 
 
 def _address_field(where: Any, label: str, name: str, variable: str) -> str:
@@ -157,21 +252,23 @@ def _start_afresh() -> None:
 
 
 def _pull(address: str) -> None:
+    """Have Ollama fetch a model; leaving the page does not stop it, its button does."""
     if pulled := st.session_state.pop("pulled", None):
         st.success(f"{literal(pulled)} is there: choose it for a run, or for the vectors of a new bank.")
-    name = st.text_input("Model to pull", key="pull_name", placeholder="llama3.2  ·  nomic-embed-text")
-    if not st.button("Pull", key="pull", disabled=not name.strip()):
+    name = st.text_input("Model to pull", key="pull_name", placeholder="llama3.2  ·  nomic-embed-text").strip()
+    if st.button("Pull", icon=":material/download:", key="pull", disabled=not name):
+        st.session_state[PULLING] = (address, name)
+    if PULLING not in st.session_state:
         return
-    bar = st.progress(0.0, "Starting …")
-    # Any click runs the page anew, which ends the loop below and with it the download.
-    st.button("Cancel the pull", key="cancel_pull", icon=":material/stop_circle:")
-    try:
-        for progress in pull_model(address, name.strip()):
-            share = progress.completed / progress.total if progress.total else 0.0
-            bar.progress(min(share, 1.0), literal(progress.status))
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    status_of.clear()
-    st.session_state["pulled"] = name.strip()
-    st.rerun()
+    at, wanted = st.session_state[PULLING]
+
+    def fetch(report: Callable[[int, int], None], cancelled: Cancelled) -> str | None:
+        for progress in pull_model(at, wanted, cancelled):
+            report(progress.completed // 10**6, progress.total // 10**6)
+        return None if cancelled() else wanted
+
+    if working("pull", f"{wanted} at {at}", lambda: Work(fetch), "MB") is not None:
+        del st.session_state[PULLING], st.session_state["work_pull"]
+        status_of.clear()
+        st.session_state["pulled"] = wanted
+        st.rerun()

@@ -86,7 +86,7 @@ def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: Runn
 def test_a_model_is_pulled_with_progress_and_can_then_be_chosen(ollama_page: Page, ollama_app: RunningApp) -> None:
     page = ollama_page
     page.goto(ollama_app.url)
-    page.get_by_text("Models · use a local Ollama").click()
+    page.get_by_text("Models · choose, try, pull").click()
     page.locator(".st-key-pull_name input").fill("qwen3")
     page.locator(".st-key-pull_name input").press("Enter")
     settled(page)
@@ -122,7 +122,7 @@ def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
 
 def test_another_address_is_taken_or_refused_in_a_sentence(page: Page, app: RunningApp, ollama: OllamaServer) -> None:
     page.goto(app.url)
-    page.get_by_text("Models · use a local Ollama").click()
+    page.get_by_text("Models · choose, try, pull").click()
     expect(page.get_by_text("Ollama is not running at").first).to_be_visible()
     for address, says in (("not an address", "is not an address of Ollama"), (ollama.address, "Ollama 0.")):
         page.locator(".st-key-ollama_address input").fill(address)

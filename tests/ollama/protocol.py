@@ -110,6 +110,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         shown = {
             "modelfile": f"FROM {model.name}",
+            "template": model.template,
             "details": self._listed(model)["details"],
             "model_info": {
                 "general.architecture": model.family,

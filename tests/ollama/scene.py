@@ -53,6 +53,7 @@ class Model:
     capabilities: tuple[str, ...] | None
     context: int
     dimension: int = 0
+    template: str = "{{ range .Messages }}<|{{ .Role }}|>{{ .Content }}{{ end }}"
 
 
 @dataclass(frozen=True)

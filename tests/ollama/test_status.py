@@ -30,8 +30,17 @@ def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: Ol
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
     assert status.sentence == f"Ollama 0.12.6 is running at {server.address} with 1 model."
-    assert status.models == (InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools")),)
+    llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, chat_template=True)
+    assert status.models == (llama,)
     assert status.loaded == ()
+
+
+def test_a_model_without_a_chat_template_is_told(server: OllamaServer) -> None:
+    server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
+    assert [(model.name, model.chat_template) for model in ollama_status(server.address).models if model.can_chat] == [
+        ("base", False),
+        ("llama3.2", True),
+    ]
 
 
 def test_a_model_in_memory_is_listed_as_loaded(server: OllamaServer) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -590,6 +591,34 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
     assert "cut at 32 tokens" in said(app) and "16 broken characters replaced" in said(app)
     assert "of 8,192 tokens read" in said(app) and "They want an action." in said(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
+
+
+def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OllamaServer() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
+        server.faults.answer = "pan, knife, bowl"
+        status_of.clear()
+        app = visit("home")
+        (table,) = [frame.value for frame in app.dataframe if "context" in frame.value]
+        of = table.set_index("model").to_dict("index")
+        assert (of["llama3.2"]["context"], of["llama3.2"]["can"], of["llama3.2"]["note"]) == (
+            131_072,
+            "answer, tools",
+            "",
+        )
+        assert "no chat template" in of["base"]["note"] and "embeddings" in of["nomic-embed-text"]["note"]
+        app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
+        assert button(app, "use_model").disabled and button(app, "try_model").disabled
+        app.selectbox(key="panel_model").set_value("llama3.2").run()
+        button(app, "try_model").click().run()
+        assert app.session_state["work_try"][1].wait(30)
+        app.run()
+        assert any(block.value == "pan, knife, bowl" for block in app.code)
+        button(app, "use_model").click().run()
+        assert app.selectbox(key="new_run_model").value == "llama3.2"
 
 
 class Dreamer:
