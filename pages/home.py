@@ -44,8 +44,8 @@ with demo:
 with start:
     st.subheader("Start a live run")
     st.markdown(
-        "Your own agent, step by step: household, SQL, science or your own tasks, with a language model of Ollama, one "
-        "that runs in this program, or the simulated one."
+        "Your own agent, step by step: household, help desk, SQL, science or your own tasks, with a language model of "
+        "Ollama, one that runs in this program, or the simulated one."
     )
     with st.popover("Start a live run", icon=":material/add:", width="stretch"):
         start_run_form(place)
