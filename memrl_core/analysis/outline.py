@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.summary import valid_answers
-from memrl_core.numerals import signed
+from memrl_core.numerals import fixed, signed
 from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
 TITLES = {
@@ -51,15 +51,15 @@ def _recall(trace: StepTrace) -> str:
     if pool:
         similarity = [member.similarity for member in pool]
         return (
-            f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {min(similarity):.3f} to "
-            f"{max(similarity):.3f}"
+            f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {fixed(min(similarity))} to "
+            f"{fixed(max(similarity))}"
         )
     if trace.recall.why and trace.recall.rule != "similarity":
         return f"nothing is recalled: {trace.recall.why}"
     if trace.recall.rule == "nothing":
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
     if trace.recall.left_out and trace.recall.rule == "similarity":
-        return f"nothing passed {delta}; the best was {trace.recall.left_out[0].similarity:.3f}: no memory is used"
+        return f"nothing passed {delta}; the best was {fixed(trace.recall.left_out[0].similarity)}: no memory is used"
     return "no memories yet: this task runs without help"
 
 
@@ -121,8 +121,10 @@ def _reward(trace: StepTrace) -> str:
         return ""
     if record.reward is None:
         return "no reward was given"
-    who = "the environment" if record.source == "environment" else record.rater or "a person"
-    return f"{signed(record.reward)} from {who}: {shortened(record.verdict, 60)}"
+    if record.source == "environment":
+        return f"{signed(record.reward)} from the environment: {shortened(record.verdict, 60)}"
+    told = f"{signed(record.reward)} from {record.rater or 'a person'}"
+    return told if record.environment is None else f"{told}, instead of the environment's {signed(record.environment)}"
 
 
 def _update(trace: StepTrace) -> str:

@@ -424,9 +424,10 @@ def _reward(view: View) -> None:
         assert view.live is not None and view.live.episode is not None
         episode = view.live.episode
         verdict, value, judgement = episode.verdict, episode.environment_reward, episode.judgement
-    says = "no reward of its own" if value is None else f"reward **{signed(value)}**"
-    person = trace.reward is not None and trace.reward.source == "person"
-    st.markdown(f"{'A person' if person else 'The environment'}: {says}")
+    if trace.reward is not None and trace.reward.source == "person" and value is not None:
+        st.markdown(f"A person: reward **{signed(value)}**")
+        value = trace.reward.environment
+    st.markdown(f"The environment: {'no reward of its own' if value is None else f'reward **{signed(value)}**'}")
     verbatim(verdict)
     if judgement is not None:
         judged(judgement)

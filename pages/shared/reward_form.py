@@ -39,7 +39,9 @@ def credit(view: View) -> None:
     assert trace is not None
     rewards, rows = _moves(view, credited)
     given = " and then ".join(signed(reward) for reward in rewards)
-    heading = f"Credited memories, if the reward is {given}" if given else "Credited memories"
+    applied = trace.update is not None and _chosen(view) is None
+    when = "moved by the reward" if applied else "if the reward is"
+    heading = f"Credited memories, {when} {given}" if given else "Credited memories"
     step_size = f" (α = {trace.settings['alpha']:g})" if "alpha" in trace.settings else ""
     st.markdown(f"**{heading}**{step_size}")
     st.dataframe(

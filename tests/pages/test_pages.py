@@ -220,6 +220,19 @@ def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visi
     assert button(app, "undo_reward").disabled
 
 
+def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: Path, visit: Visit) -> None:
+    app = visit("step", bank="demo")
+    while "Reward" not in button(app, "step").label:
+        button(app, "step").click().run()
+    rate(app, 1)
+    app.session_state["open_parts"] = {Phase.REWARD: True}
+    app.run()
+    text = said(app).replace("\\", "")
+    assert "−1.000 from someone, instead of the environment's +1.000" in text
+    assert "A person: reward **−1.000**" in text and "The environment: reward **+1.000**" in text
+    assert "moved by the reward −1.000" in text
+
+
 def test_a_slider_that_nobody_moved_is_no_reward(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21")
     app.session_state["open_parts"] = {Phase.REWARD: True}
