@@ -259,19 +259,21 @@ class Helpdesk(Environment):
 
     @classmethod
     def make_tasks(cls, name: str) -> list[Task]:
-        """The tasks of one of `sets`, topic by topic; the same ones every time."""
+        """The tasks of one of `sets`, a message of each topic in turn; the same ones every time."""
         if name not in SETS:
             return super().make_tasks(name)
         which, count = SETS[name]
-        tasks = []
+        topics = []
         for number, (topic, messages) in enumerate(MESSAGES.items()):
             known = _written(messages[which], WHEN)
             chosen = np.random.default_rng([number, count]).choice(len(known), count, replace=False)
-            tasks += [
-                Task(f"{name}-{topic}-{place:02d}", known[position], cls.name, topic, {"topic": topic})
-                for place, position in enumerate(chosen, start=1)
-            ]
-        return tasks
+            topics.append(
+                [
+                    Task(f"{name}-{topic}-{place:02d}", known[position], cls.name, topic, {"topic": topic})
+                    for place, position in enumerate(chosen, start=1)
+                ]
+            )
+        return [task for together in zip(*topics, strict=True) for task in together]
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
