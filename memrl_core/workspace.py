@@ -56,7 +56,9 @@ from memrl_core.records import RunInfo, StepTrace, Task
 from memrl_core.rerun import Rerunner
 from memrl_core.settings import PolicySettings
 
-DEMO = "demo"
+DEMO, REAL_DEMO = "demo", "demo-smollm2"
+RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_smollm2_bank"}
+"""The banks that come recorded, and their folders in the sample data: one with the simulated model, one with a real."""
 SIMULATED = "simulated"
 OLLAMA_PREFIX = "ollama:"
 HASHING = "hashing"
@@ -141,18 +143,18 @@ def remember_bank(uri: str) -> str:
     return name
 
 
-def demo_bank() -> Path:
-    """The person's own copy of the demo bank; made from the recorded one when it is not there.
+def demo_bank(name: str = DEMO) -> Path:
+    """The person's own copy of one of `RECORDINGS`; made from the recorded one when it is not there.
 
     Raises `BankMissing` when this installation came without the recording.
     """
-    target = banks_folder() / DEMO
-    return target if target.exists() else reset_demo_bank()
+    target = banks_folder() / name
+    return target if target.exists() else reset_demo_bank(name)
 
 
-def reset_demo_bank() -> Path:
-    """Put the recorded demo bank back; what was added to the copy is lost."""
-    source, target = sample_data_path() / "demo_bank", banks_folder() / DEMO
+def reset_demo_bank(name: str = DEMO) -> Path:
+    """Put a recorded bank back; what was added to the copy is lost."""
+    source, target = sample_data_path() / RECORDINGS[name], banks_folder() / name
     if not source.is_dir():
         raise BankMissing("The recorded demo bank is not part of this installation. Start a live run instead.")
     if target.exists():

@@ -27,13 +27,19 @@ demo, start, openings = st.columns(3, border=True)
 with demo:
     st.subheader("Play the demo")
     st.markdown(
-        "A recorded household agent, chosen for a reversal that it shows: a similar memory that misleads is overtaken "
-        "by a less similar one, and without that one the task fails. No model needed."
+        "A recorded household agent with the simulated model, chosen for a reversal that it shows: a similar memory "
+        "that misleads is overtaken by a less similar one, and without that one the task fails. The help desk is the "
+        "run of a real language model, as it came. Neither needs a model here."
     )
-    if st.button("Play the demo", type="primary", icon=":material/play_arrow:", width="stretch", key="play_demo"):
-        recorded = places.opened(str(workspace.demo_bank())).runs()[0]
-        play(workspace.DEMO, recorded.id, recorded.first_step)
-        places.go_to_steps(bank=workspace.DEMO, run=recorded.id, step=recorded.first_step)
+    for bank_name, label, icon in (
+        (workspace.DEMO, "Play the demo", ":material/play_arrow:"),
+        (workspace.REAL_DEMO, "Play SmolLM2 at the help desk", ":material/smart_toy:"),
+    ):
+        kind = "primary" if bank_name == workspace.DEMO else "secondary"
+        if st.button(label, type=kind, icon=icon, width="stretch", key=f"play_{bank_name.replace('-', '_')}"):
+            recorded = places.opened(str(workspace.demo_bank(bank_name))).runs()[0]
+            play(bank_name, recorded.id, recorded.first_step)
+            places.go_to_steps(bank=bank_name, run=recorded.id, step=recorded.first_step)
     if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
         bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))

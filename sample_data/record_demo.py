@@ -1,10 +1,12 @@
-"""Record the banks beside this file: five epochs over eight household tasks with the simulated model, twice.
+"""Record the banks beside this file: five epochs over eight household tasks with the simulated model, twice, and eighty
+messages to a help desk with a real language model.
 
-    python sample_data/record_demo.py
+    python sample_data/record_demo.py [simulated | real]
 
-Each is one chosen run, an illustration and no finding: of some three hundred seeds that were tried, one shows on Home a
-step that is solved because utility overruled similarity, another has the steps at which the lessons look. What happens
-in them was not touched.
+Each of the household's is one chosen run, an illustration and no finding: of some three hundred seeds that were tried,
+one shows on Home a step that is solved because utility overruled similarity, another has the steps at which the lessons
+look. The run of the real model is that of seed 0, the first that was recorded; one run is an anecdote. What happens in
+them was not touched.
 """
 
 from __future__ import annotations
@@ -21,10 +23,17 @@ from memrl_core.embedders.hashing import HashingEmbedder
 
 SEEDS = {"demo_bank": 450, "lessons_bank": 230}
 EPOCHS = 5
+MESSAGES = 80
 
 
 def main() -> None:
-    """Write both anew and say where in the demo a task is solved because utility overruled similarity."""
+    """Write them anew and say where in the demo a task is solved because utility overruled similarity."""
+    wanted = sys.argv[1:] or ["simulated", "real"]
+    if "real" in wanted:
+        won = record_real(Path(__file__).parent / workspace.RECORDINGS[workspace.REAL_DEMO])
+        print(f"{workspace.REAL_DEMO}: {won} of {MESSAGES} messages went to the right team")
+    if "simulated" not in wanted:
+        return
     for name, seed in SEEDS.items():
         found = record(Path(__file__).parent / name, seed)
         if found is None:
@@ -47,15 +56,45 @@ def record(folder: Path, seed: int) -> Reversal | None:
         live = workspace.live_run(bank, "household", preferences)
         with bank.batch(50):
             list(live.agent.run(live.tasks, EPOCHS))
-        layout = MapLayout(bank)
-        layout.places()
-        layout.wait()
-        layout.places()
-        layout.close()
+        _lay_out(bank)
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+    _tidy(folder)
+    return found
+
+
+def record_real(folder: Path) -> int:
+    """Write the bank of a run with a real language model, and say how many of its steps ended well."""
+    shutil.rmtree(folder, ignore_errors=True)
+    preferences = workspace.Preferences()
+    with workspace.create_bank(str(folder), "wordllama", preferences) as bank:
+        workspace.start_run(
+            bank,
+            environment="helpdesk",
+            tasks="helpdesk-train",
+            task_count=MESSAGES,
+            run="helpdesk",
+            model="gguf:smollm2",
+            model_options={"num_ctx": 2048},
+        )
+        live = workspace.live_run(bank, "helpdesk", preferences)
+        with bank.batch(50):
+            traces = list(live.agent.run(live.tasks))
+        _lay_out(bank)
+    _tidy(folder)
+    return sum(trace.reward is not None and trace.reward.outcome == "success" for trace in traces)
+
+
+def _lay_out(bank: MemoryBank) -> None:
+    layout = MapLayout(bank)
+    layout.places()
+    layout.wait()
+    layout.places()
+    layout.close()
+
+
+def _tidy(folder: Path) -> None:
     for lock in folder.glob(".*.lock"):
         lock.unlink()
-    return found
 
 
 if __name__ == "__main__":

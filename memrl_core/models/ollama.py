@@ -40,6 +40,9 @@ ABOUT_THE_SCHEMA = re.compile(r"schema|grammar|\bformat\b", re.IGNORECASE)
 SENT = {"seed", "temperature", "num_ctx", "num_predict", "top_p", "num_thread"}
 """The options that go to the server as they are."""
 
+UNPENALISED = {"repeat_penalty": 1.0}
+"""Ollama's own 1.1 punishes tokens that stand in the prompt, and so the very answers that memories show."""
+
 
 class OllamaModel:
     """A chat model of an Ollama server (a `LanguageModel`).
@@ -88,6 +91,7 @@ class OllamaModel:
             "think": options.think,
             "options": {
                 **options.model_dump(include=SENT, exclude_none=True),
+                **UNPENALISED,
                 **({"stop": options.stops} if options.stops else {}),
             },
             "keep_alive": options.keep_alive,

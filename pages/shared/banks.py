@@ -32,9 +32,13 @@ def banks_of_this_machine(place: Place | None) -> None:
             )
             with st.popover("Copy", key=f"copy_{summary.name}"):
                 _copy_form(summary.name, Path(summary.path))
-            if summary.name == workspace.DEMO:
-                if st.button("Reset the demo", key="reset_demo"):
-                    _confirm("Put the demo bank back as it was? What you added to it is lost.", "Reset", _reset_demo)
+            if summary.name in workspace.RECORDINGS:
+                if st.button("Reset the demo", key=f"reset_{summary.name.replace('-', '_')}"):
+                    _confirm(
+                        "Put the demo bank back as it was? What you added to it is lost.",
+                        "Reset",
+                        lambda name=summary.name: _reset_demo(name),
+                    )
             elif st.button("Delete", key=f"delete_{summary.name}"):
                 _confirm(
                     f"Delete the bank “{literal(summary.name)}” with all its memories and runs? This cannot be undone.",
@@ -114,8 +118,8 @@ def _delete(name: str, path: Path) -> None:
         places.go(bank=workspace.DEMO)
 
 
-def _reset_demo() -> None:
-    _release(str(workspace.banks_folder() / workspace.DEMO))
-    workspace.reset_demo_bank()
-    if st.session_state.get("place", {}).get("bank") == workspace.DEMO:
-        places.go(bank=workspace.DEMO)
+def _reset_demo(name: str) -> None:
+    _release(str(workspace.banks_folder() / name))
+    workspace.reset_demo_bank(name)
+    if st.session_state.get("place", {}).get("bank") == name:
+        places.go(bank=name)

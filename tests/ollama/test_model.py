@@ -29,7 +29,7 @@ def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServe
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello"}],
         "stream": True,
         "think": False,
-        "options": {**chosen, "stop": ["\n\n"]},
+        "options": {**chosen, "repeat_penalty": 1.0, "stop": ["\n\n"]},
         "keep_alive": "3m",
         "truncate": False,
         "shift": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from memrl_core.errors import ModelError, PromptTooLong
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address, facts, list_models
+from memrl_core.prompting import CONTINUE
 from memrl_core.records import Message
 from memrl_core.workspace import start_run
 
@@ -42,8 +44,15 @@ def model() -> OllamaModel:
 def test_an_answer_held_to_a_list_is_on_it(model: OllamaModel) -> None:
     schema = {"type": "string", "enum": ["open the drawer", "wait"]}
     reply = model.chat([Message("user", "What do you do?")], LIMITED, schema=schema)
-    assert reply.text in ('"open the drawer"', '"wait"')
+    assert json.loads(reply.text) in schema["enum"]
     assert reply.prompt_tokens and reply.answer_tokens
+
+
+def test_what_stands_in_the_prompt_is_no_less_likely_for_it(model: OllamaModel) -> None:
+    shown = 'Task: The door will not close.\n"Gold"\n\n' * 3
+    sent = [Message("system", CONTINUE), Message("user", f"{shown}Task: The door will not close.\n\n")]
+    schema = {"type": "string", "enum": ["Black", "Blue", "Gold", "Green", "Red", "White"]}
+    assert json.loads(model.chat(sent, LIMITED, schema=schema).text) == "Gold"
 
 
 def test_a_long_answer_is_cut_at_its_limit(model: OllamaModel) -> None:

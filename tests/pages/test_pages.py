@@ -587,6 +587,18 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
         assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
 
 
+def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    button(app, "play_demo_smollm2").click().run()
+    assert not app.exception
+    with MemoryBank.open(str(workspace.demo_bank(workspace.REAL_DEMO))) as bank:
+        (info,) = bank.runs()
+        traces = bank.traces(info.id)
+    assert (info.model, info.simulated) == ("gguf:smollm2", False)
+    assert all(turn.reply.bound and turn.reply.offered for t in traces if t.generate for turn in t.generate.turns)
+    assert "smollm2" in said(app)
+
+
 def test_an_answer_that_was_cut_says_where_on_the_page(
     home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
