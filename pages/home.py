@@ -15,6 +15,13 @@ from pages.shared.text import literal
 
 entry.by_app("pages/home.py")
 
+
+def _play(name: str) -> None:
+    recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
+    play(name, recorded.id, recorded.first_step)
+    places.go_to_steps(bank=name, run=recorded.id, step=recorded.first_step)
+
+
 st.title("MemRL Inspector")
 st.markdown(
     "See **why** a memory-based agent recalled, reranked and used each memory — give the answer a reward, "
@@ -31,15 +38,8 @@ with demo:
         "that misleads is overtaken by a less similar one, and without that one the task fails. The help desk is the "
         "run of a real language model, as it came. Neither needs a model here."
     )
-    for bank_name, label, icon in (
-        (workspace.DEMO, "Play the demo", ":material/play_arrow:"),
-        (workspace.REAL_DEMO, "Play SmolLM2 at the help desk", ":material/smart_toy:"),
-    ):
-        kind = "primary" if bank_name == workspace.DEMO else "secondary"
-        if st.button(label, type=kind, icon=icon, width="stretch", key=f"play_{bank_name.replace('-', '_')}"):
-            recorded = places.opened(str(workspace.demo_bank(bank_name))).runs()[0]
-            play(bank_name, recorded.id, recorded.first_step)
-            places.go_to_steps(bank=bank_name, run=recorded.id, step=recorded.first_step)
+    if st.button("Play the demo", type="primary", icon=":material/play_arrow:", width="stretch", key="play_demo"):
+        _play(workspace.DEMO)
     if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
         bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
@@ -47,6 +47,10 @@ with demo:
             st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
         else:
             places.go_to_steps(bank=workspace.DEMO, run=found.run, step=found.step)
+    if st.button(
+        "Play SmolLM2 at the help desk", icon=":material/smart_toy:", width="stretch", key="play_demo_smollm2"
+    ):
+        _play(workspace.REAL_DEMO)
 with start:
     st.subheader("Start a live run")
     st.markdown(
