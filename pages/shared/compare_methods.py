@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
+from memrl_core import workspace
 from memrl_core.analysis.methods import Estimate, MethodRow
 from memrl_core.background import Work
 from memrl_core.exchange.spreadsheet import csv_bytes
@@ -85,7 +86,7 @@ def _form() -> dict[str, str] | None:
             )
             epochs = st.number_input("Epochs", 1, 20, _whole(link, "epochs", 4, 20), key="arms_epochs")
         with third:
-            model = chat_model_choice("arms")
+            model = chat_model_choice("arms", begin_with=workspace.SIMULATED)
             seeds = st.number_input("Seeds", 1, 30, _whole(link, "seeds", 3, 30), key="arms_seeds")
             k2 = st.number_input(
                 "k2 · memories in the prompt", 1, 10, _whole(link, "k2", 3, 10), key="arms_k2",

@@ -42,13 +42,15 @@ MOST_TRIED = 64
 """Tokens of an answer that is only tried."""
 
 
-def chat_model_choice(key: str) -> str:
-    """A model that is at hand, or another one that a person names."""
+def chat_model_choice(key: str, begin_with: str = "") -> str:
+    """A model that is at hand, or another one that a person names; `begin_with` is the one to begin with, if any."""
     status = status_of(workspace.load_preferences().ollama_address, None)
     bare = {model.name for model in status.models if model.chat_template is False}
+    at_hand = workspace.models_at_hand(model.name for model in status.models if model.can_chat)
     chosen = st.selectbox(
         "Model",
-        workspace.models_at_hand(model.name for model in status.models if model.can_chat),
+        at_hand,
+        index=at_hand.index(begin_with) if begin_with in at_hand else 0,
         key=f"{key}_model",
         format_func=lambda name: f"{model_label(name)} · no chat template" if name in bare else model_label(name),
         accept_new_options=True,

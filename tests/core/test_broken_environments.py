@@ -183,6 +183,7 @@ CALLS: Mapping[str, Callable[[Any], Any]] = {
     "distil": lambda world: world.distil(LEFT, [], "success"),
     "close": lambda world: world.close(),
     "missing": lambda world: world.missing(),
+    "first_memories": lambda world: world.first_memories(),
     "make_tasks": lambda world: world.make_tasks("lamp-train"),
     "faults": lambda world: world.faults(LEFT),
 }

@@ -23,6 +23,7 @@ def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     silent = SimpleNamespace(logger=SimpleNamespace(disable=lambda name: None))
     monkeypatch.setitem(sys.modules, "loguru", silent)
     monkeypatch.setitem(sys.modules, "fastembed", SimpleNamespace(TextEmbedding=Model))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
     fastembed._loaded.cache_clear()
     yield
     fastembed._loaded.cache_clear()
