@@ -255,7 +255,7 @@ def test_control_characters_leave_an_intent() -> None:
 
 
 def test_unknown_environments_and_options_are_said() -> None:
-    with pytest.raises(InputError, match="Known: household, sql"):
+    with pytest.raises(InputError, match="Known: household, helpdesk"):
         make_environment("moon")
     with pytest.raises(InputError, match="does not take: colour"):
         make_environment("household", colour="red")
