@@ -35,7 +35,7 @@ SEED = 0
 KINDS = ("run", "ratings", "compaction", "import", "layout")
 ROUNDS_A_BANK = 25
 FIRST_STEPS = 16
-LONGEST = {"run": 1.2, "ratings": 0.8, "compaction": 1.2, "import": 1.6, "layout": 1.6}
+LONGEST = {"run": 3.0, "ratings": 0.8, "compaction": 1.2, "import": 1.6, "layout": 1.6}
 """Seconds of each kind of work within which the kill falls."""
 JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9

@@ -17,7 +17,7 @@ from memrl_core.exchange.contents_of_bank import contents_of
 from tests.builders import a_bank, a_step
 from tests.core.eventful import an_eventful_bank
 
-LONG_ENOUGH = 0.8
+LONG_ENOUGH = 3.0
 BROKEN = """
 import threading, time
 from memrl_core.bank.store import Store
