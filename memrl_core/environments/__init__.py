@@ -20,6 +20,8 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.settings import sentence_of
 
 GROUP = "memrl.environments"
+OWN_WORDS = "own_words"
+"""The option that every environment has."""
 
 _OWN: Mapping[str, str] = {
     "household": "household:Household",
@@ -69,7 +71,11 @@ def why_unusable(name: str) -> str:
 
 def make_environment(name: str, **options: Any) -> Environment:
     """The environment `name`; raises `InputError` for an unknown name, or an option it does not have or take."""
-    return environment_class(name)(**options_of(name, options))
+    found, given = environment_class(name), options_of(name, options)
+    own_words = given.pop(OWN_WORDS, found.Options.model_fields[OWN_WORDS].default)
+    made = found(**given)
+    made.own_words = own_words
+    return made
 
 
 def options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

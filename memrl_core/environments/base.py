@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from memrl_core.environments.layout import layout
 from memrl_core.errors import InputError
@@ -36,6 +36,13 @@ class EnvironmentOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    own_words: bool = Field(
+        True,
+        title="The model adds its own words",
+        description="A language model adds a strategy or a reflection to each memory, at the cost of one more answer. "
+        "Off: a memory is what happened, word for word. Small models write nonsense here.",
+    )
+
 
 class Environment(ABC):
     """Gives observations and rewards for tasks.
@@ -44,8 +51,8 @@ class Environment(ABC):
     tells a model how to act in it, `max_turns` the number of actions after which an episode is truncated. `sets` are
     the names of the lists of tasks that it offers by itself, the first one for a run that names none. It is made with
     the fields of `Options` by name; `simulated_options` are those that a run with the simulated model begins with,
-    where nobody chose, and `seed_option` names the one that is then the run's seed. `own_words` says whether a language
-    model adds its own to what an episode becomes.
+    where nobody chose, and `seed_option` names the one that is then the run's seed. `own_words`, an option of every
+    environment, is not passed to `__init__`: `make_environment` sets it.
     """
 
     name: str
@@ -54,7 +61,7 @@ class Environment(ABC):
     sets: ClassVar[tuple[str, ...]] = ()
     simulated_options: ClassVar[Mapping[str, Any]] = {}
     seed_option: ClassVar[str] = ""
-    own_words: ClassVar[bool] = True
+    own_words: bool = True
     reward_source: RewardSource = "environment"
     instructions: str
     max_turns: int

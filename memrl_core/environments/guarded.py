@@ -52,7 +52,6 @@ def guarded(name: str, found: Any) -> type[Environment]:
             "spec": sound_spec(getattr(found, "spec", None)),
             "sets": _sets(found.sets),
             "seed_option": _seed_option(found),
-            "own_words": bool(found.own_words),
             "simulated_options": sound_options(found.Options, found.simulated_options),
             "reward_source": judged_by(found.reward_source),
             "instructions": a_text("`instructions`", getattr(found, "instructions", None)),

@@ -125,6 +125,11 @@ INSTRUCTIONS = (
 class HelpdeskOptions(EnvironmentOptions):
     """What can be different in a house."""
 
+    own_words: bool = Field(
+        False,
+        title="The model adds its own words",
+        description="To each memory, at the cost of one more answer. A message and its team say all.",
+    )
     house: int = Field(
         0,
         ge=0,
@@ -174,7 +179,6 @@ class Helpdesk(Environment):
     Options = HelpdeskOptions
     sets = tuple(SETS)
     seed_option = "house"
-    own_words = False  # A message and its team say all.
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 1

@@ -13,7 +13,7 @@ from memrl_core import workspace
 from memrl_core.analysis.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank, valid_name
-from memrl_core.environments import environment_class, environment_names, environment_title, why_unusable
+from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable
 from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.models.base import CHOSEN, ModelOptions
@@ -150,6 +150,8 @@ def _environment_options(environment: str, simulated: bool) -> dict[str, Any]:
     begins_with = found.simulated_options if simulated else {}
     chosen = {}
     for name, field in found.Options.model_fields.items():
+        if simulated and name == OWN_WORDS:
+            continue  # It has none.
         usual = begins_with.get(name, field.default)
         value = _field_input(name, field, usual, f"new_{environment}_{name}_{simulated}")
         if value != field.default or name in begins_with:

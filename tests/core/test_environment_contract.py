@@ -82,6 +82,13 @@ def test_the_programs_own_environments_keep_the_contract(name: str, check: Check
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_in_every_environment_a_person_decides_whether_the_model_adds_its_own_words(name: str) -> None:
+    usual = environment_class(name).Options.model_fields["own_words"].default
+    made = [make_environment(name), make_environment(name, own_words="true"), make_environment(name, own_words="false")]
+    assert [world.own_words for world in made] == [usual, True, False]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_set_that_an_environment_names_has_tasks_of_it(name: str) -> None:
     found = environment_class(name)
     assert found.name == name

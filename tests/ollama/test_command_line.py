@@ -53,6 +53,17 @@ def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, serv
         assert "(cut at 200 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience  # type: ignore[union-attr]
 
 
+def test_a_run_without_the_models_own_words_asks_for_actions_only(bank: str, server: OllamaServer) -> None:
+    a_run(bank, "--option", "own_words=false", "--run", "quiet")
+    assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32}
+    with MemoryBank.open(bank) as kept:
+        assert kept.run("quiet").environment_options == {"own_words": False}
+        assert "In the words of" not in next(iter(kept.view("quiet").memories.values())).experience
+        forked = workspace.fork(kept, "quiet", 1, kept.run("quiet").settings)
+        live = workspace.live_run(kept, forked.id, workspace.load_preferences())
+        assert live.agent.environment.own_words is False
+
+
 def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: str, server: OllamaServer) -> None:
     chosen = {"temperature": 0.7, "num_ctx": 2048, "num_predict": 40, "top_p": 0.8, "num_thread": 1}
     a_run(bank, *(word for name, value in chosen.items() for word in ("--model-option", f"{name}={value}")))
