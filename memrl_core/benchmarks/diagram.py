@@ -10,7 +10,7 @@ from memrl_core.analysis.spectrum import spectrum
 from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.figures.decision_diagram import decision_diagram
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 
 NAME = "diagram"
 POOL = 200

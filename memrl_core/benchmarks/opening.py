@@ -25,7 +25,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import Store
 from memrl_core.benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, rated_bank
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 
 NAME = "open"
 AIM = Aim("ratio", 4)

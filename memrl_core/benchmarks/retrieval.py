@@ -20,7 +20,7 @@ from memrl_core.benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak,
 from memrl_core.benchmarks.official_style import OfficialStore, retrieved
 from memrl_core.benchmarks.opening import opened
 from memrl_core.benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.settings import MemRLSettings
 from memrl_core.view import MemoryView
 

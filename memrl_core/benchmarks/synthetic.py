@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from memrl_core.bank import MemoryBank
 from memrl_core.benchmarks.measuring import DIMENSION as DIMENSION
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import (
     EmbedRecord,
     EventKind,

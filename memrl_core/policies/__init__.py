@@ -23,24 +23,24 @@ from memrl_core.settings import PolicySettings
 GROUP = "memrl.policies"
 
 _OWN: Mapping[str, str] = {
-    "memrl": "memrl:MemRL",
-    "none": "none:NoMemory",
-    "pass_at_k": "pass_at_k:PassAtK",
-    "rag": "rag:Rag",
-    "exprag": "exprag:ExpRag",
-    "exprecent": "exprecent:ExpRecent",
-    "reflexion": "reflexion:Reflexion",
-    "memp": "memp:Memp",
-    "rememberer": "rememberer:Rememberer",
-    "memento": "memento:Memento",
-    "empo2_memory": "empo2_memory:Empo2Memory",
-    "rmm_reranker": "rmm_reranker:RMMReranker",
-    "a_mem": "a_mem:AMem",
-    "webcoach": "webcoach:WebCoach",
-    "awm": "awm:Awm",
-    "remem": "remem:ReMem",
-    "self_rag": "self_rag:SelfRag",
-    "memory_r1_ops": "memory_r1_ops:MemoryR1Ops",
+    "memrl": "MemRL",
+    "none": "NoMemory",
+    "pass_at_k": "PassAtK",
+    "rag": "Rag",
+    "exprag": "ExpRag",
+    "exprecent": "ExpRecent",
+    "reflexion": "Reflexion",
+    "memp": "Memp",
+    "rememberer": "Rememberer",
+    "memento": "Memento",
+    "empo2_memory": "Empo2Memory",
+    "rmm_reranker": "RMMReranker",
+    "a_mem": "AMem",
+    "webcoach": "WebCoach",
+    "awm": "Awm",
+    "remem": "ReMem",
+    "self_rag": "SelfRag",
+    "memory_r1_ops": "MemoryR1Ops",
 }
 POLICIES = tuple(_OWN)
 """The policies that come with the program, in the order in which they are listed."""
@@ -67,8 +67,7 @@ def _is_usable(name: str) -> bool:
 def policy_class(name: str) -> type[Policy[Any]]:
     """The class of a policy. Raises `SettingsError` for an unknown name, or a package that cannot be loaded."""
     if name in _OWN:
-        module, _, found = _OWN[name].partition(":")
-        own: type[Policy[Any]] = getattr(import_module(f"{__name__}.{module}"), found)
+        own: type[Policy[Any]] = getattr(import_module(f"{__name__}.methods.{name}"), _OWN[name])
         return own
     if name in _foreign():
         return _loaded(name)

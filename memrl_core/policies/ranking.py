@@ -1,9 +1,9 @@
-"""A pool ranked by named terms, as a decision: what all policies but MemRL select with."""
+"""Phases A and B for policies: a pool ranked by named terms, wide recall, and ordered samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import comb, exp
 from typing import Literal
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
+from memrl_core.policies.base import Vector, seed_of
 from memrl_core.records import Candidate, Decision, Reason, Recalled, RecallRecord, Term
-from memrl_core.retrieval import DIGITS, score_order
+from memrl_core.retrieval import DIGITS, NEAR_MISSES, recall, score_order
 from memrl_core.view import MemoryView
 
 Floats = npt.NDArray[np.float64]
@@ -195,3 +196,115 @@ def explored(
     propensity = epsilon / comb(n, size) + (1 - epsilon if set(drawn) == set(greedy) else 0.0)
     reasons = {i: Reason.RANDOM_EXPLORE if i in drawn else Reason.NOT_DRAWN for i in range(n)}
     return Chosen(drawn, "explore", propensity, draw=draw, reasons=reasons)
+
+
+# --- phase A over every memory ----------------------------------------------------------------------------------------
+
+
+Order = Callable[[Sequence[Recalled]], Sequence[int]]
+
+
+def wide_recall(
+    query: Vector,
+    view: MemoryView,
+    inside: npt.NDArray[np.bool_],
+    best_first: Order,
+    *,
+    k1: int,
+    delta: float,
+    strict: bool,
+    coarse: Vector | None,
+    exclude_task: str,
+    ties: Ties,
+) -> RecallRecord:
+    """The first `k1` by `best_first` of all memories of `view` that are `inside` (n,) and beyond the gate.
+
+    `best_first` gives the positions of measured memories in the order in which they are wanted. Ranks of the recall
+    count by similarity to `query` (d,); `left_out` holds the next in that order, and the nearest before the gate.
+    """
+    seen = inside if view.visible is None else inside & view.visible
+    everything = recall(
+        query,
+        replace(view, visible=seen),
+        k1=max(1, int(seen.sum())),
+        k1_counts="record",
+        delta=delta,
+        strict=strict,
+        coarse=coarse,
+        exclude_task=exclude_task,
+        ties=ties,
+        seed=seed_of(view),
+    )
+    order = list(best_first(everything.pool))
+    kept, next_best = set(order[:k1]), order[k1 : k1 + NEAR_MISSES]
+    missed = [replace(everything.pool[place], reason=Reason.BEYOND_K1) for place in sorted(next_best)]
+    return replace(
+        everything,
+        k1=k1,
+        memories=view.size,
+        pool=tuple(member for place, member in enumerate(everything.pool) if place in kept),
+        left_out=(*missed, *everything.left_out),
+    )
+
+
+def up_to(
+    most: int, query: Vector, view: MemoryView, *, by_chance: bool, coarse: Vector | None, exclude_task: str, ties: Ties
+) -> RecallRecord:
+    """Every memory where there are at most `most`; else the most similar, or so many drawn by chance.
+
+    Phase B's uniform draw from a uniform draw is a uniform draw from all. The step's number decides the first one,
+    because recall has no seed and every replay knows the number.
+    """
+    number = view.asked.step if view.asked is not None else 0
+
+    def best_first(members: Sequence[Recalled]) -> Sequence[int]:
+        mixed = by_chance and len(members) > most
+        return np.random.default_rng(number).permutation(len(members)).tolist() if mixed else range(len(members))
+
+    found = wide_recall(
+        query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=most, delta=-1.0, strict=False,
+        coarse=coarse, exclude_task=exclude_task, ties=ties,
+    )  # fmt: skip
+    is_cut = any(missed.reason is Reason.BEYOND_K1 for missed in found.left_out)
+    if by_chance:
+        drawn = f"{most} memories, drawn from all by the step's number" if is_cut else "all memories"
+        return replace(found, rule="random", why=f"Phase B draws from {drawn}.")
+    compared = f"the {most} most similar memories" if is_cut else "all memories"
+    return replace(found, rule="everything", why=f"Phase B compares {compared}.")
+
+
+# --- ordered samples without replacement ------------------------------------------------------------------------------
+
+
+def gumbel_top(scores: Floats, m: int, rng: np.random.Generator) -> tuple[tuple[int, ...], Floats]:
+    """The positions of an ordered sample of `m` (or all, where there are fewer), and the noise (n,) that drew it.
+
+    Each place goes to one of those left, by softmax of `scores` (n,): the Plackett–Luce model. Adding Gumbel noise and
+    taking the largest draws from it exactly (Kool et al. 2019, arXiv 1903.06059).
+    """
+    noise = rng.gumbel(size=len(scores))
+    order = np.argsort(-(scores + noise), kind="stable")[:m]
+    return tuple(order.tolist()), noise
+
+
+def ordered_log_probability(scores: Floats, order: Sequence[int]) -> float:
+    """ln P of drawing the positions `order` (distinct) in this order from `scores` (n,); 0 for an empty order."""
+    left = scores.astype(np.float64)
+    total = 0.0
+    for position in order:
+        highest = left.max()
+        total += float(left[position] - highest - np.log(np.exp(left - highest).sum()))
+        left[position] = -np.inf
+    return total
+
+
+def ordered_log_gradient(scores: Floats, order: Sequence[int], weights: Sequence[float]) -> Floats:
+    """The gradient (n,) in `scores` (n,) of Σ_j weights[j] ln P(order[j] | what was left when it was drawn)."""
+    left = scores.astype(np.float64)
+    gradient = np.zeros(len(left))
+    for position, weight in zip(order, weights, strict=True):
+        chances = np.exp(left - left.max())
+        gradient -= weight * chances / chances.sum()
+        gradient[position] += weight
+        left[position] = -np.inf
+    return gradient

@@ -15,7 +15,7 @@ from memrl_core.analysis.learned.cases import (
     used_cases,
 )
 from memrl_core.figures.learned.cases import case_calibration_picture, kernel_picture, loss_picture
-from memrl_core.policies.memento_spec import SPECS, Read
+from memrl_core.policies.methods.memento import SPECS, Read
 from pages.learned.case import Case, show_or_say
 from pages.shared.arm import arm_line
 from pages.shared.picture import show

@@ -8,7 +8,7 @@ from memrl_core.analysis.learned.deciding import recollections
 from memrl_core.analysis.learned.reranking import adapter_norms, citations, drawn_again
 from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
 from memrl_core.numerals import signed
-from memrl_core.policies.rmm_reranker import ranks
+from memrl_core.policies.methods.rmm_reranker import ranks
 from pages.learned.case import Case
 from pages.shared.picture import show
 from pages.shared.text import literal

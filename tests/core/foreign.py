@@ -13,7 +13,7 @@ from pydantic import Field
 
 from memrl_core import policies
 from memrl_core.policies.base import Policy
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.policies.ranking import TermColumn, ranked
 from memrl_core.records import Decision, RecallRecord, Utility
 from memrl_core.settings import PolicySettings

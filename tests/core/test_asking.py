@@ -17,7 +17,7 @@ from memrl_core.errors import ModelInterrupted, PolicyFailed
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import Ask, Lesson, Question, When
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, Memory, Phase, RecallRecord, StepTrace, ValueChange
 from memrl_core.view import Asked, MemoryView
 from tests.core.foreign import installed

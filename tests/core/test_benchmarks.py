@@ -28,7 +28,7 @@ from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, r
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30

@@ -21,9 +21,9 @@ from memrl_core.learning import unmoved
 from memrl_core.policies import contract, make_policy, policy_class, usable_policies
 from memrl_core.policies.base import Lesson, Policy, When, added, deleted
 from memrl_core.policies.contract import CHECKS, World
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
+from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
-from memrl_core.policies.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, MemoryOperation, RecallRecord, StepTrace, ValueChange, WriteRecord
 from memrl_core.settings import PolicySettings

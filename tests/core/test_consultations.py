@@ -15,8 +15,7 @@ from memrl_core.analysis.consultations import consultations
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import UnknownRun
-from memrl_core.policies.webcoach_coach import COACH
-from memrl_core.policies.webcoach_condenser import CONDENSE
+from memrl_core.policies.methods.webcoach import COACH, CONDENSE
 from memrl_core.records import Consulted, Phase
 from tests.builders import a_bank, a_run, a_step
 from tests.core.policy_run import an_agent_of

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from memrl_core.bank import codec
 from memrl_core.benchmarks.synthetic import vectors
 from memrl_core.deferred import deferred, source_of
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, StepTrace, Task
 from memrl_core.retrieval import positions_in, recall, select
 from memrl_core.settings import MemRLSettings

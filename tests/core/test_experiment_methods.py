@@ -46,7 +46,7 @@ from memrl_core.experiments.runner import Experiment, run_experiment
 from memrl_core.experiments.tables import rich_tables
 from memrl_core.fitting import fits
 from memrl_core.policies import POLICIES, make_policy
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn
 from memrl_core.settings import MemRLSettings
 from tests.builders import a_bank, a_run

@@ -17,7 +17,7 @@ from memrl_core.policies import make_policy, policy_class, policy_names, update_
 from memrl_core.policies.base import Policy, Written
 from memrl_core.policies.contract import CHECKS, World
 from memrl_core.policies.guarded import HOOKS
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, MemoryOperation, Phase, RecallRecord, Utility, ValueChange
 from memrl_core.settings import PolicySettings
 from memrl_core.view import MemoryView

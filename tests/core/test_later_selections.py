@@ -30,7 +30,7 @@ from memrl_core.analysis.later_selections import (
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankDamaged, InputError
-from memrl_core.policies.memrl import MemRL
+from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.recorder import Recorder
 from memrl_core.records import Recalled, RecallRecord, StepTrace, UtilityPoint
 from memrl_core.settings import MemRLSettings

@@ -18,7 +18,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import PolicyFailed
 from memrl_core.learned import KEPT_EVERY, learned_before, learned_now, learned_steps
 from memrl_core.policies.base import Lesson
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Memory, Phase, ValueChange
 from tests.builders import a_run, an_agent
 

@@ -23,9 +23,9 @@ from memrl_core.analysis.learned.values import COLUMNS, deletion, values_moved, 
 from memrl_core.analysis.on_this_pool import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.learned import learned_before
-from memrl_core.policies.awm_workflows import kind_of, steps_of
-from memrl_core.policies.episodes import exchanges
-from memrl_core.policies.rmm_reranker import ranks
+from memrl_core.policies.methods.awm import kind_of, steps_of
+from memrl_core.policies.methods.rmm_reranker import ranks
+from memrl_core.policies.texts import exchanges
 from memrl_core.records import StepTrace
 from tests.core.forms import FillsForms
 from tests.core.many_methods import STEPS, a_bank_of, watched

@@ -13,7 +13,7 @@ from memrl_core.agent import Agent
 from memrl_core.environments.base import EnvironmentSpec
 from memrl_core.policies import POLICIES
 from memrl_core.policies.base import NewExperience, one_memory
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Outcome, Phase, RewardSource, StepTrace, Task, Turn
 from memrl_core.view import MemoryView

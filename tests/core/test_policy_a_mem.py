@@ -22,19 +22,25 @@ from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class
-from memrl_core.policies.a_mem import AMem, AMemSettings
-from memrl_core.policies.a_mem_notes import Note, Notes, content_of, evolution_diff, link_graph, with_note
-from memrl_core.policies.a_mem_questions import (
+from memrl_core.policies.base import NewExperience, Question
+from memrl_core.policies.methods.a_mem import (
     ANALYSE,
     EVOLVE,
     LINK_SIMILARITY,
+    AMem,
+    AMemSettings,
     Evolution,
     Neighbour,
     NeighbourNow,
+    Note,
+    Notes,
     analysis_question,
+    content_of,
+    evolution_diff,
     evolution_question,
+    link_graph,
+    with_note,
 )
-from memrl_core.policies.base import NewExperience, Question
 from memrl_core.records import Memory, StepTrace, Task
 from memrl_core.view import Asked, MemoryView
 from tests.builders import a_run

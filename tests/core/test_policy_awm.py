@@ -21,9 +21,11 @@ from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class
-from memrl_core.policies.awm import Awm, AwmSettings
-from memrl_core.policies.awm_workflows import (
+from memrl_core.policies.base import NewExperience
+from memrl_core.policies.methods.awm import (
     INDUCE,
+    Awm,
+    AwmSettings,
     Induced,
     Success,
     Workflow,
@@ -34,7 +36,6 @@ from memrl_core.policies.awm_workflows import (
     laid_out,
     steps_of,
 )
-from memrl_core.policies.base import NewExperience
 from memrl_core.prompting import ANSWER_MARK
 from memrl_core.records import Memory, Outcome, Reply, StepTrace, Task
 from memrl_core.view import Asked, MemoryView

@@ -19,8 +19,8 @@ from memrl_core.learned import learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.exprag import templated
-from memrl_core.policies.pass_at_k import PassAtK, Tries
+from memrl_core.policies.methods.exprag import templated
+from memrl_core.policies.methods.pass_at_k import PassAtK, Tries
 from memrl_core.records import Outcome, Reason, RewardRecord, StepTrace, Task
 from tests.builders import a_step
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of

@@ -19,19 +19,25 @@ from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import CHECKS, decision_breaks
-from memrl_core.policies.memento import Memento
-from memrl_core.policies.memento_cases import Cases, calibration, episodic_values, loss_history, past_uses
-from memrl_core.policies.memento_network import (
+from memrl_core.policies.methods.memento import (
     INPUTS,
+    SPEC,
+    SPECS,
     Batch,
+    Cases,
+    Memento,
+    MementoSettings,
+    calibration,
     chances,
     cross_entropy,
     cross_entropy_gradient,
+    episodic_values,
     features,
+    loss_history,
     new_network,
+    past_uses,
     trained,
 )
-from memrl_core.policies.memento_spec import SPEC, SPECS, MementoSettings
 from memrl_core.prompting import CAUTION, FOLLOW
 from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval import NEAR_MISSES

@@ -23,7 +23,7 @@ from memrl_core.learned import learned_now
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
-from memrl_core.policies.memory_r1_ops import (
+from memrl_core.policies.methods.memory_r1_ops import (
     UNUSABLE,
     Chosen,
     MemoryR1Ops,

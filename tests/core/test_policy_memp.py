@@ -26,10 +26,7 @@ from memrl_core.learned import learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.contract import CHECKS
-from memrl_core.policies.memp import Memp
-from memrl_core.policies.memp_scripts import content_words, shared_facts_similarity
-from memrl_core.policies.memp_spec import MOST, MempSettings
-from memrl_core.policies.memp_state import MempState
+from memrl_core.policies.methods.memp import MOST, Memp, MempSettings, MempState, content_words, shared_facts_similarity
 from memrl_core.records import (
     Decision,
     GenerateRecord,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memrl_core.policies import make_policy, settings_of
-from memrl_core.policies.memrl import SPEC
+from memrl_core.policies.methods.memrl import SPEC
 from memrl_core.records import Utility
 from memrl_core.settings import PRESETS, MemRLSettings
 

@@ -18,7 +18,7 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.reflexion import Reflection, laid_out
+from memrl_core.policies.methods.reflexion import Reflection, laid_out
 from memrl_core.records import Decision, Message, Phase, Reason, RecallRecord, Reply, StepTrace
 from memrl_core.view import Asked, MemoryView
 from tests.builders import a_vector

@@ -12,7 +12,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.remem import PRUNE, Pruning
+from memrl_core.policies.methods.remem import PRUNE, Pruning
 from memrl_core.records import Phase, StepTrace
 from tests.core.forms import FillsForms
 from tests.core.policy_run import an_agent_of, outcomes, prompt_of

@@ -22,9 +22,19 @@ from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.policies.base import Lesson
-from memrl_core.policies.rememberer_advice import advice_on
-from memrl_core.policies.rememberer_room import Room, all_shared_words, make_room, shared_words
-from memrl_core.policies.rememberer_table import Action, Done, Rule, State, Table, learn
+from memrl_core.policies.methods.rememberer import (
+    Action,
+    Done,
+    Room,
+    Rule,
+    State,
+    Table,
+    advice_on,
+    all_shared_words,
+    learn,
+    make_room,
+    shared_words,
+)
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.view import MemoryView

@@ -20,10 +20,20 @@ from memrl_core.errors import SettingsError
 from memrl_core.learned import learned_before, learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import CHECKS, decision_breaks
-from memrl_core.policies.rmm_adapters import Adapters, first_adapters, reinforced
-from memrl_core.policies.rmm_citations import question, to_follow
-from memrl_core.policies.rmm_reranker import ADAPTED, NOISE, Learned, RMMReranker, RMMSettings, ranks
-from memrl_core.policies.sampling import gumbel_top, ordered_log_gradient, ordered_log_probability
+from memrl_core.policies.methods.rmm_reranker import (
+    ADAPTED,
+    NOISE,
+    Adapters,
+    Learned,
+    RMMReranker,
+    RMMSettings,
+    first_adapters,
+    question,
+    ranks,
+    reinforced,
+    to_follow,
+)
+from memrl_core.policies.ranking import gumbel_top, ordered_log_gradient, ordered_log_probability
 from memrl_core.records import Consulted, Decision, Memory, Phase, Reason
 from memrl_core.view import MemoryView
 from tests.builders import a_vector

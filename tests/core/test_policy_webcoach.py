@@ -17,9 +17,17 @@ from memrl_core.errors import SettingsError
 from memrl_core.models.simulated import SimulatedModel, plans
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.webcoach import SPEC
-from memrl_core.policies.webcoach_coach import COACH, Coaching, advice_from
-from memrl_core.policies.webcoach_condenser import CONDENSE, Condensed, FailMode, Workflow, laid_out
+from memrl_core.policies.methods.webcoach import (
+    COACH,
+    CONDENSE,
+    SPEC,
+    Coaching,
+    Condensed,
+    FailMode,
+    Workflow,
+    advice_from,
+    laid_out,
+)
 from memrl_core.records import Outcome, StepTrace
 from memrl_core.view import Asked
 from tests.core.policy_run import an_agent_of, outcomes, prompt_of

@@ -21,7 +21,7 @@ from memrl_core.experiments.study import Stopped
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import When
-from memrl_core.policies.rag import Rag
+from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import StepTrace, Task
 from memrl_core.rerun import Rerunner
 from memrl_core.settings import MemRLSettings, PolicySettings

@@ -25,10 +25,9 @@ from memrl_core.figures.learned.timeline import ENDED, timeline_picture
 from memrl_core.figures.learned.tips import novelty_picture, tips_picture
 from memrl_core.figures.learned.values import NAMED, values_picture
 from memrl_core.figures.picture import Picture
-from memrl_core.policies.a_mem_notes import Note, NoteNode
-from memrl_core.policies.memento_cases import Cases
-from memrl_core.policies.memento_spec import MementoSettings
-from memrl_core.policies.rmm_reranker import Ranks
+from memrl_core.policies.methods.a_mem import Note, NoteNode
+from memrl_core.policies.methods.memento import Cases, MementoSettings
+from memrl_core.policies.methods.rmm_reranker import Ranks
 
 EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} <i>\n\u202e"
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}

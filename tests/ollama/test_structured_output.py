@@ -21,8 +21,7 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.policies import settings_of
 from memrl_core.policies.base import Question
-from memrl_core.policies.webcoach_coach import COACH, Coaching
-from memrl_core.policies.webcoach_condenser import CONDENSE, Condensed
+from memrl_core.policies.methods.webcoach import COACH, CONDENSE, Coaching, Condensed
 from memrl_core.records import Phase
 from tests.builders import a_run
 from tests.ollama.server import OllamaServer

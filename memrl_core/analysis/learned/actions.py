@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from memrl_core.analysis.learned.watching import Watching
-from memrl_core.policies.episodes import exchanges
-from memrl_core.policies.rememberer_advice import Advice, advice_for
-from memrl_core.policies.rememberer_table import State, Table
+from memrl_core.policies.methods.rememberer import Advice, State, Table, advice_for
+from memrl_core.policies.texts import exchanges
 from memrl_core.prompting import ENCOURAGED
 from memrl_core.records import ValueChange
 from memrl_core.view import Asked

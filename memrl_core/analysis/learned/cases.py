@@ -18,8 +18,7 @@ from memrl_core.analysis.rates import effective_count, wilson
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.memento_cases import Cases, calibration, kernel_of, loss_history
-from memrl_core.policies.memento_spec import MementoSettings, Read
+from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, calibration, kernel_of, loss_history
 from memrl_core.records import StepTrace
 from memrl_core.retrieval import exact_similarity
 

@@ -7,9 +7,8 @@ import pandas as pd
 
 from memrl_core.analysis.learned.watching import Progress, Watching
 from memrl_core.models.base import Cancelled
-from memrl_core.policies.rmm_citations import CITATIONS
-from memrl_core.policies.rmm_reranker import NORMS, Ranks, ranks
-from memrl_core.policies.sampling import gumbel_top
+from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS, Ranks, ranks
+from memrl_core.policies.ranking import gumbel_top
 from memrl_core.records import Decision, StepTrace
 
 

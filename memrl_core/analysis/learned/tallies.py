@@ -8,8 +8,8 @@ import pandas as pd
 
 from memrl_core.analysis.learned.watching import Progress, Watching
 from memrl_core.models.base import Cancelled
-from memrl_core.policies.memory_r1_ops import UNUSABLE
-from memrl_core.policies.pass_at_k import Tries
+from memrl_core.policies.methods.memory_r1_ops import UNUSABLE
+from memrl_core.policies.methods.pass_at_k import Tries
 
 OPERATIONS = ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)
 

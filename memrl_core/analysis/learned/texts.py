@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memrl_core.analysis.learned.watching import Watching
-from memrl_core.policies.a_mem_notes import NoteChange, NoteNode, Notes, evolution_diff, link_graph
-from memrl_core.policies.awm_workflows import Induced, Workflows
+from memrl_core.policies.methods.a_mem import NoteChange, NoteNode, Notes, evolution_diff, link_graph
+from memrl_core.policies.methods.awm import Induced, Workflows
 from memrl_core.records import Memory, Outcome
 
 

@@ -12,7 +12,7 @@ from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
-from memrl_core.policies.rmm_reranker import NORMS, Ranks
+from memrl_core.policies.methods.rmm_reranker import NORMS, Ranks
 
 STAGES = ("similarity", "after adapters", "after noise")
 ROW_HEIGHT = 26

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.learned.tallies import OPERATIONS
 from memrl_core.figures.palette import ENTERED, LEFT, LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
-from memrl_core.policies.memory_r1_ops import UNUSABLE
+from memrl_core.policies.methods.memory_r1_ops import UNUSABLE
 
 LOOKS = {
     "ADD": (SELECTED, ""),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from memrl_core.policies.base import Vector
-from memrl_core.policies.exprag import LAID_OUT, ExpRag, ExpRagSettings
+from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag, ExpRagSettings
 from memrl_core.policies.ranking import Floats, TermColumn, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import GenericAlias
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, Field, create_model
 
-from memrl_core.policies.base import Ask, Lesson, Policy
-from memrl_core.policies.episodes import verdict_of
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
-from memrl_core.policies.rmm_adapters import Adapters, first_adapters, reinforced
-from memrl_core.policies.rmm_citations import CITATIONS, question
-from memrl_core.policies.sampling import gumbel_top, ordered_log_probability
+from memrl_core.policies.base import Ask, Lesson, Policy, Question
+from memrl_core.policies.ranking import (
+    Chosen,
+    Floats,
+    TermColumn,
+    gumbel_top,
+    ordered_log_gradient,
+    ordered_log_probability,
+    ranked,
+    similarities,
+)
 from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.texts import verdict_of
+from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval import score_order
 from memrl_core.settings import PolicySettings
@@ -239,3 +248,139 @@ def ranks(decision: Decision) -> tuple[Ranks, ...]:
     return tuple(
         Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
     )
+
+
+# --- adapters: q′ = q + W_q q, m′ = m + W_m m, s = q′ · m′, and REINFORCE on them -------------------------------------
+
+
+FIRST_SD = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapters:
+    """W_q = `up_q` · `down_q` and W_m = `up_m` · `down_m`: (d, rank) · (rank, d) each. No array is ever changed."""
+
+    up_q: Floats
+    down_q: Floats
+    up_m: Floats
+    down_m: Floats
+
+    def scores(self, query: Floats, memories: Floats) -> Floats:
+        """s (n,) of `memories` (n, d) for `query` (d,): q′ · m′ = (q′ + W_mᵀ q′) · m, one product for the pool."""
+        adapted = self._adapted_query(query)
+        scores: Floats = memories @ (adapted + self.down_m.T @ (self.up_m.T @ adapted))
+        return scores
+
+    def norms(self) -> tuple[float, float]:
+        """‖W_q‖ and ‖W_m‖ (Frobenius)."""
+        return _norm(self.up_q, self.down_q), _norm(self.up_m, self.down_m)
+
+    def gradient(self, query: Floats, memories: Floats, by_score: Floats) -> Adapters:
+        """The gradient of anything whose gradient in s is `by_score` (n,), in each of the four matrices."""
+        memory = by_score @ memories
+        to_query, to_memory = memory + self.up_m @ (self.down_m @ memory), self._adapted_query(query)
+        return Adapters(
+            up_q=np.outer(to_query, self.down_q @ query),
+            down_q=np.outer(self.up_q.T @ to_query, query),
+            up_m=np.outer(to_memory, self.down_m @ memory),
+            down_m=np.outer(self.up_m.T @ to_memory, memory),
+        )
+
+    def moved(self, gradient: Adapters, rate: float) -> Adapters:
+        """The adapters after a step of `rate` up the gradient."""
+        return Adapters(
+            self.up_q + rate * gradient.up_q,
+            self.down_q + rate * gradient.down_q,
+            self.up_m + rate * gradient.up_m,
+            self.down_m + rate * gradient.down_m,
+        )
+
+    def _adapted_query(self, query: Floats) -> Floats:
+        return query + self.up_q @ (self.down_q @ query)
+
+
+@lru_cache(maxsize=8)
+def first_adapters(dimension: int, rank: int, seed: int) -> Adapters:
+    """Adapters nobody has taught: the entries of W_q and W_m have mean 0 and standard deviation `FIRST_SD`.
+
+    The lower factors have entries of variance 1 / rank, so that the rank does not decide how large W is or how fast it
+    learns.
+    """
+    rng = np.random.default_rng(seed)
+
+    def pair() -> tuple[Floats, Floats]:
+        return rng.normal(scale=FIRST_SD, size=(dimension, rank)), rng.normal(scale=rank**-0.5, size=(rank, dimension))
+
+    return Adapters(*pair(), *pair())
+
+
+def reinforced(
+    adapters: Adapters,
+    query: Floats,
+    memories: Floats,
+    order: Sequence[int],
+    advantages: Sequence[float],
+    *,
+    temperature: float,
+    rate: float,
+) -> Adapters:
+    """Δφ = η Σ_j (R_j − b) ∇ ln P(order[j] | what was left of the pool), for scores s / τ.
+
+    `query` (d,) and `memories` (n, d) are float64 unit vectors; `order` holds positions as they were drawn.
+    """
+    scores = adapters.scores(query, memories) / temperature
+    by_score = ordered_log_gradient(scores, order, advantages) / temperature
+    return adapters.moved(adapters.gradient(query, memories, by_score), rate)
+
+
+def _norm(up: Floats, down: Floats) -> float:
+    return float(np.sqrt(max(0.0, np.einsum("ij,ji->", up.T @ up, down @ down.T))))
+
+
+# --- citations: which memories of a prompt an answer used -------------------------------------------------------------
+
+
+CITATIONS = "citations"
+_REQUEST = (
+    "You are shown memories of earlier tasks, a task, and what was done with those memories at hand. Say which of the "
+    "memories were really used in it, by their ids. Name none that only look alike; name nothing when none was used."
+)
+
+
+class Citations(BaseModel):
+    """Which memories an answer used."""
+
+    cited: list[str]
+
+
+def question(intent: str, memories: Sequence[Memory], replies: Sequence[str]) -> Question[Citations]:
+    """Asks which of `memories` were used in `replies`; without a model, those that said to do what was done."""
+    form = citations_of([memory.id for memory in memories])
+    known = "\n\n".join(f"[memory {memory.id}]\n{memory.experience.strip()}" for memory in memories)
+    done = {line.strip().removeprefix(ANSWER_MARK).strip() for reply in replies for line in reply.splitlines()}
+    return Question(
+        CITATIONS,
+        form,
+        _REQUEST,
+        told=f"{known}\n\nTask: {intent}\nWhat was done:\n" + "\n".join(replies),
+        template=form(cited=[memory.id for memory in memories if to_follow(memory) & done]),
+    )
+
+
+def citations_of(memory_ids: Sequence[str]) -> type[Citations]:
+    """The form in which these memories, and no others, can be cited."""
+    listed = GenericAlias(list, (Literal.__getitem__(tuple(memory_ids)),))
+    told = Field(description="The ids of the memories that were used; empty when none was.")
+    fields: dict[str, Any] = {"cited": (listed, told)}
+    return create_model("Citations", __base__=Citations, **fields)
+
+
+def to_follow(memory: Memory) -> set[str]:
+    """The actions that a memory says to do: its lines that begin with "> ", but for those to avoid."""
+    actions, section = set(), ""
+    for line in memory.experience.splitlines():
+        if not line.startswith(ANSWER_MARK):
+            section = line.strip() or section
+        elif section != AVOID:
+            actions.add(line.removeprefix(ANSWER_MARK).strip())
+    return actions

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, When, Written
-from memrl_core.policies.none import nothing_recalled, nothing_selected
+from memrl_core.policies.methods.none import nothing_recalled, nothing_selected
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
 from memrl_core.settings import PolicySettings

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import Ask, Policy, Question
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, ranked, similarities
-from memrl_core.policies.shown import as_sentence, memories_shown, task_shown
 from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.texts import as_sentence, memories_shown, task_shown
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
 from memrl_core.settings import PolicySettings
 from memrl_core.view import MemoryView

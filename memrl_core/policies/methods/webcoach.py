@@ -11,16 +11,24 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, When, Written, one_memory, seed_of
+from memrl_core.policies.base import Ask, NewExperience, Policy, Question, When, Written, one_memory, seed_of
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
-from memrl_core.policies.shown import as_sentence, members_of
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.policies.webcoach_coach import COACH, coach_message, coach_question, rule_in_its_place, said_by_coach
-from memrl_core.policies.webcoach_condenser import condenser_question, laid_out
-from memrl_core.prompting import first_messages, memory_blocks
-from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, RecallRecord
+from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    MEMORY_HEADER,
+    STEPS_THAT_WORKED,
+    TASK_LINE,
+    TRY_INSTEAD,
+    WHAT_WENT_WRONG,
+    first_messages,
+    memory_blocks,
+)
+from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, Recalled, RecallRecord
 from memrl_core.settings import PolicySettings
 from memrl_core.view import Asked, MemoryView
 
@@ -252,3 +260,180 @@ def _differences(settings: WebCoachSettings) -> list[str]:
             "similarity alone; the formula is ours."
         )
     return found
+
+
+# --- the coach --------------------------------------------------------------------------------------------------------
+
+
+COACH = "coach's advice"
+ADVICE = "## Advice of the coach"
+QUOTED = 2
+"""Successes, and failures, that the rule in the coach's place quotes."""
+COACH_REQUEST = (
+    "You coach an agent. You are given its task, what it sees and condensed episodes of earlier tasks. Decide whether "
+    "advice from these episodes would help it now; keep silent when they do not fit the task. Fill in the form. "
+    "intervene: whether you speak. advice: what the agent shall do or avoid, short and concrete, from the episodes "
+    "alone; empty when you keep silent. reason: one sentence on why you speak or keep silent."
+)
+UNREADABLE = "The coach's reply does not fit its form, which counts as no answer: it kept silent."
+NO_ADVICE = "The coach wanted to speak and gave no advice: it kept silent."
+
+
+class Coaching(BaseModel):
+    """What the coach says."""
+
+    intervene: bool
+    advice: str
+    reason: str
+
+
+def coach_question(read: Sequence[Recalled], view: MemoryView, gate: float) -> Question[Coaching]:
+    """What the coach is asked about the episodes that it reads; without a language model the rule answers."""
+    told = f"{task_shown(view)}\n\nEpisodes, best first:\n\n{memories_shown(read, view)}"
+    return Question(COACH, Coaching, COACH_REQUEST, told, rule_in_its_place(read, view, gate))
+
+
+def rule_in_its_place(read: Sequence[Recalled], view: MemoryView, gate: float) -> Coaching:
+    """The form as filled in without a language model: by the best similarity and the outcomes."""
+    best = max(member.similarity for member in read)
+    memories = [view.memories[member.memory_id] for member in read]
+    judged = [memory for memory in memories if memory.outcome != "unrated"]
+    speaks = best > gate and bool(judged)
+    if best <= gate:
+        why = f"the best similarity {best:.2f} is not above {gate:g}."
+    elif not judged:
+        why = "no episode here is known to have worked or failed."
+    else:
+        why = f"the best similarity {best:.2f} is above {gate:g}, and {len(judged)} of the episodes are judged."
+    advice = advice_from(judged) if speaks else ""
+    return Coaching(intervene=speaks, advice=advice, reason=f"by the rule in the model's place, {why}")
+
+
+def advice_from(memories: Sequence[Memory]) -> str:
+    """Advice in the words of the memories: the first successes and failures, each quoted under its id."""
+    parts = []
+    for outcome, opening in (("success", "Do as here, where it worked."), ("failure", "Mind this, where it failed.")):
+        for memory in [memory for memory in memories if memory.outcome == outcome][:QUOTED]:
+            parts.append(f"{opening}\n{MEMORY_HEADER.format(id=memory.id)}\n{quoted(memory)}")
+    return "\n".join(parts)
+
+
+def said_by_coach(view: MemoryView) -> Coaching | str | None:
+    """What the coach said; why it counts as silent where it said nothing usable; None where it was not asked."""
+    said = {} if view.asked is None else view.asked.said
+    if COACH not in said:
+        return None
+    if said[COACH] is None:
+        return UNREADABLE
+    coaching = Coaching.model_validate(said[COACH])
+    return NO_ADVICE if coaching.intervene and not coaching.advice.strip() else coaching
+
+
+def coach_message(selected: Sequence[Memory], view: MemoryView) -> str:
+    """The coach's advice under the ids of the memories that it comes from; empty where it has none to give."""
+    said = said_by_coach(view)
+    advice = advice_from(selected) if said is None else "" if isinstance(said, str) else said.advice.strip()
+    if not selected or not advice:
+        return ""
+    sources = MEMORY_HEADER.format(id=", ".join(memory.id for memory in selected))
+    return f"{ADVICE}\n\n{sources}\n{advice}\n\n"
+
+
+# --- the condenser ----------------------------------------------------------------------------------------------------
+
+
+CONDENSE = "condensed episode"
+CONDENSE_REQUEST = (
+    "You condense the finished episode of an agent for a coach who reads it before similar tasks. Fill in the form. "
+    "summary: three to five sentences on what was to be done, what was done and how it ended. success_workflows: the "
+    "ways that worked, each with a short name and its steps. fail_modes: the patterns that failed, each with the "
+    "actions to avoid and what to do instead. Leave a list empty where there is nothing to say."
+)
+KEPT = 2
+"""Fail modes and workflows of an episode that stand in a prompt."""
+SECTIONS = (STEPS_THAT_WORKED, AVOID, TRY_INSTEAD)
+LONGEST_QUOTE = 300
+
+
+class Workflow(BaseModel):
+    """A way that worked."""
+
+    name: str
+    steps: list[str]
+
+
+class FailMode(BaseModel):
+    """A pattern that failed."""
+
+    pattern: str
+    avoid: list[str]
+    instead: list[str]
+
+
+class Condensed(BaseModel):
+    """An episode as the condenser tells it."""
+
+    summary: str
+    fail_modes: list[FailMode]
+    success_workflows: list[Workflow]
+
+
+def condenser_question(new: NewExperience) -> Question[Condensed]:
+    """What the condenser is asked about a finished episode; without a language model it is cut to its lines."""
+    reward = new.trace.reward
+    ended = f"{new.outcome}. {reward.verdict if reward is not None else ''}".strip()
+    told = f"{new.experience.strip()}\n\nHow it ended: {ended}"
+    return Question(CONDENSE, Condensed, CONDENSE_REQUEST, told, _cut_to_lines(new, ended))
+
+
+def laid_out(intent: str, condensed: Condensed) -> str:
+    """A condensed episode as the text of an experience: summary, the first workflows, the first fail modes."""
+    text = f"{TASK_LINE}{intent}\nSummary: {_line(condensed.summary)}\n"
+    for workflow in condensed.success_workflows[:KEPT]:
+        text += _block(STEPS_THAT_WORKED, workflow.steps)
+    for mode in condensed.fail_modes[:KEPT]:
+        text += f"{WHAT_WENT_WRONG}{_line(mode.pattern)}\n" + _block(AVOID, mode.avoid)
+        text += _block(TRY_INSTEAD, mode.instead)
+    return text
+
+
+def quoted(memory: Memory) -> str:
+    """The lines of a memory that say what to do or to avoid; its beginning where it has none."""
+    told = memory.experience.strip().splitlines()
+    if not any(line.startswith(ANSWER_MARK) for line in told):
+        return memory.experience.strip()[:LONGEST_QUOTE]
+    return "\n".join(line for line in told if line in SECTIONS or line.startswith((TASK_LINE, ANSWER_MARK)))
+
+
+def _cut_to_lines(new: NewExperience, ended: str) -> Condensed:
+    lines = _lines_of(new.experience)
+    wrong = next((line for line in new.experience.splitlines() if line.startswith(WHAT_WENT_WRONG)), "")
+    worked, avoid, instead = (lines[title] for title in SECTIONS)
+    failed = bool(wrong or avoid or instead)
+    return Condensed(
+        summary=f"It ended as a {ended}",
+        fail_modes=[FailMode(pattern=wrong.removeprefix(WHAT_WENT_WRONG), avoid=avoid, instead=instead)]
+        if failed
+        else [],
+        success_workflows=[Workflow(name=new.intent, steps=worked)] if worked else [],
+    )
+
+
+def _lines_of(experience: str) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {title: [] for title in SECTIONS}
+    current: list[str] = []
+    for line in experience.splitlines():
+        if line.startswith(ANSWER_MARK):
+            current.append(line.removeprefix(ANSWER_MARK))
+        elif line.strip():
+            current = found.get(line.strip(), [])
+    return found
+
+
+def _block(title: str, lines: Sequence[str]) -> str:
+    kept = [_line(line) for line in lines if line.strip()]
+    return f"{title}\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in kept) if kept else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).removeprefix(ANSWER_MARK)

@@ -1,0 +1,747 @@
+"""Rememberer: a table of states and actions with learned values, read before every turn as advice.
+
+Source: arXiv 2306.07929 and its official code. The paper bootstraps after n steps; the released launch scripts leave n
+unset, which is the whole return: the setting `variant` offers both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, When, Written, added, deleted
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities, wide_recall
+from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.texts import exchanges, memories_told, verdict_of
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    CHOICES,
+    DISCOURAGED,
+    ENCOURAGED,
+    TASK_LINE,
+    first_messages,
+    memory_blocks,
+    offered,
+)
+from memrl_core.records import (
+    Decision,
+    Memory,
+    MemorySpan,
+    Message,
+    Reason,
+    Recalled,
+    RecallRecord,
+    StepTrace,
+    ValueChange,
+)
+from memrl_core.retrieval import DIGITS
+from memrl_core.settings import PolicySettings
+from memrl_core.view import Asked, MemoryView
+
+
+class RemembererSettings(PolicySettings):
+    """How values are learned, which records are read, and how many are kept."""
+
+    k1: int = Field(
+        20, ge=1, le=1000, title="k1 · pool size", description="How many of the best records phase A hands on."
+    )
+    k2: int = Field(2, ge=0, le=100, title="k2 · exemplars", description="How many records give advice in a turn.")
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Records whose task is less similar than this are not recalled. The method has no gate: −1.",
+    )
+    variant: Literal["paper", "code"] = Field(
+        "code",
+        title="Variant",
+        description="paper: n rewards, then the value of the state reached. code: all rewards to the end of the "
+        "episode, as the released scripts run it.",
+    )
+    n: int = Field(
+        1, ge=1, le=100, title="n · steps of the return", description="Rewards before the next value; `paper` only."
+    )
+    gamma: float = Field(1.0, ge=0, le=1, title="γ · discount", description="What a reward one step later counts.")
+    step_size: Literal["1/N", "constant"] = Field(
+        "1/N", title="Step size", description="1/N: the mean of all targets. constant: always α."
+    )
+    alpha: float = Field(0.1, gt=0, le=1, title="α · constant step size", description="Used by `constant` only.")
+    task_weight: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        title="λ · weight of the task",
+        description="1: the similarity of the tasks alone. 0: that of the observations alone.",
+    )
+    norandom: bool = Field(
+        False,
+        title="Recorded advice only",
+        description="No action is invented: the best recorded one is encouraged and the worst discouraged, whatever "
+        "their values.",
+    )
+    capacity: int = Field(
+        500, ge=2, le=2000, title="States kept", description="Beyond this a new state or one of two alike goes."
+    )
+    action_capacity: int = Field(
+        20,
+        ge=1,
+        le=1000,
+        title="Actions kept in a state",
+        description="Beyond this the one with the lowest immediate reward goes.",
+    )
+
+
+SPEC = PolicySpec(
+    name="rememberer",
+    title="Rememberer",
+    citation="arXiv 2306.07929",
+    variant="adapted",
+    deviations=(
+        "The similarity of observations is the share of their different words that stand in both; the source has a "
+        "measure of its own for each environment.",
+        "The similarity of tasks is the embedding's cosine. Every record is scored; the k1 best are the pool that is "
+        "kept in the trace.",
+        "The table learns at the end of the step, from the first turn to the last, instead of n turns behind.",
+        "Rewards are the environment's verdicts in [0, 1] turn by turn; the step's reward, or a person's, mapped back "
+        "to [0, 1], takes the place of the last.",
+        "An action's immediate reward is that of its own turn; the released code pairs it with the turn before.",
+        "States are dropped by the rule that the released code meant: there the matrix of similarities stays empty, "
+        "and a full table refuses every new state. As in the code, of the two most alike the one with more samples "
+        "goes, which looks inverted.",
+        "What is encouraged is not discouraged as well. The best exemplar stands first. There is no limit of tokens.",
+        "Invented advice is drawn by the step, the turn and the record, among the choices that its observation offers.",
+        "Two Q tables, the history of actions and the reasons beside actions are left out.",
+    ),
+    idea="Every state remembers what was done in it and what that was worth. Before each turn the most similar states "
+    "say which action to take and which to leave.",
+    record="One memory a state (task and observation); for each action taken in it a learned value Q, how often it was "
+    "taken, and its immediate reward.",
+    when="Before every turn.",
+    recall="Every record is scored by task and observation; the k1 best are handed on.",
+    select="The k2 best by λ · similarity of the tasks + (1 − λ) · similarity of the observations; ties go to the "
+    "record with more tries.",
+    update="For each action of the episode: Q ← Q + (G − Q) / N, where G is the return of n steps, "
+    "Σ γ^i r + γ^n max Q(s′, a′), or all rewards to the end.",
+    write="One memory for each state met for the first time; a state known already only moves its values.",
+    forget="At the limit of states a newcomer that is as redundant as the most alike pair, or one of that pair; at the "
+    "limit of actions the one with the lowest immediate reward.",
+    cannot="It needs actions that repeat: where every answer is worded anew, each is tried once and nothing is learned "
+    "about it. A state that looks different is another state.",
+    carries_over="Nothing of the memories that a run begins with: they hold no actions with values. Where it watches "
+    "another policy's run, the states of each step stand under the memory which that step wrote.",
+    feedback=("episode reward", "step reward", "human"),
+    needs=("episode reward", "step reward", "next state"),
+    learns="actions",
+    variants=("adapted",),
+)
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """A pool of n: each memory's state (None: unknown), its observation's similarity (n,), tries (n,); best first."""
+
+    states: list[State | None]
+    observation: Floats
+    tries: Floats
+    order: list[int]
+
+
+class Rememberer(Policy[RemembererSettings]):
+    """A table of states and actions, read as advice."""
+
+    spec = SPEC
+    ignored = ("k1_counts", "duplicates", "duplicate_threshold")
+    Settings = RemembererSettings
+
+    # --- before the answer --------------------------------------------------------------------------------------------
+
+    def when(self, asked: Asked) -> When:
+        """Before every turn."""
+        return When(True, "before every turn")
+
+    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
+        """The k1 best records of the whole table."""
+        table = _table(view)
+        inside = np.zeros(len(view.ids), dtype=np.bool_)
+        inside[[view.position(i) for i in table.under if view.sees(i) and table.known(i)]] = True
+        found = wide_recall(
+            query,
+            view,
+            inside,
+            lambda members: self._scored(members, view).order,
+            k1=self.settings.k1,
+            delta=self.settings.delta,
+            strict=False,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
+        )
+        others = view.size - int(inside.sum())
+        return replace(found, why=f"{others} of {view.size} memories hold no action with a value" if others else "")
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        """The k2 best by the weighted similarity of task and observation; ties go to the record with more tries."""
+        weight, k2, pool = self.settings.task_weight, self.settings.k2, recalled.pool
+        scored = self._scored(pool, view)
+        taken = [place for place in scored.order if scored.states[place] is not None][:k2]
+        unknown = {place: Reason.COLD_START for place, state in enumerate(scored.states) if state is None}
+        terms = [
+            TermColumn("task similarity", similarities(recalled), weight),
+            TermColumn("observation similarity", scored.observation, 1 - weight),
+            TermColumn("tries", scored.tries, 0.0),
+        ]
+        chosen = Chosen(taken, "greedy" if taken else "cold" if pool else "fallback", reasons=unknown)
+        exemplars = [state for place in taken if (state := scored.states[place]) is not None]
+        note = invented_note([advice_for(state, view.asked, self._invents) for state in exemplars])
+        decision = ranked(recalled, view, terms, k2=k2, seed=seed, ties=self.settings.ties, chosen=chosen, note=note)
+        return _in_order(decision, [pool[place].memory_id for place in scored.order])
+
+    def _scored(self, members: Sequence[Recalled], view: MemoryView) -> _Scored:
+        table, weight = _table(view), self.settings.task_weight
+        observation = view.asked.observation if view.asked is not None else ""
+        found = [_nearest_of(table, member.memory_id, observation) for member in members]
+        states = [state for state, _ in found]
+        shared = np.array([likeness for _, likeness in found], dtype=np.float64)
+        tries = np.array([s.visits if s else 0 for s in states], dtype=np.float64)
+        tasks = np.array([member.similarity for member in members], dtype=np.float64)
+        score = np.round(weight * tasks + (1 - weight) * shared, DIGITS)
+        rank = np.array([member.rank_recall for member in members], dtype=np.int64)
+        return _Scored(states, shared, tries, np.lexsort((rank, -tries, -score)).tolist())
+
+    def render(
+        self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
+    ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+        """The records' advice above the task."""
+        return first_messages(instructions, self._advising(selected, view, observation), intent, observation)
+
+    def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
+        """The records' advice."""
+        observation = view.asked.observation if view.asked is not None else ""
+        return memory_blocks(self._advising(selected, view, observation))[0].strip()
+
+    def _advising(self, selected: Sequence[Memory], view: MemoryView, observation: str) -> list[Memory]:
+        """The memories with their advice as text, where the table knows them."""
+        known = [(memory, _best_of(_table(view), memory.id, observation)) for memory in selected]
+        return [advising(memory, state, view.asked, self._invents) if state else memory for memory, state in known]
+
+    @property
+    def _invents(self) -> bool:
+        return not self.settings.norandom
+
+    # --- after the answer ---------------------------------------------------------------------------------------------
+
+    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
+        """One memory for each state met for the first time, as far as there is room."""
+        table = _table(view)
+        met: dict[Key, tuple[int, str]] = {}
+        for turn, exchange in enumerate(exchanges(new.trace), start=1):
+            key = (new.intent, exchange.observation)
+            known = table.states.get(key)
+            if known is None or not view.sees(known.memory_id):
+                met.setdefault(key, (turn, exchange.turn.reply.text))
+        ids = [new.memory_id if place == 0 else new.fresh_id() for place in range(len(met))]
+        written: list[Written] = []
+        for memory_id, (key, (turn, action)), room in zip(
+            ids, met.items(), self._rooms(met, ids, new, view), strict=True
+        ):
+            data = {"task": key[0], "observation": key[1], "action": action}
+            told = memories_told(new.trace)
+            one = added(new, memory_id, record_text(*key, action), parents=told, data=data)
+            if not room.kept:
+                why = f"{self.settings.capacity} states are kept, and this one is as like one of them as any two are"
+                noop = replace(one.operation, op="NOOP", memory_id="", duplicate_of=room.other, why=why)
+                written.append(Written(noop))
+                continue
+            why = f"a state met for the first time, before turn {turn}"
+            written.append(replace(one, operation=replace(one.operation, why=why)))
+            if room.other:
+                why = f"more than {self.settings.capacity} states: of the two most alike, the one with more tries goes"
+                written.append(Written(deleted([room.other], why)))
+        return tuple(written)
+
+    def _rooms(
+        self, met: Mapping[Key, Any], new_ids: Sequence[str], new: NewExperience, view: MemoryView
+    ) -> Sequence[Room]:
+        """What becomes of each new state, by the limit of states."""
+        table, most = _table(view), self.settings.capacity
+        kept = [state for state in table.states.values() if view.sees(state.memory_id)]
+        if len(kept) + len(met) <= most:
+            return [Room(True)] * len(met)
+        samples = [state.visits for state in kept]
+        samples += [known.visits if (known := table.states.get(key)) is not None else 0 for key in met]
+        vectors = [view.embeddings[view.position(state.memory_id)] for state in kept] + [new.embedding] * len(met)
+        tasks = np.stack(vectors).astype(np.float64)
+        observations = [*(state.observation for state in kept), *(observation for _, observation in met)]
+        weight = self.settings.task_weight
+        similarity = np.round(weight * tasks @ tasks.T + (1 - weight) * all_shared_words(observations), DIGITS)
+        ids = [*(state.memory_id for state in kept), *new_ids]
+        return make_room(ids, samples, similarity, len(kept), most)
+
+    # --- what is learned ----------------------------------------------------------------------------------------------
+
+    def start(self, memories: Sequence[Memory]) -> Table:
+        """An empty table: memories of others hold no actions with values."""
+        return Table()
+
+    def learn(self, state: Table, lesson: Lesson) -> tuple[ValueChange, ...]:
+        """Move the value of every action of the episode; nothing without a reward."""
+        if lesson.reward is None:
+            return ()
+        settings, trace = self.settings, lesson.trace
+        met = exchanges(trace)
+        rewards = [exchange.turn.reward for exchange in met[:-1]] + [verdict_of(lesson.reward, trace.settings)]
+        episode = [
+            Done((trace.task.intent, exchange.observation), exchange.turn.reply.text, reward)
+            for exchange, reward in zip(met, rewards, strict=False)
+        ]
+        n = None if settings.variant == "code" else settings.n
+        alpha = None if settings.step_size == "1/N" else settings.alpha
+        rule = Rule(n, settings.gamma, alpha, settings.action_capacity)
+        return tuple(learn(state, episode, rule, self._nearest(state, lesson)))
+
+    def remember(self, state: Table, lesson: Lesson) -> None:
+        """Let the new states stand under the memories that were written for them."""
+        trace = lesson.trace
+        operations = trace.write.operations if trace.write is not None else ()
+        for one in operations:
+            if one.op in ("UPDATE", "MERGE"):
+                state.move(one.replaces, one.memory_id)
+            elif one.op == "DELETE":
+                state.drop(one.replaces)
+            elif one.op == "ADD" and "observation" in one.data:
+                key = (str(one.data["task"]), str(one.data["observation"]))
+                state.link(state.states.setdefault(key, State(*key)), one.memory_id)
+        if not any("observation" in one.data for one in operations):
+            self._watch(state, trace)
+        state.drop_unlinked()
+
+    def values(self, state: Table) -> Mapping[str, float]:
+        """Q of every action of every memory."""
+        return dict(state.values())
+
+    def _watch(self, table: Table, trace: StepTrace) -> None:
+        """Let the new states of another policy's step stand under the memory that it wrote."""
+        operations = trace.write.operations if trace.write is not None else ()
+        wrote = next((i for one in operations if (i := one.memory_id or one.duplicate_of or "")), "")
+        for exchange in exchanges(trace) if wrote else ():
+            state = table.states.get((trace.task.intent, exchange.observation))
+            if state is not None and not state.memory_id:
+                table.link(state, wrote)
+
+    def _nearest(self, table: Table, lesson: Lesson) -> Callable[[Key], State]:
+        """Finds the record that stands in for a state never met."""
+        trace, weight = lesson.trace, self.settings.task_weight
+        query = np.asarray(trace.embed.embedding if trace.embed is not None else (), dtype=np.float64)
+        tasks = {trace.task.intent: 1.0}
+
+        def likeness(state: State, observation: str) -> float:
+            if state.task not in tasks:
+                tasks[state.task] = float(lesson.embedding_of(state.memory_id) @ query) if len(query) else 0.0
+            score = weight * tasks[state.task] + (1 - weight) * shared_words(state.observation, observation)
+            return round(score, DIGITS)
+
+        def nearest(key: Key) -> State:
+            known = (state for state in table.states.values() if state.actions)
+            return max(known, key=lambda state: (likeness(state, key[1]), state.visits))
+
+        return nearest
+
+
+def _table(view: MemoryView) -> Table:
+    return view.learned if isinstance(view.learned, Table) else Table()
+
+
+def _best_of(table: Table, memory_id: str, observation: str) -> State | None:
+    """Of a memory's states the one most like an observation; None where the table knows none."""
+    return _nearest_of(table, memory_id, observation)[0]
+
+
+def _nearest_of(table: Table, memory_id: str, observation: str) -> tuple[State | None, float]:
+    """The same, with how alike it is."""
+    nearest, highest = None, 0.0
+    for state in table.known(memory_id):
+        likeness = shared_words(state.observation, observation)
+        if nearest is None or likeness > highest:
+            nearest, highest = state, likeness
+    return nearest, highest
+
+
+def _in_order(decision: Decision, memory_ids: Sequence[str]) -> Decision:
+    """A decision whose pool stands in this order: ties go to more tries, not to the more similar."""
+    by_id = {candidate.memory_id: candidate for candidate in decision.candidates}
+    pool = [by_id[memory_id] for memory_id in memory_ids]
+    ranked_anew = (
+        one if one.rank_select == rank else replace(one, rank_select=rank) for rank, one in enumerate(pool, start=1)
+    )
+    missed = decision.candidates[len(pool) :]
+    return replace(decision, candidates=(*ranked_anew, *missed), greedy=decision.selected)
+
+
+# --- the table of states and actions ----------------------------------------------------------------------------------
+
+
+Key = tuple[str, str]
+"""A state: the task's intent and the observation."""
+LONGEST_SUM = 6
+
+
+@dataclass(slots=True)
+class Action:
+    """What was done in a state: its text as first written, q, how often it was done, and its own immediate reward."""
+
+    text: str
+    q: float = 0.0
+    visits: int = 0
+    reward: float = 0.0
+
+
+@dataclass(slots=True)
+class State:
+    """One record of the table; `memory_id` is empty before it has a memory, `place` counts those of one memory."""
+
+    task: str
+    observation: str
+    memory_id: str = ""
+    place: int = 0
+    actions: dict[str, Action] = field(default_factory=dict)
+
+    @property
+    def visits(self) -> int:
+        """How many actions were taken in it."""
+        return sum(action.visits for action in self.actions.values())
+
+    @property
+    def best(self) -> float:
+        """max q over its actions; 0 where none is known."""
+        return max((action.q for action in self.actions.values()), default=0.0)
+
+    def named(self, action: str) -> str:
+        """The name of an action's value, unique within the memory."""
+        return action if self.place == 0 else f"{action} (state {self.place + 1})"
+
+
+@dataclass(slots=True)
+class Table:
+    """All states, and the states that stand under each memory."""
+
+    states: dict[Key, State] = field(default_factory=dict)
+    under: dict[str, list[State]] = field(default_factory=dict)
+
+    def link(self, state: State, memory_id: str) -> None:
+        """Let a state stand under a memory."""
+        self._unlink(state)
+        siblings = self.under.setdefault(memory_id, [])
+        state.memory_id, state.place = memory_id, 1 + max((sibling.place for sibling in siblings), default=-1)
+        siblings.append(state)
+
+    def move(self, memory_ids: Iterable[str], to: str) -> None:
+        """Let the states of some memories stand under another."""
+        for memory_id in memory_ids:
+            for state in list(self.under.get(memory_id, ())):
+                self.link(state, to)
+
+    def drop(self, memory_ids: Iterable[str]) -> None:
+        """Forget the states of these memories."""
+        for memory_id in memory_ids:
+            for state in self.under.pop(memory_id, ()):
+                del self.states[state.task, state.observation]
+
+    def drop_unlinked(self) -> None:
+        """Forget the states that have no memory."""
+        for key in [key for key, state in self.states.items() if not state.memory_id]:
+            del self.states[key]
+
+    def known(self, memory_id: str) -> list[State]:
+        """The states of a memory in which something was done."""
+        return [state for state in self.under.get(memory_id, ()) if state.actions]
+
+    def values(self) -> Iterator[tuple[str, float]]:
+        """The q of every action by its name."""
+        for memory_id, states in self.under.items():
+            for state in states:
+                for name, action in state.actions.items():
+                    yield f"{memory_id}:{state.named(name)}", action.q
+
+    def _unlink(self, state: State) -> None:
+        if not state.memory_id:
+            return
+        siblings = self.under[state.memory_id]
+        siblings.remove(state)
+        if not siblings:
+            del self.under[state.memory_id]
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def normalised(action: str) -> str:
+    """An action by which it is told from others: lower case, single spaces."""
+    return " ".join(action.lower().split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How values move: `n` rewards before the next state's value (None: all), discount, step size (None: 1/N)."""
+
+    n: int | None
+    gamma: float
+    alpha: float | None
+    most_actions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One exchange as it is learned from: the state, the action as it was said, and the reward that came at once."""
+
+    key: Key
+    action: str
+    reward: float
+
+
+def learn(table: Table, episode: Sequence[Done], rule: Rule, nearest: Callable[[Key], State]) -> list[ValueChange]:
+    """Learn from an episode, first exchange first; `nearest` is the record that stands in for a state never met."""
+    changes = []
+    born: dict[Key, int] = {}
+    for turn, done in enumerate(episode):
+        if done.key not in table.states:
+            table.states[done.key] = State(*done.key)
+            born[done.key] = turn + 1
+        state = table.states[done.key]
+        name = normalised(done.action)
+        action = state.actions.setdefault(name, Action(" ".join(done.action.split())))
+        target, breakdown = _target(table, episode, turn, rule, nearest)
+        before = action.q
+        action.visits += 1
+        alpha = 1 / action.visits if rule.alpha is None else rule.alpha
+        action.q = before + alpha * (target - before)
+        action.reward += alpha * (done.reward - action.reward)
+        step = f"/ {action.visits}" if rule.alpha is None else f"× {alpha:g}"
+        formula = f"{breakdown}; {before:.4g} + ({target:.4g} − {before:.4g}) {step} = {action.q:.4g}"
+        known = state.named(name) if state.memory_id else f"{name} (new state, turn {born.get(done.key, turn + 1)})"
+        moved = ValueChange(
+            state.memory_id,
+            before,
+            action.q,
+            action.visits,
+            target,
+            alpha,
+            target="action",
+            name=known,
+            formula=formula,
+        )
+        changes.append(moved)
+        if len(state.actions) > rule.most_actions:
+            changes.append(_worst_dropped(state))
+    return changes
+
+
+def _target(
+    table: Table, episode: Sequence[Done], turn: int, rule: Rule, nearest: Callable[[Key], State]
+) -> tuple[float, str]:
+    """Σ γ^i r + γ^n max Q(s', a'), and the same as words; without the last part where the episode ends before s'."""
+    end = len(episode) if rule.n is None else min(turn + rule.n, len(episode))
+    rewards = [done.reward for done in episode[turn:end]]
+    target = sum(rule.gamma**i * reward for i, reward in enumerate(rewards))
+    parts = [f"{reward:g}" if rule.gamma == 1 else f"{rule.gamma:g}^{i}·{reward:g}" for i, reward in enumerate(rewards)]
+    if len(parts) > LONGEST_SUM:
+        parts = [*parts[:2], "…", *parts[-2:]]
+    if rule.n is not None and end < len(episode):
+        key = episode[end].key
+        following = table.states.get(key)
+        met = following is not None
+        following = following or nearest(key)
+        target += rule.gamma**rule.n * following.best
+        discount = "" if rule.gamma == 1 else f"{rule.gamma:g}^{rule.n}·"
+        where = f"turn {end + 1}" if met else f"turn {end + 1}, never met: of the nearest state"
+        parts.append(f"{discount}{following.best:.4g} [max Q of {where}]")
+    return target, f"target {' + '.join(parts)} = {target:.4g}"
+
+
+def _worst_dropped(state: State) -> ValueChange:
+    name = min(state.actions, key=lambda one: state.actions[one].reward)
+    worst = state.actions.pop(name)
+    why = f"dropped: of {len(state.actions) + 1} actions it has the lowest immediate reward, {worst.reward:.4g}"
+    named = state.named(name)
+    return ValueChange(
+        state.memory_id, worst.q, 0.0, worst.visits, worst.reward, 0.0, target="action", name=named, formula=why
+    )
+
+
+# --- how alike two states are, and which stay when there are too many -------------------------------------------------
+
+
+_WORD = re.compile(r"\w+")
+
+
+@lru_cache(maxsize=8192)
+def words(observation: str) -> frozenset[str]:
+    """The different words of an observation."""
+    return frozenset(_WORD.findall(observation.lower()))
+
+
+def shared_words(one: str, other: str) -> float:
+    """The share, in [0, 1], of the different words of two observations that stand in both."""
+    a, b = words(one), words(other)
+    both = len(a & b)
+    return both / either if (either := len(a) + len(b) - both) else 0.0
+
+
+def all_shared_words(observations: Sequence[str]) -> npt.NDArray[np.float64]:
+    """`shared_words` of every pair: (n texts) -> (n, n)."""
+    columns = {word: place for place, word in enumerate(sorted(frozenset[str]().union(*map(words, observations))))}
+    has = np.zeros((len(observations), max(1, len(columns))), dtype=np.float32)
+    for row, observation in enumerate(observations):
+        has[row, [columns[word] for word in words(observation)]] = 1
+    both = (has @ has.T).astype(np.float64)
+    counts = has.sum(axis=1, dtype=np.float64)
+    either = counts[:, None] + counts[None, :] - both
+    return both / np.where(either > 0, either, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What becomes of a new state: kept, in the place of `other` if that is not empty, or left out as like `other`."""
+
+    kept: bool
+    other: str = ""
+
+
+def make_room(
+    ids: Sequence[str],
+    samples: Sequence[int],
+    similarity: npt.NDArray[np.float64],
+    stored: int,
+    most: int,
+) -> list[Room]:
+    """What becomes of each new state, where at most `most` are kept.
+
+    The first `stored` of `ids` are kept already, the others are new, in order; `similarity` (n, n). A newcomer is left
+    out when it is at least as like one of those kept as the two most alike of them are; otherwise the one of these two
+    with more samples goes.
+    """
+    inside, rooms = list(range(stored)), []
+    for new in range(stored, len(ids)):
+        if len(inside) < most:
+            inside.append(new)
+            rooms.append(Room(True))
+            continue
+        nearest = max(inside, key=lambda one: similarity[new, one])
+        among = similarity[np.ix_(inside, inside)].copy()
+        np.fill_diagonal(among, -np.inf)
+        first, second = (inside[place] for place in np.unravel_index(int(among.argmax()), among.shape))
+        if similarity[new, nearest] >= similarity[first, second]:
+            rooms.append(Room(False, ids[nearest]))
+            continue
+        gone = first if samples[first] >= samples[second] else second
+        inside.remove(gone)
+        inside.append(new)
+        rooms.append(Room(True, ids[gone]))
+    return rooms
+
+
+# --- advice as the model gets it --------------------------------------------------------------------------------------
+
+
+SEEN = "Seen: "
+DONE_HERE = "Done here:"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Actions to take or to leave, under `heading`; `tries` is 0 where the value was `invented` or several share it."""
+
+    heading: str
+    actions: tuple[str, ...]
+    value: float
+    tries: int = 0
+    invented: bool = False
+
+    @property
+    def text(self) -> str:
+        """The advice as lines of a prompt; what is invented is called so."""
+        remark = f"{'invented, ' if self.invented else ''}value {self.value:.2f}"
+        tried = f" after {self.tries} {'try' if self.tries == 1 else 'tries'}" if self.tries else ""
+        lines = "".join(f"\n{ANSWER_MARK}{action}" for action in self.actions)
+        return f"{self.heading} {remark}{tried}{lines}"
+
+
+def advice_on(state: State, rng: np.random.Generator, invents: bool) -> tuple[Advice, ...]:
+    """What a state's actions say: the best is encouraged, those with q = 0 are discouraged.
+
+    With `invents`, a random choice of the state's observation takes the place of a best action without value, with a
+    value in (0, 0.5), and of a worst action whose value is above 0, with the value 0. Without choices nothing is
+    invented. What is encouraged is never discouraged as well.
+    """
+    choices = offered(state.observation) if invents else []
+    actions = sorted(state.actions.values(), key=lambda action: -action.q)
+    if not actions:
+        return ()
+    best, worst = actions[0], actions[-1]
+    advice = []
+    if best.q > 0 or not invents:
+        advice.append(Advice(ENCOURAGED, (best.text,), best.q, best.visits))
+    elif choices:
+        advice.append(Advice(ENCOURAGED, (_drawn(choices, rng),), float(rng.random()) / 2, invented=True))
+    encouraged = {action for one in advice for action in one.actions}
+    if worst.q <= 0:
+        without = tuple(a.text for a in actions if a.q == 0 and a.text not in encouraged)
+        if without:
+            advice.append(Advice(DISCOURAGED, without, 0.0))
+    elif not invents and worst.text not in encouraged:
+        advice.append(Advice(DISCOURAGED, (worst.text,), worst.q, worst.visits))
+    elif others := [choice for choice in choices if choice not in encouraged]:
+        advice.append(Advice(DISCOURAGED, (_drawn(others, rng),), 0.0, invented=True))
+    return tuple(advice)
+
+
+def advice_for(state: State, asked: Asked | None, invents: bool) -> tuple[Advice, ...]:
+    """`advice_on` with what is random drawn by the state, the step and the turn that ask."""
+    # The prompt is drawn up without a seed, and must be drawn up alike when the step is looked at again.
+    drawn = hashlib.sha256(f"{state.task}\n{state.observation}".encode()).digest()
+    moment = (asked.step, asked.turn) if asked is not None else (0, 0)
+    return advice_on(state, np.random.default_rng([*moment, int.from_bytes(drawn[:8], "big")]), invents)
+
+
+def advising(memory: Memory, state: State, asked: Asked | None, invents: bool) -> Memory:
+    """A memory as an exemplar: its state, and the advice on it, among the memories to follow."""
+    advice = [one.text for one in advice_for(state, asked, invents)]
+    text = "\n".join([*_described(state.task, state.observation), *advice])
+    return replace(memory, experience=text, outcome="success")
+
+
+def invented_note(exemplars: Sequence[Sequence[Advice]]) -> str:
+    """The invented ones among each exemplar's advice, in words; empty where nothing is invented."""
+    told = [
+        f"{one.heading.lower()} “{one.actions[0]}”, value {one.value:.2f} (exemplar {place})"
+        for place, advice in enumerate(exemplars, start=1)
+        for one in advice
+        if one.invented
+    ]
+    return f"Invented advice, learned from nothing: {'; '.join(told)}." if told else ""
+
+
+def record_text(task: str, observation: str, action: str) -> str:
+    """A state and the first thing that was done in it, as the text of its memory."""
+    return "\n".join([*_described(task, observation), DONE_HERE, ANSWER_MARK + " ".join(action.split())])
+
+
+def _described(task: str, observation: str) -> list[str]:
+    told, found, _ = observation.rpartition(CHOICES)
+    seen = " ".join((told if found else observation).split())
+    return [TASK_LINE + task, *([SEEN + seen] if seen else [])]
+
+
+def _drawn(choices: Sequence[str], rng: np.random.Generator) -> str:
+    return choices[int(rng.integers(len(choices)))]

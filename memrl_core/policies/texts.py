@@ -1,0 +1,77 @@
+"""What a policy reads of a task, a pool and a finished step, and how it shows them to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memrl_core.prompting import MEMORY_HEADER, TASK_LINE, first_observation
+from memrl_core.records import Recalled, RecallRecord, StepTrace, Turn
+from memrl_core.view import MemoryView
+
+LONGEST_REASON = 300
+
+
+def task_shown(view: MemoryView) -> str:
+    """The intent, and what the environment said last; nothing where nobody asks."""
+    return "" if view.asked is None else f"{TASK_LINE}{view.asked.intent}\n{view.asked.observation}".strip()
+
+
+def memories_shown(members: Sequence[Recalled], view: MemoryView) -> str:
+    """The memories in this order, each with its id, outcome and similarity."""
+    shown = []
+    for member in members:
+        memory = view.memories[member.memory_id]
+        head = f"{MEMORY_HEADER.format(id=memory.id)}\nOutcome: {memory.outcome}. Similarity: {member.similarity:.2f}."
+        shown.append(f"{head}\n{memory.experience.strip()}")
+    return "\n\n".join(shown)
+
+
+def members_of(recalled: RecallRecord, memory_ids: Sequence[str]) -> list[Recalled]:
+    """These members of the pool, in the order of their ids."""
+    by_id = {member.memory_id: member for member in recalled.pool}
+    return [by_id[memory_id] for memory_id in memory_ids]
+
+
+def as_sentence(reason: str) -> str:
+    """A model's reason as one sentence of a note: one line, not endless, with a full stop."""
+    line = " ".join(reason.split())[:LONGEST_REASON].rstrip(" .")
+    return f"{line}." if line else "no reason was given."
+
+
+# --- of a finished step -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the agent saw, without what memory added to it, and the turn in which it answered."""
+
+    observation: str
+    turn: Turn
+
+
+def exchanges(trace: StepTrace) -> tuple[Exchange, ...]:
+    """The exchanges of the episode in order, without an answer that was stopped.
+
+    The first observation is empty where the prompt is laid out otherwise than here.
+    """
+    if trace.generate is None:
+        return ()
+    turns = [turn for turn in trace.generate.turns if not turn.reply.stopped]
+    begin = first_observation(trace.generate.messages, trace.task.intent)
+    seen = [begin, *(turn.observation for turn in turns)]
+    return tuple(Exchange(observation, turn) for observation, turn in zip(seen, turns, strict=False))
+
+
+def memories_told(trace: StepTrace) -> tuple[str, ...]:
+    """The memories that stood before the model in any turn, each once."""
+    turns = trace.generate.turns if trace.generate is not None else ()
+    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
+    return tuple(dict.fromkeys(i for decision in decisions if decision is not None for i in decision.selected))
+
+
+def verdict_of(reward: float, settings: Mapping[str, Any]) -> float:
+    """A step's reward as a verdict in [0, 1]: r− is 0, r+ is 1, what lies beyond is cut off."""
+    low, high = float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
+    return min(1.0, max(0.0, (reward - low) / (high - low)))
