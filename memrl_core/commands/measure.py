@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from memrl_core import workspace
-from memrl_core.benchmarks.changes import compared
-from memrl_core.benchmarks.machine import machine_line, this_machine, this_moment
-from memrl_core.benchmarks.measuring import Row, Sizes
-from memrl_core.benchmarks.results import must_be_writable, read_rows, results_of, write_results
-from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT, run_benchmarks
-from memrl_core.benchmarks.table import WIDTH, aims_line, benchmark_table, comparison_lines, comparison_table
 from memrl_core.commands.choosing import kept_file
 from memrl_core.commands.console import console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
@@ -26,6 +18,7 @@ from memrl_core.experiments.cross_model import run_cross_model
 from memrl_core.experiments.environments import environments_plan, first_sets
 from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
 from memrl_core.experiments.layouts import run_layouts
+from memrl_core.experiments.machine import machine_line, this_machine, this_moment
 from memrl_core.experiments.modular_memory import run_modular_memory
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.report_table import markdown
@@ -40,21 +33,21 @@ Tasks = Annotated[int, typer.Option(help="How many tasks of each set; 0 takes al
 Epochs = Annotated[int, typer.Option(help="How many times through the tasks to learn from.", min=1)]
 
 
-SIZES = Sizes()
-BY_NAME_ONLY = [name for name in BENCHMARKS if name not in DEFAULT]
-NAMES_HELP = f"Of {', '.join(DEFAULT)}; all of these when left out." + (
-    f" By name only, because they take long or need a browser: {', '.join(BY_NAME_ONLY)}." if BY_NAME_ONLY else ""
-)
+ROOT = Path(__file__).parents[2]
+"""The folder above the package: of a checkout, or of what is installed."""
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help=NAMES_HELP)] = None,
-    memories: Annotated[int, typer.Option(help="Memories of the synthetic bank.", min=1)] = SIZES.memories,
-    steps: Annotated[int, typer.Option(help="Steps of the synthetic run.", min=1)] = SIZES.steps,
-    repeat: Annotated[int, typer.Option(help="Repetitions.", min=1)] = SIZES.repeat,
-    dimension: Annotated[int, typer.Option(help="Numbers of an embedding.", min=1, max=10_000)] = SIZES.dimension,
-    minutes: Annotated[float, typer.Option(help="How long soak goes on.")] = SIZES.minutes,
-    rounds: Annotated[int, typer.Option(help="How often crash kills.", min=1)] = SIZES.rounds,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Such as retrieval; those that take minutes and no browser when left out."),
+    ] = None,
+    memories: Annotated[int, typer.Option(help="Memories of the synthetic bank.", min=1)] = 10_000,
+    steps: Annotated[int, typer.Option(help="Steps of the synthetic run.", min=1)] = 10_000,
+    repeat: Annotated[int, typer.Option(help="Repetitions.", min=1)] = 5,
+    dimension: Annotated[int, typer.Option(help="Numbers of an embedding.", min=1, max=10_000)] = 384,
+    minutes: Annotated[float, typer.Option(help="How long soak goes on.")] = 60.0,
+    rounds: Annotated[int, typer.Option(help="How often crash kills.", min=1)] = 200,
     json: Annotated[Path | None, typer.Option(help="A file for the rows, replaced when it is there.")] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
@@ -62,54 +55,20 @@ def bench(
     ] = None,
 ) -> None:
     """Measure what has to be fast, on a synthetic bank in a temporary folder; or compare two such measurements."""
-    if compare is not None:
-        if names or json is not None:
-            raise InputError("--compare measures nothing. Nothing was done; leave the names and --json out.")
-        _compare(*compare)
-        return
-    if json is not None:
-        must_be_writable(json)
-    rows: list[Row] = []
-    date = this_moment()
-    with console.status("Preparing …") as status:
-        sizes = Sizes(memories, steps, repeat, dimension, minutes, rounds)
-        measured = run_benchmarks(names or (), sizes, lambda name: status.update(f"Measuring {escape(name)} …"))
-        try:
-            for row in measured:
-                rows.append(row)
-        finally:  # What was measured before a failure or Ctrl-C took minutes.
-            status.stop()
-            if rows:
-                _tell(rows, date, json)
+    if not (ROOT / "benchmarks" / "command.py").is_file():
+        raise InputError(
+            "The benchmarks are not part of an installed memrl-inspector. They stand in the folder benchmarks/ of its "
+            "source: run `memrl bench` from a checkout. Nothing was measured."
+        )
+    from benchmarks.command import compare_files, measure
+    from benchmarks.measuring import Sizes
 
-
-def _tell(rows: list[Row], date: datetime, json: Path | None) -> None:
-    """Print the rows, and leave them in a file."""
-    results = results_of(rows, this_machine(), date)
-    wide = _wide_console()
-    wide.print(benchmark_table(results))
-    if json is not None:
-        write_results(json, results)
-        wide.print(f"Written to {escape(str(json))}.")
-    wide.print(escape(aims_line(results.rows)))
-
-
-def _compare(old: Path, new: Path) -> None:
-    """Print what became of each row. The exit code is 1 where a file cannot be read: 0 says that they were compared."""
-    try:
-        comparison = compared(read_rows(old), read_rows(new))
-    except InputError as error:
-        Console(stderr=True).print(escape(str(error)), style="red")
-        raise typer.Exit(1) from None
-    wide = _wide_console()
-    wide.print(comparison_table(comparison))
-    for line in comparison_lines(comparison):
-        wide.print(escape(line))
-
-
-def _wide_console() -> Console:
-    """A console in which no figure of the tables is cut, even where the screen or the pipe is narrower."""
-    return Console(width=max(console.width, WIDTH))
+    if compare is None:
+        measure(names or (), Sizes(memories, steps, repeat, dimension, minutes, rounds), json)
+    elif names or json is not None:
+        raise InputError("--compare measures nothing. Nothing was done; leave the names and --json out.")
+    else:
+        compare_files(*compare)
 
 
 def modular_memory(

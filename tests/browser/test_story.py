@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from memrl_core.benchmarks.map import MAP, RUN, large_bank
+from benchmarks.map import MAP, RUN, large_bank
 from tests.browser.conftest import RunningApp, listeners, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")

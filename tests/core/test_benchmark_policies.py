@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memrl_core.benchmarks import policies
-from memrl_core.benchmarks.measuring import Aim, Sizes
+from benchmarks import policies
+from benchmarks.measuring import Aim, Sizes
 from memrl_core.policies import POLICIES, policy_class
 
 

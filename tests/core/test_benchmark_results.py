@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner
 
+from benchmarks import suite
+from benchmarks.changes import compared
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.results import Results, must_be_writable, read_rows, results_of, write_results
+from benchmarks.table import WIDTH, aims_line, benchmark_table, comparison_lines, comparison_table
+from benchmarks.words import aim_of, duration, figure
 from memrl_core import cli
-from memrl_core.benchmarks import suite
-from memrl_core.benchmarks.changes import compared
-from memrl_core.benchmarks.machine import Machine, this_machine
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.benchmarks.results import Results, must_be_writable, read_rows, results_of, write_results
-from memrl_core.benchmarks.table import WIDTH, aims_line, benchmark_table, comparison_lines, comparison_table
-from memrl_core.benchmarks.words import aim_of, duration, figure
 from memrl_core.errors import InputError, MemRLError
+from memrl_core.experiments.machine import Machine, this_machine
 
 MACHINE = Machine("Linux x86_64", 2, 23.5, "3.12.1", "0.1.0")
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

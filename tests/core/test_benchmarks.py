@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import headless, ratings, retrieval, step, suite, synthetic, whole_run
+from benchmarks.measuring import Row, Sizes
+from benchmarks.results import results_of
+from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
+from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.analysis.later_selections import compiled
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating
-from memrl_core.benchmarks import headless, ratings, retrieval, step, suite, synthetic, whole_run
-from memrl_core.benchmarks.machine import this_machine, this_moment
-from memrl_core.benchmarks.measuring import Row, Sizes
-from memrl_core.benchmarks.results import results_of
-from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
-from memrl_core.benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
+from memrl_core.experiments.machine import this_machine, this_moment
 from memrl_core.policies.methods.memrl import MemRL
 from tests.builders import an_agent
 
@@ -269,16 +269,14 @@ def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_beg
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(suite, "BENCHMARKS", {**BENCHMARKS, "far": "memrl_core.benchmarks.nowhere"})
-    with pytest.raises(InputError, match="The benchmark far needs memrl_core"):
+    monkeypatch.setattr(suite, "BENCHMARKS", {**BENCHMARKS, "far": "benchmarks.nowhere"})
+    with pytest.raises(InputError, match="needs benchmarks"):
         run_benchmarks(["diagram", "far"], TINY, heard.append)
     assert heard == []
 
 
 def test_listing_the_benchmarks_imports_none_of_them() -> None:
-    script = (
-        "import sys; from memrl_core.benchmarks.suite import BENCHMARKS as b; print({*b.values()} & {*sys.modules})"
-    )
+    script = "import sys; from benchmarks.suite import BENCHMARKS as b; print({*b.values()} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

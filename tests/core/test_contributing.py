@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from memrl_core.benchmarks.suite import BENCHMARKS, DEFAULT
+from benchmarks.suite import BENCHMARKS, DEFAULT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

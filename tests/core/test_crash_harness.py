@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import crash
+from benchmarks.crash import KINDS, Round, crash_rounds, rows_of
+from benchmarks.whole import Acknowledged, Rows, believed_by, faults
+from benchmarks.work import Told, contents_called, stored_by
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks import crash
-from memrl_core.benchmarks.crash import KINDS, Round, crash_rounds, rows_of
-from memrl_core.benchmarks.whole import Acknowledged, Rows, believed_by, faults
-from memrl_core.benchmarks.work import Told, contents_called, stored_by
 from memrl_core.exchange.contents_of_bank import contents_of
 from tests.builders import a_bank, a_step
 from tests.core.eventful import an_eventful_bank
@@ -21,7 +21,7 @@ LONG_ENOUGH = 3.0
 BROKEN = """
 import threading, time
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks import work
+from benchmarks import work
 append = Store.append
 def broken(store, name, rows):
     {body}

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import vectors
 from memrl_core.bank import codec
-from memrl_core.benchmarks.synthetic import vectors
 from memrl_core.deferred import deferred, source_of
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, StepTrace, Task

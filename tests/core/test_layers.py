@@ -15,7 +15,7 @@ TOP_DOWN = (
     {"memrl_core.cli"},
     {"memrl_core.commands"},
     {"memrl_core.terminal"},
-    {"memrl_core.report", "memrl_core.benchmarks", "memrl_core.experiments", "memrl_core.lessons"},
+    {"memrl_core.report", "benchmarks", "memrl_core.experiments", "memrl_core.lessons"},
     {"memrl_core.lab"},
     {"memrl_core.twins"},
     {"memrl_core.workspace"},

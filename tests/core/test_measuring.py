@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.benchmarks.measuring import (
+from benchmarks.measuring import (
     Aim,
     Row,
     against_yardstick,

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.synthetic import synthetic_bank
 from memrl_core import cli
 from memrl_core.bank import MemoryBank, exchanging, repair, store
 from memrl_core.bank.consequences import consequences
@@ -24,7 +25,6 @@ from memrl_core.bank.integrity import check
 from memrl_core.bank.repair_report import Repair
 from memrl_core.bank.salvage import batches, opened
 from memrl_core.bank.store import TABLES, _sentences
-from memrl_core.benchmarks.synthetic import synthetic_bank
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
 from tests.builders import a_bank, a_run, a_step, a_vector
 

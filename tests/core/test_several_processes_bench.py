@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.benchmarks.processes import rows_of, together
+from benchmarks.processes import rows_of, together
 
 BROKEN = """
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks import work
+from benchmarks import work
 append = Store.append
 Store.append = lambda store, name, rows: None if name == "memories" else append(store, name, rows)
 work.main()

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.official_style import OfficialStore, retrieved
+from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank, codec, store
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.official_style import OfficialStore, retrieved
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Memory, RecallRecord
 from memrl_core.retrieval import recall, zscore

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.benchmarks import soaked_app
-from memrl_core.benchmarks.soak import APP, HERE, Soaked, grown, rows_of, soak
-from memrl_core.benchmarks.soak_watch import Disk, Sample, Witness, sampled
+from benchmarks import soaked_app
+from benchmarks.soak import APP, HERE, Soaked, grown, rows_of, soak
+from benchmarks.soak_watch import Disk, Sample, Witness, sampled
 from memrl_core.errors import InputError
 
 MINUTE = 60.0

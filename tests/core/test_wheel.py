@@ -71,6 +71,12 @@ def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_the_wheel_leaves_the_benchmarks_out_and_says_where_they_are(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "bench", "retrieval", home=tmp_path)
+    assert done.returncode == 2 and "benchmarks/" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 def test_the_app_starts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     port = free_port()
     server = subprocess.Popen(

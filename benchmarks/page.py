@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memrl_core.benchmarks import in_browser
-from memrl_core.benchmarks.in_browser import Server
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.benchmarks.synthetic import RUN, synthetic_bank
+from benchmarks import in_browser
+from benchmarks.in_browser import Server
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.synthetic import RUN, synthetic_bank
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

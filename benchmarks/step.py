@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.headless import RUN, clocked_in, grow, household_tasks
+from benchmarks.measuring import Aim, Row, Sizes, peak, seconds
+from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.headless import RUN, clocked_in, grow, household_tasks
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak, seconds
-from memrl_core.benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.models.simulated import SimulatedModel

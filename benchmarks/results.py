@@ -19,11 +19,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memrl_core.benchmarks.machine import Machine
-from memrl_core.benchmarks.measuring import Row
-from memrl_core.benchmarks.words import aim_of
+from benchmarks.measuring import Row
+from benchmarks.words import aim_of
 from memrl_core.errors import InputError
 from memrl_core.exchange.whole_files import drafted
+from memrl_core.experiments.machine import Machine
 
 LARGEST = 20_000_000
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memrl_core.benchmarks.machine import Machine
-from memrl_core.benchmarks.results import KeptRow, Results
+from benchmarks.results import KeptRow, Results
+from memrl_core.experiments.machine import Machine
 
 Key = tuple[str, str, int, int | None, str]
 

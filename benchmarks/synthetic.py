@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.measuring import DIMENSION as DIMENSION
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import DIMENSION as DIMENSION
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import (
     EmbedRecord,

@@ -8,10 +8,10 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from memrl_core.benchmarks.changes import Change, Comparison
-from memrl_core.benchmarks.machine import machine_line
-from memrl_core.benchmarks.results import KeptRow, Results
-from memrl_core.benchmarks.words import duration, figure, ratio
+from benchmarks.changes import Change, Comparison
+from benchmarks.results import KeptRow, Results
+from benchmarks.words import duration, figure, ratio
+from memrl_core.experiments.machine import machine_line
 
 WIDTH = 120
 """Columns that the tables need: narrower, and their figures are cut."""

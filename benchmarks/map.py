@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks import in_browser
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.synthetic import CREATED, EXPERIENCE, TASKS, vectors
 from memrl_core import workspace
 from memrl_core.analysis.map_layout import UMAP
 from memrl_core.analysis.projection import Pca
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks import in_browser
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.benchmarks.synthetic import CREATED, EXPERIENCE, TASKS, vectors
 from memrl_core.records import EventKind, LedgerEvent, Memory, Outcome
 from memrl_core.settings import MemRLSettings
 

@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.measuring import Aim, Row, Sizes, peak
+from benchmarks.whole import Acknowledged, Rows, faults
+from benchmarks.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
+from benchmarks.worker import PROGRAM, Worker
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
-from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
-from memrl_core.benchmarks.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
-from memrl_core.benchmarks.worker import PROGRAM, Worker
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 from memrl_core.exchange.archive import read_bank, write_bank

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
+from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core.analysis.calibration import in_sample, prequential
 from memrl_core.analysis.roles import ROLES, profile, with_role
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 
 NAME = "whole-run"
 

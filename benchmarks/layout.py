@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from memrl_core.benchmarks import in_browser
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.benchmarks.page import STEPS, open_decision, slider_waits
-from memrl_core.benchmarks.synthetic import RUN, synthetic_bank
+from benchmarks import in_browser
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.page import STEPS, open_decision, slider_waits
+from benchmarks.synthetic import RUN, synthetic_bank
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

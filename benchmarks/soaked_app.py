@@ -1,6 +1,6 @@
 """The app with two browsers that press Step at the same time, in a process of its own.
 
-python -m memrl_core.benchmarks.soaked_app SECONDS
+python -m benchmarks.soaked_app SECONDS
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from memrl_core.benchmarks import in_browser
+from benchmarks import in_browser
 from memrl_core.errors import InputError
 
 if TYPE_CHECKING:

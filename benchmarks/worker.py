@@ -1,4 +1,4 @@
-"""A process that does the work of `memrl_core.benchmarks.work`, as the one who started it sees it."""
+"""A process that does the work of `benchmarks.work`, as the one who started it sees it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any, cast
 
-from memrl_core.benchmarks.work import Job, Told
+from benchmarks.work import Job, Told
 from memrl_core.errors import BankError
 
-PROGRAM = (sys.executable, "-m", "memrl_core.benchmarks.work")
+PROGRAM = (sys.executable, "-m", "benchmarks.work")
 PATIENCE = 120.0
 LAST_COMPLAINT = 400
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.measuring import Aim, Row, Sizes, peak
+from benchmarks.whole import Acknowledged, Rows, faults
+from benchmarks.work import Job, Told, digest
+from benchmarks.worker import PROGRAM, Worker
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
-from memrl_core.benchmarks.whole import Acknowledged, Rows, faults
-from memrl_core.benchmarks.work import Job, Told, digest
-from memrl_core.benchmarks.worker import PROGRAM, Worker
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 

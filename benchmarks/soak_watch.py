@@ -1,6 +1,6 @@
 """What processes and folders take, and a witness: a new process that opens a bank only to see what it takes.
 
-    python -m memrl_core.benchmarks.soak_watch URI
+    python -m benchmarks.soak_watch URI
 
 is the witness.
 """
@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measuring import MB, give_back, resident_mb
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import TABLES, Store
-from memrl_core.benchmarks.measuring import MB, give_back, resident_mb
 from memrl_core.errors import BankError, InputError
 
 PATIENCE = 300.0

@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from memrl_core.benchmarks.measuring import Row, Sizes
+from benchmarks.measuring import Row, Sizes
 from memrl_core.errors import InputError
 
 BENCHMARKS: Mapping[str, str] = {
-    "retrieval": "memrl_core.benchmarks.retrieval",
-    "step": "memrl_core.benchmarks.step",
-    "open": "memrl_core.benchmarks.opening",
-    "policies": "memrl_core.benchmarks.policies",
-    "diagram": "memrl_core.benchmarks.diagram",
-    "whole-run": "memrl_core.benchmarks.whole_run",
-    "counterfactual": "memrl_core.benchmarks.counterfactual",
-    "recorder": "memrl_core.benchmarks.recorder",
-    "ratings": "memrl_core.benchmarks.ratings",
-    "headless": "memrl_core.benchmarks.headless",
-    "page": "memrl_core.benchmarks.page",
-    "map": "memrl_core.benchmarks.map",
-    "layout": "memrl_core.benchmarks.layout",
-    "crash": "memrl_core.benchmarks.crash",
-    "processes": "memrl_core.benchmarks.processes",
-    "soak": "memrl_core.benchmarks.soak",
+    "retrieval": "benchmarks.retrieval",
+    "step": "benchmarks.step",
+    "open": "benchmarks.opening",
+    "policies": "benchmarks.policies",
+    "diagram": "benchmarks.diagram",
+    "whole-run": "benchmarks.whole_run",
+    "counterfactual": "benchmarks.counterfactual",
+    "recorder": "benchmarks.recorder",
+    "ratings": "benchmarks.ratings",
+    "headless": "benchmarks.headless",
+    "page": "benchmarks.page",
+    "map": "benchmarks.map",
+    "layout": "benchmarks.layout",
+    "crash": "benchmarks.crash",
+    "processes": "benchmarks.processes",
+    "soak": "benchmarks.soak",
 }
 """Name to module; a module has `NAME` and `measure`."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import TemporaryDirectory
 
+from benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, in_turns, peak, seconds, yardstick
+from benchmarks.synthetic import RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.analysis.later_selections import Choices, Differing, compiled, differing
 from memrl_core.analysis.rated_steps import RatedStep, facts_of
 from memrl_core.analysis.rating_queue import QueueFilter, queue
@@ -19,8 +21,6 @@ from memrl_core.bank.codec import event_row
 from memrl_core.bank.mirror import folded
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, in_turns, peak, seconds, yardstick
-from memrl_core.benchmarks.synthetic import RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.learning import Fold, memrl_rule
 from memrl_core.records import Memory, Utility

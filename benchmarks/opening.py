@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
+from benchmarks.synthetic import RUN, SETTINGS, rated_bank
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.store import Store
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, rated_bank
 from memrl_core.policies.methods.memrl import MemRL
 
 NAME = "open"
@@ -86,7 +86,7 @@ def opened(folder: Path) -> Mapping[str, float]:
 
     These are its peak, and what it holds then (`held_mb`; 0 where the system does not tell).
     """
-    command = [sys.executable, "-m", "memrl_core.benchmarks.opening", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.opening", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     found: Mapping[str, float] = json.loads(done.stdout)
     return found

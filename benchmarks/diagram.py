@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
+from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.analysis.spectrum import spectrum
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.policies.methods.memrl import MemRL
 

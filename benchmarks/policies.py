@@ -18,9 +18,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, seconds, yardstick
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, seconds, yardstick
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks

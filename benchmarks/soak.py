@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.soak_watch import Disk, Sample, Witness, disk_of, sampled, witness
+from benchmarks.soaked_app import SteppedApp
+from benchmarks.work import agent_of, digest, tasks_from
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.bank import MemoryBank, store
 from memrl_core.bank.ratings import Rating
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.benchmarks.soak_watch import Disk, Sample, Witness, disk_of, sampled, witness
-from memrl_core.benchmarks.soaked_app import SteppedApp
-from memrl_core.benchmarks.work import agent_of, digest, tasks_from
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import MemRLError
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
+from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 
 NAME = "counterfactual"
 SHARE = 10

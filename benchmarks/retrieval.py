@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
+from benchmarks.official_style import OfficialStore, retrieved
+from benchmarks.opening import opened
+from benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
-from memrl_core.benchmarks.official_style import OfficialStore, retrieved
-from memrl_core.benchmarks.opening import opened
-from memrl_core.benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.settings import MemRLSettings
 from memrl_core.view import MemoryView

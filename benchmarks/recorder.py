@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measuring import Aim, Row, Sizes, peak
+from benchmarks.synthetic import EXPERIENCE, RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
-from memrl_core.benchmarks.measuring import Aim, Row, Sizes, peak
-from memrl_core.benchmarks.synthetic import EXPERIENCE, RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.recorder import Recorder
 

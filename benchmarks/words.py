@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memrl_core.benchmarks.measuring import Row
+from benchmarks.measuring import Row
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
