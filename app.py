@@ -18,7 +18,6 @@ if not entry.is_open():
     st.stop()
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
-st.session_state[entry.BY_APP] = True
 try:
     page.run()
     entry.settle(page.title)
@@ -27,7 +26,7 @@ except MemRLError as error:
     if st.button("Leave this bank and open the demo", key="leave"):
         st.session_state.pop("place", None)
         st.query_params.clear()
-        st.switch_page("pages/home.py")
+        st.switch_page("pages/home/page.py")
 except Exception as error:
     logger(__name__).exception("a page failed")
     st.error(
@@ -35,5 +34,3 @@ except Exception as error:
         "it stays, run memrl doctor in a terminal: the log there says more.",
         icon=":material/error:",
     )
-finally:
-    st.session_state.pop(entry.BY_APP, None)

@@ -111,6 +111,9 @@ def _served(command: list[str]) -> int:
     visitor would wait for all of it once more, and it would stand in memory twice.
     """
     threading.Thread(target=_load_figures, daemon=True, name="figures").start()
+    # Until a server has seen its first `st.navigation`, Streamlit takes the files of a folder named `pages` for all the
+    # pages there are, and tells a visitor who comes by a link that the page does not exist.
+    importlib.import_module("streamlit.runtime.pages_manager").PagesManager.uses_pages_directory = False
     sys.argv = command
     try:
         runpy.run_module("streamlit", run_name="__main__")

@@ -11,7 +11,7 @@ from memrl_core.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
-BY_APP = "by_app"
+ORDER = ("home", "step", "decision", "rewards", "tasks", "methods", "compare", "lab", "lessons", "bank")
 STYLE = """<style>
 .stMainBlockContainer { padding: 4.2rem 2.5rem 3rem; }
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
@@ -63,16 +63,8 @@ def navigation(menu: bool = True) -> StreamlitPage:
     """The pages, in the order of the menu; returns the one to run."""
     return st.navigation(
         [
-            st.Page("pages/home.py", title="Home", default=True),
-            st.Page("pages/step.py", title="Step"),
-            st.Page("pages/decision.py", title="Decision"),
-            st.Page("pages/rewards.py", title="Rewards"),
-            st.Page("pages/tasks.py", title="Tasks"),
-            st.Page("pages/methods.py", title="Methods"),
-            st.Page("pages/compare.py", title="Compare"),
-            st.Page("pages/lab.py", title="Lab"),
-            st.Page("pages/lessons.py", title="Lessons"),
-            st.Page("pages/bank.py", title="Bank"),
+            st.Page(f"pages/{name}/page.py", title=name.capitalize(), url_path=name, default=name == "home")
+            for name in ORDER
         ],
         position="top" if menu else "hidden",
     )
@@ -87,15 +79,3 @@ def settle(page: str) -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def by_app(page: str) -> None:
-    """Come back to `page` by `app.py`.
-
-    Streamlit runs the files of a folder named `pages` on their own until a server has seen its first `st.navigation`,
-    so a link to a page, opened first, would show it without the menu.
-    """
-    if BY_APP not in st.session_state:
-        asked = st.query_params.to_dict()
-        navigation()
-        st.switch_page(page, query_params=asked)

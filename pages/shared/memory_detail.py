@@ -7,7 +7,6 @@ import streamlit as st
 from memrl_core.analysis.labels import memory_label
 from memrl_core.figures.utility import history_picture
 from memrl_core.numerals import signed
-from pages.questions import state as ask
 from pages.shared import place as places
 from pages.shared.memory_changes import memory_changes, what_became_of
 from pages.shared.picture import show
@@ -61,7 +60,8 @@ def memory_detail(view: View, choose: str = "Click a point of the map, or a memo
         memory_changes(view, memory)
         what_became_of(view, memory)
         if st.button("Ask about this memory", icon=":material/contact_support:", key="ask_memory", type="tertiary"):
-            ask.about_memory(memory_id)
+            link = {**st.session_state["place"], "origin_of": memory_id}
+            st.switch_page("pages/decision/page.py", query_params=link)
         history = bank.history(view.run.id, memory_id, as_of=view.place.step)
         if history:
             show(history_picture(history, view.run.settings, memory_id, view.run.id), "history")

@@ -74,7 +74,7 @@ def go(**changes: object) -> None:
 def go_to_steps(**changes: object) -> None:
     """Move there and show the page Step."""
     go(**changes)
-    st.switch_page("pages/step.py", query_params=st.session_state["place"])
+    st.switch_page("pages/step/page.py", query_params=st.session_state["place"])
 
 
 def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Place | None:
@@ -205,7 +205,7 @@ def _not_here(sentence: str, label: str, to: Mapping[str, str], stop: bool) -> N
         st.warning(literal(sentence[:400]), icon=":material/link_off:")
         with st.container(horizontal=True, vertical_alignment="center"):
             st.button(literal(label), key="show_instead", on_click=go, kwargs=dict(to))
-            st.page_link("pages/home.py", label="Home")
+            st.page_link("pages/home/page.py", label="Home")
     if stop:
         st.stop()
 

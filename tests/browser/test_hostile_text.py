@@ -19,9 +19,11 @@ from memrl_core.bank import MemoryBank
 from memrl_core.lessons.progress import PAGES
 from memrl_core.report.step import step_report
 from memrl_core.scales import Scale
-from pages.questions.catalogue import QUESTIONS
-from pages.shared import compare_choice, lab_place, methods_place
-from pages.shared.methods_learned import DRAWN
+from pages.compare.page import choice
+from pages.decision.page.catalogue import QUESTIONS
+from pages.lab.page import place
+from pages.methods.page import place as methods_place
+from pages.methods.page.learned import DRAWN
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.hostile_home import IN_A_FILE, OF_METHODS, RUNS, make
 from tests.browser.payloads import HOST, HTML, MARKDOWN, PLOTLY, RUN, STREAMLIT, WORDS
@@ -213,9 +215,9 @@ def tells(text: str, do: Do | None = None) -> Do:
 
 
 LAB = {
-    lab_place.TWINS: "Steps of the left",
-    lab_place.LANDSCAPE: "Steps of the left",
-    lab_place.THEORY: "What breaks the theory in this run",
+    place.TWINS: "Steps of the left",
+    place.LANDSCAPE: "Steps of the left",
+    place.THEORY: "What breaks the theory in this run",
 }
 """What stands there once the pair was opened."""
 
@@ -249,10 +251,10 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     },
     "two runs": ("compare", {**HOSTILE, "against": RUNS["two"]}, as_tables),
     "one run under other settings": ("compare", {**HOSTILE, "under": "k2=1"}, None),
-    **{f"the Lab's {view}": ("lab", {**PAIR, "view": view}, tells(LAB[view])) for view in lab_place.VIEWS},
+    **{f"the Lab's {view}": ("lab", {**PAIR, "view": view}, tells(LAB[view])) for view in place.VIEWS},
     **{
-        f"the Lab's {chart} of twins": ("lab", {**PAIR, "chart": chart}, tells(LAB[lab_place.TWINS]))
-        for chart in lab_place.CHARTS
+        f"the Lab's {chart} of twins": ("lab", {**PAIR, "chart": chart}, tells(LAB[place.TWINS]))
+        for chart in place.CHARTS
     },
     "lessons": ("lessons", {}, None),
     "the memories": ("bank", {**HOSTILE, "memory": "4"}, changes_of_a_memory),
@@ -263,7 +265,7 @@ SWITCHED = {
     "rewards": ("People", "What changed", "Audit", "Import and export", "Rules"),
     "bank": ("Settings", "Import and export", "Banks of this machine"),
     "methods": (methods_place.TABLE, methods_place.CARDS),
-    "compare": (compare_choice.METHODS,),
+    "compare": (choice.METHODS,),
 }
 """What is chosen on a page; its link is tried elsewhere."""
 

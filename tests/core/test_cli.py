@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lancedb
 import pytest
+from streamlit.runtime.pages_manager import PagesManager
 from typer.testing import CliRunner
 
 from memrl_core import cli, terminal, workspace
@@ -233,6 +234,15 @@ def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.M
     assert command[command.index("--server.address") + 1] == "127.0.0.1"
     assert command[command.index("--server.port") + 1] == "8123"
     assert os.path.isdir(Path(command[command.index("run") + 1]).parent / "pages")
+
+
+def test_a_link_that_is_opened_first_finds_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_load_figures", lambda: None)
+    monkeypatch.setattr(cli.runpy, "run_module", lambda *given, **more: None)
+    monkeypatch.setattr(cli.sys, "argv", [])
+    monkeypatch.setattr(PagesManager, "uses_pages_directory", None)
+    assert cli._served(["streamlit"]) == 0
+    assert PagesManager.uses_pages_directory is False
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,3 +128,15 @@ def test_no_two_core_modules_import_each_other() -> None:
         TopologicalSorter({module: imports()[module] & modules for module in modules}).prepare()
     except CycleError as error:
         raise AssertionError(" → ".join(error.args[1])) from None
+
+
+def test_a_screen_imports_no_other_screen() -> None:
+    modules = {module_of(file) for file in PAGES}
+    across = [
+        f"{module} imports {imported}"
+        for module in sorted(modules)
+        for imported in sorted(imports()[module] & modules)
+        if imported.split(".")[1:2] not in ([], module.split(".")[1:2], ["shared"])
+    ]
+    assert across == []
+    assert sum(module.startswith("pages.shared.") for module in modules) > 10

@@ -60,7 +60,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
         for name, value in link.items():
             app.query_params[name] = value
         app.run()
-        app.switch_page(f"pages/{page}.py")
+        app.switch_page(f"pages/{page}/page.py")
         for name, value in link.items():
             app.query_params[name] = value
         app.run()

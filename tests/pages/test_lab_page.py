@@ -15,8 +15,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.lab import QUESTIONS, lab_bank, pairs_in, settings_for
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, shifts_of, start_twins
-from pages.shared.lab_pairs import OWN
-from pages.shared.lab_twins import CHARTS
+from pages.lab.page.new_pair import OWN
+from pages.lab.page.twins import CHARTS
 from tests.pages.test_decision_page import plain
 
 Visit = Callable[..., AppTest]
@@ -60,7 +60,7 @@ def pressed(app: AppTest, key: str) -> AppTest:
 def to_the_lab(app: AppTest) -> AppTest:
     """As by the menu, which leaves no link."""
     app.query_params.clear()
-    return app.switch_page("pages/lab.py").run()
+    return app.switch_page("pages/lab/page.py").run()
 
 
 def arrived(visit: Visit) -> AppTest:
@@ -252,7 +252,7 @@ def test_the_runs_of_a_pair_can_be_looked_at_elsewhere(
 
 def test_coming_back_finds_the_pair_that_was_left(pair: tuple[str, str], visit: Visit) -> None:
     app = visit("lab", **link_of(pair))
-    app.switch_page("pages/home.py").run()
+    app.switch_page("pages/home/page.py").run()
     app = to_the_lab(app)
     assert "Step 7 · epoch 2" in plain(app)
 

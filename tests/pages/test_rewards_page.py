@@ -19,7 +19,7 @@ from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.records import EventKind, Phase
 from memrl_core.scales import RatingScales
 from pages.shared import person as who
-from pages.shared.rewards_queue import EMPTY, SHOWN
+from pages.shared.reward_queue import EMPTY, SHOWN
 from pages.shared.text import literal
 from tests.pages.rating import (
     RUN,

@@ -1,0 +1,1 @@
+"""The screens: a folder each, and what several of them use in `pages.shared`."""

@@ -1,0 +1,207 @@
+"""Questions that ask the model again: an answer without a memory, and each memory's share in the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.background import Work
+from memrl_core.credit import MOST_RERUNS, Credit, Method, cost, credit
+from memrl_core.errors import MemRLError
+from memrl_core.learning import memrl_rule
+from memrl_core.numerals import signed
+from memrl_core.records import GenerateRecord
+from memrl_core.rerun import Rerun, Rerunner
+from pages.decision.page.case import Case
+from pages.shared.person import person
+from pages.shared.table import in_signs
+from pages.shared.text import literal, verbatim
+from pages.shared.work import working
+
+HEIGHT = 340
+
+
+def prompt(case: Case, a: str) -> None:
+    """What did the model read, in which order, and what does it answer without A?"""
+    record = case.trace.generate
+    if record is None:
+        st.info("The prompt of this step was not stored.")
+        return
+    placed = [span.memory_id for span in record.spans]
+    given = case.trace.decision.selected if case.trace.decision else tuple(placed)
+    st.markdown(f"The model read {literal(', '.join(map(case.label, placed or given)) or 'no memory')}, in this order.")
+    if unplaced := [case.label(i) for i in given if i not in placed]:
+        st.caption(literal(f"Where in the prompt these stood is not known: {', '.join(unplaced)}."))
+    left, right = st.columns(2)
+    with left, st.container(height=HEIGHT, key="asked_prompt"):
+        for message in record.messages:
+            st.caption(f"{message.role} message")
+            verbatim(message.content)
+    with right, st.container(height=HEIGHT, key="asked_answer"):
+        st.caption("answer as recorded" + (" · simulated model" if record.simulated else ""))
+        _conversation(record)
+    rerunner = _rerunner(case)
+    if rerunner is None or not rerunner.memories:
+        return
+    without = st.multiselect(
+        "Answer again without",
+        rerunner.memories,
+        default=[a] if a in rerunner.memories else [],
+        format_func=case.label,
+        key=f"without_{case.trace.id}_{a}",
+    )
+    kept = tuple(i for i in rerunner.memories if i not in without)
+    st.caption(f"One episode of {_who(case, record)} with the same seed. Nothing is stored.")
+    asked = f"{case.trace.id}·{kept}"
+    if st.button("Answer again", type="primary", key="rerun", icon=":material/replay:"):
+        st.session_state["asked_again"] = asked
+    if st.session_state.get("asked_again") != asked:
+        return
+
+    def answer(report, cancelled) -> Rerun:
+        return rerunner.rerun(kept, cancelled=cancelled)
+
+    found = working("rerun", asked, lambda: Work(answer), "answers")
+    if found is not None:
+        _compared(case, found)
+
+
+def _compared(case: Case, found: Rerun) -> None:
+    before = case.trace.reward
+    then = "no reward" if before is None or before.reward is None else f"reward {signed(before.reward)}"
+    now = "no reward" if found.reward is None else f"reward {signed(found.reward)}"
+    said = [turn.reply.text for turn in found.generate.turns]
+    same = case.trace.generate is not None and said == [turn.reply.text for turn in case.trace.generate.turns]
+    told = "**The same answer**" if same else "**Another answer**"
+    st.markdown(f"{told}: {now} instead of {then}." if now != then else f"{told}, {now} as before.")
+    with st.container(height=HEIGHT, key="answered_again"):
+        _conversation(found.generate)
+        if found.verdict:
+            st.caption("verdict")
+            verbatim(found.verdict)
+
+
+def _conversation(record: GenerateRecord) -> None:
+    for turn in record.turns:
+        verbatim(turn.reply.text or "(nothing)")
+        if turn.observation:
+            st.caption("and the environment")
+            verbatim(turn.observation)
+
+
+def shares(case: Case) -> None:
+    """Who earned the reward?"""
+    rerunner = _rerunner(case)
+    if rerunner is None:
+        return
+    if not rerunner.memories:
+        st.info("No memory was in this prompt, so there is nothing to share the reward among.")
+        return
+    if not rerunner.rewarded:
+        st.info("Here people give the reward, so an answer that nobody has seen has none: there is nothing to share.")
+        return
+    standing = case.bank.credits.standing(case.run, case.trace.step)
+    if standing is not None:
+        _standing(case, standing.id, standing.reason)
+    count = len(rerunner.memories)
+    methods = [method for method in get_args(Method) if cost(method, count) <= MOST_RERUNS]
+    if not methods:
+        st.info(f"{count} memories were in the prompt: even leave-one-out would need more than {MOST_RERUNS} answers.")
+        return
+    chosen: Method = st.segmented_control("Method", methods, default=methods[0], required=True, key="share_method")
+    assert case.trace.generate is not None
+    needed = cost(chosen, count)
+    seconds = sum(turn.reply.seconds for turn in case.trace.generate.turns)
+    st.markdown(
+        f"This asks {_who(case, case.trace.generate)} for **{needed} answers** with the same seed, about "
+        f"{max(1, round(needed * seconds))} s by the time this step took. q is not touched."
+    )
+    asked = f"{case.trace.id}·{chosen}"
+    if st.button("Find the shares", type="primary", key="find_shares", icon=":material/balance:"):
+        st.session_state["asked_shares"] = asked
+    if st.session_state.get("asked_shares") != asked:
+        return
+
+    def share(report, cancelled) -> Credit | None:
+        return credit(
+            chosen, rerunner.memories, lambda kept: rerunner.rerun(kept, cancelled=cancelled), report, cancelled
+        )
+
+    found = working("shares", asked, lambda: Work(share), "answers")
+    if found is not None:
+        _shares(case, found, standing is not None)
+
+
+def _shares(case: Case, found: Credit, assigned: bool) -> None:
+    low, high = case.recorded.reward_failure, case.recorded.reward_success
+    own = found.rewards(low, high)
+    reward = case.bank.effective_reward(case.run, case.trace.step)
+    utilities = case.bank.utilities(case.run, case.trace.step - 1)
+    rule = partial(memrl_rule, settings=case.recorded.model_dump())
+    rows = []
+    for memory_id, share in found.shares.items():
+        known = utilities[memory_id]
+        rows.append(
+            {
+                "memory": case.label(memory_id),
+                "share": share,
+                "own reward": own[memory_id],
+                "MemRL's reward": reward,
+                "q then": known.q,
+                "q by own reward": rule(known, own[memory_id]),
+                "q by MemRL": None if reward is None else rule(known, reward),
+            }
+        )
+    recorded = case.trace.reward.reward if case.trace.reward else None
+    st.dataframe(
+        in_signs(rows, *(name for name in rows[0] if name != "memory")),
+        key="shares",
+        hide_index=True,
+        alt="Each memory's share in the reward, beside MemRL's equal credit",
+    )
+    if recorded is not None and recorded != found.reached:
+        st.warning(
+            f"With all memories the model now reached {signed(found.reached)}, not {signed(recorded)} as recorded: it "
+            "does not answer alike each time, so the shares hold chance as well."
+        )
+    st.caption(
+        "Half of a share, counted from the middle of r− and r+, is a memory's own reward: what made no difference gets "
+        "the middle. MemRL gives every memory in the prompt the whole reward."
+    )
+    if reward is None or assigned:
+        return
+    if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:"):
+        _said(lambda: case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method))
+
+
+def _standing(case: Case, credit_id: str, reason: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.info(f"In this step each memory's own reward counts ({literal(reason)}), instead of one for all.")
+        if st.button("Undo", key="undo_shares", icon=":material/undo:"):
+            _said(lambda: case.bank.credits.revoke(credit_id, person()))
+
+
+def _said(act: Callable[[], object]) -> None:
+    """Do it and draw the page anew, or say why it could not be done."""
+    try:
+        act()
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return
+    st.rerun()
+
+
+def _rerunner(case: Case) -> Rerunner | None:
+    try:
+        return workspace.rerunner(case.bank, case.trace, workspace.load_preferences())
+    except MemRLError as error:
+        st.info(literal(str(error)))
+        return None
+
+
+def _who(case: Case, record: GenerateRecord) -> str:
+    return "the simulated model" if record.simulated else f"the model {literal(record.model)}"

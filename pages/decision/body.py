@@ -1,0 +1,247 @@
+"""The page Decision below its header, drawn again by itself whenever a control moves."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.reasons import SHORT_REASONS
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.errors import MemRLError
+from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.drawing import DrawnPicture
+from memrl_core.learning import memrl_rule
+from memrl_core.numerals import signed, weight
+from memrl_core.records import Candidate, Utility
+from memrl_core.settings import MemRLSettings
+from pages.decision.page import state, whatif
+from pages.decision.page.case import Case, case_at
+from pages.decision.page.catalogue import BY_KEY, QUESTIONS, Question
+from pages.shared.arm import arm_line
+from pages.shared.place import Place
+from pages.shared.plotly_map import load_plotly, show_in_place
+from pages.shared.table import written
+from pages.shared.text import literal
+
+INTENT_SHOWN = 46
+
+
+@st.fragment
+def body(place: Place) -> None:
+    """Controls on the left; on the right the question, its answer, and the pool."""
+    try:
+        case = case_at(place)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    # Before anything is drawn: what comes together is drawn together, and each part that comes late costs the browser
+    # another pass over the page.
+    diagram = _diagram(case)
+    controls, answer = st.columns([1, 3], gap="medium")
+    with controls:
+        whatif.settings_tried(case)
+    with answer:
+        _about(case)
+        question, a, b = _asked(case)
+        with st.container(border=True, key="answer_box"):
+            _answered(case, question, a, b)
+        if case.decision is not None:
+            _pool(case, diagram)
+    state.into_url()
+
+
+def _about(case: Case) -> None:
+    if case.spec is not None and case.policy != "memrl":
+        arm_line(case.spec)
+    if case.at is None:
+        st.markdown("This run has memories and no steps: questions about its memory can be asked.")
+        return
+    trace = case.at
+    said = f"**Step {trace.step}** · {literal(trace.task.intent)}"
+    if trace.decision is not None:
+        said += f"\n\nGiven to the model: **{literal(answers.names(trace.decision.selected, case.run))}**"
+        if case.changed and case.decision is not None:
+            said += f" · under the settings tried out: **{literal(answers.names(case.decision.selected, case.run))}**"
+    st.markdown(said)
+    if trace.origin != "agent":
+        told = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
+        st.caption(literal(f"Reported from outside ({trace.origin}).{told}"))
+    if case.why_not:
+        st.info(literal(case.why_not))
+
+
+def _asked(case: Case) -> tuple[Question, str | None, str | None]:
+    open_to = [question for question in QUESTIONS if _can_be_asked(case, question)]
+    keys = [question.key for question in open_to]
+    asked = state.opened().get(state.ASK)
+    answered = (key for key in keys if not _no_answer(case, BY_KEY[key]))
+    st.session_state["question"] = asked if asked in keys else next(answered, keys[0])
+    st.selectbox(
+        "Ask",
+        keys,
+        key="question",
+        format_func=lambda key: f"{BY_KEY[key].group} · {BY_KEY[key].text}",
+        on_change=lambda: state.put(state.ASK, st.session_state["question"]),
+    )
+    question = BY_KEY[st.session_state["question"]]
+    a = b = None
+    if question.memories:
+        with st.container(horizontal=True):
+            if "a" in question.memories:
+                a = _memory(case, "A", state.FIRST, _default_first(case))
+            if "b" in question.memories:
+                b = _memory(case, "B", state.SECOND, _default_second(case, a))
+    return question, a, b
+
+
+def _can_be_asked(case: Case, question: Question) -> bool:
+    return {
+        "run": True,
+        "step": case.at is not None,
+        "decision": case.decision is not None,
+        "own": case.decision is not None and case.own,
+        "situation": case.situation is not None,
+    }[question.needs]
+
+
+def _no_answer(case: Case, question: Question) -> str:
+    """Why a question has no answer for the run's method; empty where it has one."""
+    if question.rules == "any":
+        return ""
+    if isinstance(case.settings, MemRLSettings):
+        extras = case.settings.exploration != "epsilon" or case.settings.floor is not None
+        if question.rules == "score" and (extras or case.settings.least_q is not None):
+            return (
+                "With a bonus, noise, a q floor or a least q the score is no longer λ and two z alone, so this cannot "
+                "be computed. The table below shows the terms; ask why one was selected and another not."
+            )
+        return ""
+    title = case.spec.title if case.spec is not None else f"The policy {case.policy}, which is not installed here,"
+    if question.rules == "score":
+        return (
+            f"{title} does not score by (1 − λ) · z_sim + λ · z_q, so this cannot be computed. The table below shows "
+            "the terms that it goes by; ask why one was selected and another not."
+        )
+    if case.spec is None or not case.spec.keeps_q:
+        return f"{title} keeps no q: rewards move no value of a memory, so there is nothing to tell here."
+    return "" if question.rules == "q" else f"{title} does not move q by a step size α, so this cannot be computed."
+
+
+def _memory(case: Case, letter: str, name: str, default: str | None) -> str | None:
+    options = case.known()
+    if not options:
+        options = [memory.id for memory in case.bank.memories(case.run)[: 1 if default else 400]]
+    chosen = state.opened().get(name)
+    if chosen is not None and chosen not in options and chosen in case.bank.memory_ids():
+        options = [chosen, *options]
+    if not options:
+        st.info("No memory was considered in this step. Choose one on the map of Step, or in Bank.")
+        return None
+    key = f"memory_{name}"
+    st.session_state[key] = chosen if chosen in options else default if default in options else options[0]
+    st.selectbox(
+        f"{letter} (any other memory: choose it on Step's map or in Bank)" if letter == "A" else letter,
+        options,
+        key=key,
+        format_func=lambda memory_id: _described(case, memory_id),
+        on_change=lambda: state.put(name, st.session_state[key]),
+    )
+    return str(st.session_state[key])
+
+
+def _described(case: Case, memory_id: str) -> str:
+    found = case.candidate(memory_id)
+    intent = case.memory(memory_id).intent
+    short = intent if len(intent) <= INTENT_SHOWN else intent[: INTENT_SHOWN - 1] + "…"
+    if found is None:
+        return f"{case.label(memory_id)} · {short}"
+    mark = "✓ " if found.selected else ""
+    return f"{mark}{case.label(memory_id)} · sim {found.similarity:.3f} · q {signed(found.q, 2)} · {short}"
+
+
+def _default_first(case: Case) -> str | None:
+    if case.place.memory:
+        return case.place.memory
+    return case.decision.selected[0] if case.decision and case.decision.selected else None
+
+
+def _default_second(case: Case, a: str | None) -> str | None:
+    found = case.decision.candidates if case.decision else ()
+    return next((c.memory_id for c in found if not c.selected and c.memory_id != a), None)
+
+
+def _answered(case: Case, question: Question, a: str | None, b: str | None) -> None:
+    st.markdown(f"**{question.text}**")
+    if why := _no_answer(case, question):
+        st.info(literal(why))
+        return
+    chosen = {"": (), "a": (a,), "b": (b,), "ab": (a, b)}[question.memories]
+    if None in chosen:
+        return
+    try:
+        question.draw(case, *chosen)
+    except MemRLError as error:
+        st.error(literal(str(error)))
+
+
+def _diagram(case: Case) -> DrawnPicture | None:
+    """Every candidate's score over λ; None where scores are not made so, or there are none."""
+    settings, recorded = case.settings, case.recorded
+    if case.decision is None or not case.own:
+        return None
+    if not isinstance(settings, MemRLSettings) or not isinstance(recorded, MemRLSettings):
+        return None
+    lines = spectrum(case.decision)
+    return decision_diagram(lines, settings.weight, recorded.weight, case.run) if lines.ids else None
+
+
+def _pool(case: Case, diagram: DrawnPicture | None) -> None:
+    assert case.decision is not None
+    decision = case.decision
+    st.markdown("##### The pool of this step")
+    if decision.note:
+        st.caption(literal(decision.note))
+    if diagram is not None:
+        show_in_place(diagram, "diagram")
+        load_plotly()
+        dashed = " Dashed: λ as recorded." if "weight" in case.tried else ""
+        st.caption(
+            "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
+            f"selection takes. Dotted: the λ at which that changes.{dashed}"
+        )
+    st.dataframe(
+        written(
+            [_row(case, candidate) for candidate in decision.candidates],
+            similarity=weight,
+            **dict.fromkeys(("z sim", "q", "z q", "score", "q after"), signed),
+        ),
+        key="pool",
+        hide_index=True,
+        column_config={"memory": st.column_config.TextColumn("memory", pinned=True)},
+        alt="Every memory considered in this step with the numbers that decided",
+    )
+
+
+def _row(case: Case, candidate: Candidate) -> dict[str, object]:
+    recorded = case.at.decision.selected if case.at and case.at.decision else ()
+    z = {term.name: term.normalised for term in candidate.terms}
+    row: dict[str, object] = {
+        "memory": case.label(candidate.memory_id),
+        "given": candidate.memory_id in recorded,
+    }
+    if case.changed:
+        row["what if"] = candidate.selected
+    row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
+    if case.policy == "memrl":
+        row |= {"z sim": z.get("similarity"), "q": candidate.q, "z q": z.get("q")}
+    elif case.spec is not None and case.spec.keeps_q:
+        row["q"] = candidate.q
+    if case.policy != "memrl":
+        row |= {term.name: term.contribution for term in candidate.terms if term.name != "similarity"}
+    row |= {"score": candidate.score, "why": SHORT_REASONS[candidate.reason]}
+    reward = case.at.reward.reward if case.at and case.at.reward else None
+    if reward is not None and isinstance(case.settings, MemRLSettings):
+        moved = memrl_rule(Utility(candidate.q, candidate.visits), reward, case.settings.model_dump())
+        row["q after"] = moved if candidate.memory_id in recorded else None
+    row["intent"] = case.memory(candidate.memory_id).intent
+    return row

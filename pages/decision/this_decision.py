@@ -1,0 +1,204 @@
+"""Questions about one decision: who got in, who did not, and what would have changed that."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.admission import admission, newcomers
+from memrl_core.analysis.explain import score_formula
+from memrl_core.analysis.normalisers_compared import normalisers_compared
+from memrl_core.analysis.required import Requirement, required_q, required_similarity
+from memrl_core.analysis.spectrum import spectrum
+from memrl_core.errors import InputError
+from memrl_core.figures.waterfall import difference_picture
+from memrl_core.numerals import weight
+from memrl_core.records import Reason
+from pages.decision.page.case import Case
+from pages.shared.picture import show
+from pages.shared.table import with_weights, written
+from pages.shared.text import literal, verbatim
+
+CROSSINGS_SHOWN = 500
+
+
+def pair(case: Case, a: str, b: str) -> None:
+    """Why was A selected and B not?"""
+    assert case.decision is not None
+    if a == b:
+        st.info("Choose two different memories.")
+        return
+    one, other = case.candidate(a), case.candidate(b)
+    if one is None or other is None:
+        for memory_id in (i for i, c in ((a, one), (b, other)) if c is None):
+            st.markdown(literal(_why_not_looked_at(case, memory_id)))
+        return
+    st.markdown(literal(answers.pair(one, other, case.run, case.decision, supposed=case.changed)))
+    if one.terms and other.terms:
+        verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
+        show(difference_picture(one, other, case.run), "waterfall")
+
+
+def _why_not_looked_at(case: Case, memory_id: str) -> str:
+    memory, label = case.memory(memory_id), case.label(memory_id)
+    if memory.run == case.run and memory.step >= case.trace.step:
+        return f"{label} was written later, in step {memory.step}."
+    return f"{label} was too far from this intent to be looked at: ask what kept it out of the pool."
+
+
+def flips(case: Case) -> None:
+    """At which λ would the choice change?"""
+    assert case.decision is not None
+    lines = spectrum(case.decision)
+    st.markdown(literal(answers.flips(lines, case.settings.weight, case.run)))
+    if lines.flips:
+        st.dataframe(
+            with_weights(
+                [
+                    {
+                        "λ": flip.weight,
+                        "added": answers.names(flip.enters, case.run),
+                        "removed": answers.names(flip.leaves, case.run),
+                    }
+                    for flip in lines.flips
+                ]
+            ),
+            key="flips",
+            hide_index=True,
+            column_config={"λ": st.column_config.Column("λ", width="small")},
+            alt="Every λ at which the selection changes",
+        )
+    with st.expander(
+        "Every overtaking, also those that change nothing", key="overtakings_box", on_change="rerun"
+    ) as box:
+        if box.open:
+            _overtakings(case)
+
+
+def _overtakings(case: Case) -> None:
+    assert case.decision is not None
+    found = spectrum(case.decision).overtakings()
+    if not found:
+        st.caption("No candidate overtakes another between λ = 0 and 1.")
+        return
+    if len(found) > CROSSINGS_SHOWN:
+        st.caption(f"The first {CROSSINGS_SHOWN} of {len(found):,}.")
+    st.dataframe(
+        with_weights(
+            [
+                {"λ": o.weight, "overtakes": case.label(o.overtaking), "is overtaken": case.label(o.overtaken)}
+                for o in found[:CROSSINGS_SHOWN]
+            ]
+        ),
+        key="overtakings",
+        hide_index=True,
+        alt="Every λ at which one candidate overtakes another",
+    )
+
+
+def required(case: Case, a: str, b: str) -> None:
+    """How much would q or similarity have to change?"""
+    assert case.situation is not None
+    for memory_id in dict.fromkeys((b, a)):
+        try:
+            found = [required_q(case.situation, memory_id, case.settings)]
+            found.append(required_similarity(case.situation, memory_id, case.settings))
+        except InputError as error:
+            st.info(literal(str(error)))
+            continue
+        st.markdown("\n".join(f"- {literal(answers.requirement(one, case.run))}" for one in found))
+        label = f"All stretches for {literal(case.label(memory_id))}"
+        with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
+            if box.open:
+                st.dataframe(_stretches(found), key=f"stretch_rows_{memory_id}", hide_index=True)
+    st.caption(
+        "Greedy selection, everything else as it was. A changed value also moves the mean and the sd of the pool, and "
+        "with them every z: the figures account for that."
+    )
+
+
+def _stretches(found: list[Requirement]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"value": one.value, "from": s.low, "to": s.high, "given to the model": s.selected}
+            for one in found
+            for s in one.stretches
+        ]
+    )
+
+
+def gate(case: Case, b: str) -> None:
+    """What kept B out of the pool?"""
+    assert case.situation is not None and case.recall is not None
+    try:
+        st.markdown(literal(answers.admitted(admission(case.situation, b, case.settings), case.run)))
+    except InputError as error:
+        st.info(literal(str(error)))
+    if case.changed:
+        new = newcomers(case.situation, case.recorded, case.settings)
+        st.markdown(
+            f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
+            f"{literal(answers.names([m.memory_id for m in new], case.run))}."
+        )
+    else:
+        st.caption("Move δ or k1 on the left to see who would come in.")
+    if case.recall.left_out:
+        st.dataframe(
+            written(
+                [
+                    {
+                        "rank": m.rank_recall,
+                        "memory": case.label(m.memory_id),
+                        "similarity": m.similarity,
+                        "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
+                        "intent": case.memory(m.memory_id).intent,
+                    }
+                    for m in case.recall.left_out
+                ],
+                similarity=weight,
+            ),
+            key="left_out",
+            hide_index=True,
+            alt="The nearest memories that missed the pool",
+        )
+
+
+def normalisers(case: Case) -> None:
+    """Did normalisation decide it?"""
+    assert case.decision is not None
+    found = normalisers_compared(case.decision, case.settings)
+    if not found.pool:
+        st.markdown("The pool was empty: there was nothing to normalise.")
+        return
+    if found.pool_of_one:
+        st.markdown("The pool had one member: there was nothing to rank.")
+        return
+    if found.deviating:
+        st.markdown(
+            f"**Yes**: {', '.join(found.deviating)} would select other memories than {literal(found.recorded)}."
+        )
+    else:
+        st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
+    st.dataframe(
+        [
+            {
+                "normaliser": ranked.normaliser,
+                "selects": answers.names(ranked.selected, case.run),
+                "says nothing (all equal)": ", ".join(ranked.flat),
+                "cut at ±3": answers.names(ranked.clipped, case.run) if ranked.clipped else "",
+            }
+            for ranked in found.ranked
+        ],
+        key="normalisers",
+        hide_index=True,
+        alt="What each normaliser would select from this pool",
+    )
+    st.caption("pool: z within the pool. fixed: the official code's. raw: as they are. ranks: places in the pool.")
+
+
+def draw(case: Case) -> None:
+    """Was this an exploration draw, and what would greedy have done?"""
+    assert case.decision is not None
+    st.markdown(literal(answers.draw(case.decision, case.run)))
+    st.caption(f"Seed of the draw: {case.decision.seed}.")

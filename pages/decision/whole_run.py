@@ -1,0 +1,277 @@
+"""Questions about all steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from memrl_core.analysis import answers
+from memrl_core.analysis.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.changes import Changes, changes
+from memrl_core.analysis.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.gate import suggest_delta
+from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
+from memrl_core.analysis.starved import Starvation, starvation
+from memrl_core.background import Work
+from memrl_core.errors import InputError
+from memrl_core.figures.reliability import reliability_picture
+from memrl_core.figures.similarity_histogram import similarity_picture
+from memrl_core.figures.use_curve import use_picture
+from memrl_core.numerals import fixed, percent, signed
+from pages.decision.page.case import Case, uses_of
+from pages.decision.page.step_rows import chosen_step
+from pages.shared import place as places
+from pages.shared.picture import show
+from pages.shared.table import in_signs, written
+from pages.shared.text import literal
+from pages.shared.work import working
+
+SHOWN = 200
+
+
+def misleading(case: Case) -> None:
+    """Which memories mislead, and which help from afar?"""
+    _roles(case, ("distractors", "far but useful"))
+
+
+def contrary(case: Case) -> None:
+    """Which failures help, and which successes were luck?"""
+    _roles(case, ("corrective failures", "lucky successes"))
+
+
+def _roles(case: Case, roles: Sequence[Role]) -> None:
+    memories = {memory.id: memory for memory in case.bank.memories(case.run)}
+    k2 = case.recorded.k2
+    found = profile(uses_of(case), case.bank.utilities(case.run), memories, k2)
+    for role in roles:
+        members = with_role(found, role, case.recorded.q_midpoint, k2)
+        st.markdown(f"**{role.capitalize()}: {len(members):,}** · {ROLES[role]}")
+        if members.empty:
+            st.caption(f"None among the memories that were in at least {AT_LEAST} pools.")
+            continue
+        rows = members.head(SHOWN).assign(memory_id=members["memory_id"].head(SHOWN).map(case.label))
+        st.dataframe(
+            written(
+                rows[[*rows.columns.drop("intent"), "intent"]],
+                q=signed,
+                similarity=fixed,
+                rank=partial(fixed, places=1),
+                success=percent,
+            ),
+            key=f"role_{role}",
+            hide_index=True,
+            column_config={
+                "memory_id": "memory",
+                "q": "q now",
+                "pools": "in pools",
+                "near": f"in {k2} nearest",
+                "selected": "given",
+            },
+            alt=f"The {role} of this run",
+        )
+        st.caption("Rank and similarity are means over its pools; success is the share of its rated uses.")
+
+
+def calibrated(case: Case) -> None:
+    """Is q calibrated?"""
+    low, high = case.recorded.reward_failure, case.recorded.reward_success
+    table = uses_of(case)
+    before = prequential(table, low, high)
+    after = in_sample(table, case.bank.utilities(case.run), low, high)
+    for found, says in (
+        (before, "**Prequential**: q before each step against the outcome of that step"),
+        (after, "**In-sample**: q now against the outcomes that made it, as the paper's figure does"),
+    ):
+        st.markdown(says)
+        _calibration(case, found)
+
+
+def _calibration(case: Case, found: Calibration) -> None:
+    unit = "Per use" if found.kind == "prequential" else "Per memory"
+    said = [answers.correlated(found.per_use, unit), answers.correlated(found.per_bin, "Per bin")]
+    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in said))
+    if found.bins.empty:
+        st.caption("No rated use yet.")
+    else:
+        show(reliability_picture(found, case.recorded.model_dump()), f"reliability_{found.kind}")
+
+
+def changed(case: Case) -> None:
+    """What changed between two steps?"""
+    first, last = case.place.first_step, case.place.last_step
+    if last <= first:
+        st.info("The run has one step so far: there is nothing to compare yet.")
+        return
+    since = case.place.step if case.place.step is not None and case.place.step < last else first
+    earlier, later = st.slider(
+        "From the end of step … to the end of step …", first, last, (since, last), key=f"changed_{case.run}_{since}"
+    )
+    if earlier == later:
+        st.info("Choose two different steps.")
+        return
+
+    def compare(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Changes | None:
+        return changes(case.bank, case.run, earlier, later, report, cancelled)
+
+    what = f"{case.bank.state}·{case.run}·{earlier}·{later}"
+    found = working("changed", what, lambda: Work(compare), "decisions made")
+    if found is not None:
+        _changed(case, found)
+
+
+def _changed(case: Case, found: Changes) -> None:
+    with st.container(horizontal=True):
+        st.metric("Memories added", len(found.added), width="content")
+        st.metric("q moved", len(found.moved), width="content")
+        st.metric("Decisions that would differ", f"{len(found.reconsidered):,} of {found.decided:,}", width="content")
+    if found.moved:
+        st.dataframe(
+            in_signs(
+                [
+                    {
+                        "memory": case.label(m.memory_id),
+                        "q before": m.before,
+                        "q after": m.after,
+                        "Δ": m.after - m.before,
+                        "updates": m.updates,
+                        "intent": case.memory(m.memory_id).intent,
+                    }
+                    for m in found.moved[:SHOWN]
+                ],
+                "q before",
+                "q after",
+                "Δ",
+            ),
+            key="moved",
+            hide_index=True,
+            alt="The memories whose q moved, largest change first",
+        )
+    if found.reconsidered:
+        st.markdown(
+            f"**Tasks met until step {found.earlier} for which others would be selected at step {found.later}**"
+        )
+        st.dataframe(
+            [
+                {
+                    "step": r.step,
+                    "task": r.task,
+                    "then": answers.names(r.before, case.run),
+                    "now": answers.names(r.after, case.run),
+                }
+                for r in found.reconsidered[:SHOWN]
+            ],
+            key="reconsidered",
+            hide_index=True,
+            alt="Earlier intents decided with the memory of both moments",
+        )
+        st.caption("Both under the settings in force at the later step, without exploration.")
+
+
+def supposed(case: Case) -> None:
+    """Would the run have gone otherwise under these settings?"""
+    if not case.changed:
+        st.info("Choose other settings on the left: every step of the run is then decided again under them.")
+        return
+    if case.tried.keys() == {"alpha"}:
+        st.info(
+            "α moves q after a decision, and here every step is decided with the q it really had: fork the run to see "
+            "what another α leads to."
+        )
+        return
+
+    def decide(report, cancelled) -> list[Supposed]:
+        total = len(case.bank.step_rows(case.run))
+        return counterfactual(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
+
+    what = f"{case.bank.state}·{case.run}·{case.tried}"
+    found = working("supposed", what, lambda: Work(decide), "steps decided again")
+    if found is None:
+        return
+    _supposed(case, found)
+
+
+def _supposed(case: Case, found: list[Supposed]) -> None:
+    differing = [one for one in found if one.differs]
+    if not found:
+        st.info("No step of this run was recorded with what a decision needs.")
+        return
+    if not differing:
+        st.markdown(f"Not at all: in all {len(found):,} steps the same memories would have been selected.")
+        return
+    st.markdown(
+        f"In **{len(differing):,} of {len(found):,} steps** other memories would have been selected, first in step "
+        f"{differing[0].step}. What the model would have answered is not known: fork the run to find out."
+    )
+    step = chosen_step(
+        [
+            {
+                "step": one.step,
+                "task": one.task,
+                "would enter": answers.names(one.entered, case.run),
+                "would leave": answers.names(one.left, case.run),
+            }
+            for one in differing[:SHOWN]
+        ],
+        [one.step for one in differing[:SHOWN]],
+        "supposed_rows",
+        "The steps in which other memories would have been selected",
+    )
+    st.caption("Each step is decided in the state in which it really was, with only the settings tried out changed.")
+    label = f"Look at step {step} under these settings"
+    if step is not None and st.button(label, icon=":material/arrow_forward:", key="supposed_go"):
+        places.go(step=step)
+        st.rerun()
+
+
+def unused(case: Case) -> None:
+    """What is never recalled, and how concentrated is use?"""
+    found = _starvation(case.bank, case.bank.state, case.run, case.recorded.delta, uses_of(case))
+    with st.container(horizontal=True):
+        st.metric("Never in a pool", len(found.never_recalled), width="content")
+        st.metric("In pools, never given", len(found.never_selected), width="content")
+        st.metric("Without a neighbour beyond δ", len(found.loners), width="content")
+    if found.gini is not None:
+        show(use_picture(found), "use_curve")
+    lists = {
+        "Never in a pool": found.never_recalled,
+        "In pools, never given": found.never_selected,
+        "Without a neighbour beyond δ": found.loners,
+    }
+    chosen = st.segmented_control("Show", list(lists), default="Never in a pool", required=True, key="unused_list")
+    rows = [
+        {"memory": case.label(i), "written in step": case.memory(i).step, "intent": case.memory(i).intent}
+        for i in lists[str(chosen)][:SHOWN]
+    ]
+    if rows:
+        st.dataframe(pd.DataFrame(rows), key="unused_rows", hide_index=True, alt=str(chosen))
+    else:
+        st.caption("None.")
+
+
+@st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
+def _starvation(_bank, state: str, run: str, delta: float, _uses: pd.DataFrame) -> Starvation:
+    return starvation(_bank.view(run), _uses, threshold=1.0, delta=delta)
+
+
+def fitting_gate(case: Case) -> None:
+    """Which δ fits this bank?"""
+    try:
+        found = _suggestion(case.bank, case.bank.state, case.run)
+    except InputError as error:
+        st.info(literal(str(error)))
+        return
+    sampled = ", a sample of all" if found.sampled else ""
+    st.markdown(
+        f"**δ = {found.delta:.3f}**: a fifth of the pairs of intents in this run are more similar than that "
+        f"({found.intents:,} intents{sampled}, {found.pairs:,} pairs, mean {signed(found.mean)}, sd {found.sd:.3f}). "
+        f"In force here is δ = {case.recorded.delta:g}."
+    )
+    show(similarity_picture(found, case.recorded.delta), "gate_histogram")
+
+
+@st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
+def _suggestion(_bank, state: str, run: str):
+    return suggest_delta(_bank.view(run))

@@ -1,0 +1,97 @@
+"""Home: what this is, and the three ways in."""
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.analysis.reversals import first_reversal
+from pages.home.page.lessons import lessons_and_lab
+from pages.shared import place as places
+from pages.shared.forms import open_bank_form, start_run_form
+from pages.shared.header import header
+from pages.shared.models import ollama_panel
+from pages.shared.player import play
+from pages.shared.text import literal
+
+
+def _play(name: str) -> None:
+    recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
+    play(name, recorded.id, recorded.first_step)
+    places.go_to_steps(bank=name, run=recorded.id, step=recorded.first_step)
+
+
+st.title("MemRL Inspector")
+st.markdown(
+    "See **why** a memory-based agent recalled, reranked and used each memory — give the answer a reward, "
+    "and watch the memory's utilities move."
+)
+
+place = places.current(stop=False)
+
+demo, start, openings = st.columns(3, border=True)
+with demo:
+    st.subheader("Play the demo")
+    st.markdown(
+        "A recorded household agent with the simulated model, chosen for a reversal that it shows: a similar memory "
+        "that misleads is overtaken by a less similar one, and without that one the task fails. The help desk is the "
+        "run of a real language model, as it came. Neither needs a model here."
+    )
+    if st.button("Play the demo", type="primary", icon=":material/play_arrow:", width="stretch", key="play_demo"):
+        _play(workspace.DEMO)
+    if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
+        bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
+        found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+        if found is None:
+            st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
+        else:
+            places.go_to_steps(bank=workspace.DEMO, run=found.run, step=found.step)
+    if st.button(
+        "Play SmolLM2 at the help desk", icon=":material/smart_toy:", width="stretch", key="play_demo_smollm2"
+    ):
+        _play(workspace.REAL_DEMO)
+with start:
+    st.subheader("Start a live run")
+    st.markdown(
+        "Your own agent, step by step: household, help desk, SQL, science or your own tasks, with a language model of "
+        "Ollama, one that runs in this program, or the simulated one."
+    )
+    with st.popover("Start a live run", icon=":material/add:", width="stretch"):
+        start_run_form(place)
+with openings:
+    st.subheader("Open a bank")
+    st.markdown("A bank that `memrl run` or another session left on this machine, or at any LanceDB address.")
+    with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
+        open_bank_form()
+
+lessons_and_lab()
+
+if place is not None:
+    header(place)
+    st.subheader("Recent runs")
+    runs = list(reversed(place.bank.runs()))
+    if not runs:
+        st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
+    for info in runs[:8]:
+        steps = len(place.bank.step_rows(info.id))
+        with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
+            if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
+                places.go_to_steps(bank=place.bank_name, run=info.id)
+            st.markdown(
+                f"{steps} steps · {literal(info.environment)} · "
+                f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
+                f"{literal(info.created[:16].replace('T', ' '))} UTC"
+            )
+
+st.subheader("What the five words mean")
+words = (
+    ("Memory", "An intent, the experience it left, and a utility q that rewards have taught."),
+    ("Phase A", "Recalls the k1 memories whose intents are most similar, if they pass the gate δ."),
+    ("Phase B", "Scores them by (1 − λ) · z(similarity) + λ · z(q) and gives the best k2 to the model."),
+    ("Reward", "Every memory in the prompt moves: q ← q + α (R − q). Nothing else does."),
+    ("Write", "The episode becomes a new memory: a script if it worked, a caution if it did not."),
+)
+for column, (word, meaning) in zip(st.columns(len(words)), words, strict=True):
+    with column:
+        st.markdown(f"**{word}**")
+        st.caption(meaning)
+
+ollama_panel()

@@ -1,1 +1,0 @@
-"""What each method has learned, on the screen Methods: a module a kind of thing that is learned."""

@@ -1,0 +1,114 @@
+"""What a method has learned from a run by the step in the header: its own method, or another that has watched it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from memrl_core.analysis.consultations import Consultations, consultations
+from memrl_core.analysis.learned.watching import Watching
+from memrl_core.background import Work
+from memrl_core.errors import MemRLError, SettingsError
+from memrl_core.policies import policy_class, policy_names
+from pages.methods.page.learned_actions import actions
+from pages.methods.page.learned_case import Case
+from pages.methods.page.learned_cases import cases
+from pages.methods.page.learned_notes import notes
+from pages.methods.page.learned_nothing import nothing
+from pages.methods.page.learned_reranker import reranker
+from pages.methods.page.learned_tallies import operations, tries
+from pages.methods.page.learned_texts import reflections_on_task, standing_workflows
+from pages.methods.page.learned_timeline import timeline
+from pages.methods.page.learned_tips import tips
+from pages.methods.page.learned_values import named_values, success_rates, utilities
+from pages.methods.page.place import chosen_method
+from pages.shared.arm import arm_line
+from pages.shared.place import Place
+from pages.shared.text import literal
+from pages.shared.work import working
+
+ASKING = ("model on write", "model on read", "citations")
+DRAWN: Mapping[str, Callable[[Case], None]] = {
+    "memrl": utilities,
+    "none": nothing,
+    "pass_at_k": tries,
+    "rag": nothing,
+    "exprag": nothing,
+    "exprecent": nothing,
+    "reflexion": reflections_on_task,
+    "memp": success_rates,
+    "rememberer": actions,
+    "memento": cases,
+    "empo2_memory": tips,
+    "rmm_reranker": reranker,
+    "a_mem": notes,
+    "webcoach": timeline,
+    "awm": standing_workflows,
+    "remem": timeline,
+    "self_rag": timeline,
+    "memory_r1_ops": operations,
+}
+"""What is drawn for each method; for others, the values that they name."""
+
+
+def learned(place: Place | None) -> None:
+    """The step, the method to look at, and what it has learned by the end of the step."""
+    if place is None or place.run is None or not place.last_step:
+        st.info("There is no finished step to learn from. Start a run on Home, or open the demo.")
+        st.page_link("pages/home/page.py", label="Home", icon=":material/home:")
+        return
+    try:
+        _about(place, place.run.id, place.run.policy)
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+
+
+def _about(place: Place, run: str, own: str) -> None:
+    trace = place.bank.trace(run, place.step or place.last_step)
+    st.markdown(f"**Step {trace.step}** · {literal(trace.task.intent)}")
+    name = chosen_method(own, {name: _title(name) for name in policy_names()})
+    watching = Watching(place.bank, run, trace.step, name)
+    case = Case(place, watching, watching.method(), trace)
+    arm_line(case.method.spec)
+    if not case.own:
+        st.caption(
+            f"The tasks, prompts and rewards are those of this run; nothing is stored and no model is asked. What this "
+            f"method can use of another's steps: {literal(case.method.spec.carries_over)}"
+        )
+    DRAWN.get(watching.policy, named_values)(case)
+    _asked(case)
+
+
+def _title(name: str) -> str:
+    try:
+        return policy_class(name).spec.title
+    except SettingsError:
+        return name
+
+
+def _asked(case: Case) -> None:
+    """How the method's questions to the model came back, in the whole run."""
+    if not case.own or not set(case.method.spec.needs) & set(ASKING):
+        return
+    found = working(
+        "learned_asked",
+        f"{case.bank.state} {case.run}",
+        lambda: Work(lambda report, cancelled: consultations(case.bank, case.run)),
+        "steps",
+    )
+    if found is None:
+        return
+    if not found:
+        st.caption("The method has not asked the model anything in this run yet.")
+        return
+    told = [f"{literal(one.purpose)}: {_line(one)}" for one in found]
+    st.caption(f"Asked of the model in this run — {' · '.join(told)}.")
+
+
+def _line(one: Consultations) -> str:
+    if one.simulated == one.asked:
+        return f"{one.asked}, all filled in by the template (no model asked)"
+    rate = f" ({one.failure_rate:.0%})" if one.failure_rate else ""
+    by_template = f", {one.simulated} by the template" if one.simulated else ""
+    return f"{one.asked}, {one.not_parsed} did not parse{rate}{by_template}"

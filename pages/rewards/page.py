@@ -1,0 +1,60 @@
+"""Rewards: outputs that await a person, one key a rating; who agrees; what it taught; everything undone on request."""
+
+import streamlit as st
+
+from memrl_core.bank.roles import SOMEONE, Role
+from pages.rewards.page.audit import audit_trail
+from pages.rewards.page.changed import changed
+from pages.rewards.page.files import reward_files
+from pages.rewards.page.people import people
+from pages.rewards.page.rating import rating
+from pages.rewards.page.rules import rules
+from pages.shared import place as places
+from pages.shared.header import bank_picker, run_picker
+from pages.shared.keys import RATING, keys_help
+from pages.shared.others import follow_others, others
+from pages.shared.person import MAY, name_field, person
+from pages.shared.reward_queue import FACTS, asked_filter, link_of
+from pages.shared.text import literal
+
+VIEWS = {
+    "Queue": None,
+    "People": people,
+    "What changed": changed,
+    "Audit": audit_trail,
+    "Import and export": reward_files,
+    "Rules": rules,
+}
+OF_ONE_RUN = ("People", "What changed", "Rules")
+VIEW = "rewards_view"
+
+if st.query_params.get("view") in VIEWS and VIEW not in st.session_state:
+    st.session_state[VIEW] = st.query_params["view"]
+view = st.session_state.setdefault(VIEW, "Queue")
+place = places.current({"view": view, **link_of(asked_filter())})
+if place is None or place.run is None:
+    if place is not None:
+        bank_picker(place)
+    st.info("This bank has no run, so there is no output to rate yet. Start one, and its steps come here.")
+    st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
+    st.stop()
+
+with st.container(horizontal=True, vertical_alignment="bottom", key="rewards_head", gap="small"):
+    bank_picker(place, width=120)
+    if view in OF_ONE_RUN:
+        run_picker(place, place.run)
+    name_field("rewards_name")
+    st.segmented_control("View", list(VIEWS), key=VIEW, required=True, label_visibility="collapsed")
+    keys_help(RATING)
+role = place.bank.people.role_of(person())
+if person() == SOMEONE:
+    st.caption("You rate as “someone”. Type your name, so that your rewards can be told from other people's.")
+elif role is not Role.MANAGE:
+    st.caption(literal(f"{person()} {MAY[role]} in this bank."))
+
+if view == "Queue":
+    rating(place)
+    others(place, FACTS)
+else:
+    VIEWS[view](place)
+    follow_others(place)

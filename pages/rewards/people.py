@@ -1,0 +1,144 @@
+"""Who rates here, how far they agree, and where they do not."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis.agreement import agreement, disagreements, pairwise_table
+from memrl_core.analysis.rated_steps import facts_of
+from memrl_core.analysis.rating_queue import QueueFilter
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.errors import MemRLError
+from memrl_core.numerals import fixed, percent, signed
+from pages.shared.person import MAY, allowed, person
+from pages.shared.place import Place
+from pages.shared.reward_queue import FILTER
+from pages.shared.text import literal
+
+ABOUT = {
+    Role.LOOK: "see everything, change nothing",
+    Role.RATE: "give and take back their own rewards, pin notes",
+    Role.MANAGE: "change runs, memories, settings, roles and others' rewards too",
+}
+
+
+def people(place: Place) -> None:
+    """Agreement of the raters of a run, the steps they disagree on, and everybody's role."""
+    bank = place.bank
+    assert place.run is not None
+    run = place.run.id
+    low, high = bank.ratings.bounds(run, bank.next_step(run))
+    middle = (low + high) / 2
+    steps = {fact.id: fact for fact in facts_of(bank) if fact.run == run}
+    given = {step_id: fact.people for step_id, fact in steps.items() if fact.people}
+    found = agreement(given, middle)
+    st.subheader(f"Agreement in {literal(run)}", anchor=False)
+    if not given:
+        st.info("Nobody has rated a step of this run yet. The queue shows what waits.")
+    else:
+        _measures(found, len(given))
+        pairs = pairwise_table(given, middle)
+        if pairs:
+            st.dataframe(
+                [
+                    {
+                        "rater": pair.first,
+                        "and": pair.second,
+                        "steps both rated": pair.shared_steps,
+                        "same judgement": percent(pair.share),
+                        "Cohen's κ": "–" if pair.kappa is None else fixed(pair.kappa),
+                    }
+                    for pair in pairs
+                ],
+                hide_index=True,
+                key="rater_pairs",
+                alt="For each two raters, how many steps both rated and how far they agree",
+            )
+        apart = disagreements(given, middle, (high - low) / 2)
+        st.markdown(
+            f"**{len(apart):,} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
+        )
+        if apart:
+            st.dataframe(
+                [
+                    {
+                        "step": steps[one.step_id].step,
+                        "task": steps[one.step_id].task,
+                        "apart": fixed(one.range),
+                        "ratings": ", ".join(f"{who} {signed(value)}" for who, value in one.ratings.items()),
+                    }
+                    for one in apart
+                ],
+                hide_index=True,
+                key="disputed",
+                alt="The steps in dispute, the widest first",
+            )
+            st.button(
+                "Look at them in the queue",
+                icon=":material/balance:",
+                key="to_disputes",
+                on_click=_to_disputes,
+                args=(run,),
+            )
+    st.divider()
+    _roles(bank)
+
+
+def _measures(found, rated: int) -> None:
+    with st.container(horizontal=True, gap="large", key="agreement"):
+        st.metric("Steps rated", rated, width="content")
+        st.metric("By two or more", found.steps_rated_by_two_or_more, width="content")
+        st.metric("Same judgement", "–" if found.share is None else percent(found.share), width="content")
+        if len(found.raters) <= 2:
+            st.metric("Cohen's κ", "–" if found.kappa is None else fixed(found.kappa), width="content")
+        st.metric("Krippendorff's α", "–" if found.alpha is None else fixed(found.alpha), width="content")
+    if found.note:
+        st.caption(literal(found.note))
+    st.caption(
+        "A judgement is good, neutral or bad, by the middle of r− and r+. κ is over the judgements of two; α is over "
+        "the rewards themselves, of any number (interval level). 1 is perfect, 0 is what chance would give."
+    )
+
+
+def _to_disputes(run: str) -> None:
+    st.session_state[FILTER] = QueueFilter(show="disputed", run=run)
+    st.session_state["queue_show"], st.session_state["queue_run"] = "disputed", run
+    st.session_state["rewards_view"] = "Queue"
+
+
+def _roles(bank: MemoryBank) -> None:
+    st.subheader("Roles", anchor=False)
+    roles = bank.people.roles()
+    st.dataframe(
+        [
+            {"person": "everybody else" if name == NEWCOMERS else name, "may": role, "that is": ABOUT[role]}
+            for name, role in {**{NEWCOMERS: Role.MANAGE}, **roles}.items()
+        ],
+        hide_index=True,
+        key="roles",
+        alt="Each person's role in this bank",
+    )
+    st.caption(literal(f"You are {person()} and {MAY[bank.people.role_of(person())]}."))
+    may = allowed(bank, Role.MANAGE)
+    with (
+        st.form("assign_role", border=False, clear_on_submit=True),
+        st.container(horizontal=True, vertical_alignment="bottom"),
+    ):
+        everybody = st.selectbox("For", ["a person", "everybody else"], key="role_for", width=160)
+        name = st.text_input("Name", key="role_name", max_chars=80, width=220)
+        role = st.selectbox("may", list(Role), 1, key="role_role", width=140)
+        reason = st.text_input("Reason (optional)", key="role_reason", max_chars=500)
+        assigned = st.form_submit_button("Assign", icon=":material/manage_accounts:", disabled=not may)
+    if not may:
+        st.caption("Only someone who may manage this bank assigns roles.")
+    if assigned:
+        try:
+            if everybody == "a person" and not name.strip():
+                st.error("Whose role? Type a name.")
+                return
+            bank.people.assign(NEWCOMERS if everybody != "a person" else name, Role(role), person(), reason)
+        except MemRLError as error:
+            st.error(literal(str(error)))
+            return
+        st.rerun()

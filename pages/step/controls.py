@@ -1,0 +1,241 @@
+"""What moves the agent: step, finish, run many, stop; and what to do when a move failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from memrl_core import workspace
+from memrl_core.analysis.outline import TITLES, shortened
+from memrl_core.bank.begun import StepMark
+from memrl_core.errors import InputError, MemRLError
+from memrl_core.live import LiveRun
+from memrl_core.records import Phase
+from pages.shared import place as places
+from pages.shared.header import model_status, status_of
+from pages.shared.keys import on_key
+from pages.shared.player import player
+from pages.shared.text import literal, verbatim
+from pages.shared.view import View
+
+OPEN_PARTS = "open_parts"
+AUTO_OPENED = "auto_opened"
+MOVED_FROM = "moved_from"
+DROPPED = "dropped_steps"
+RUNS_STARTED = "runs_started"
+
+
+def controls(view: View) -> None:
+    """The row of buttons above a step, live or in a replay."""
+    if not view.moment.live:
+        _replay_note(view)
+        return
+    if not workspace.can_go_on(view.run):
+        _from_elsewhere(view)
+        return
+    on_key("step", lambda count: move(view, lambda live: live.step(count)))
+    with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
+        st.button(
+            _step_label(view),
+            type="primary",
+            icon=":material/skip_next:",
+            shortcut="n",
+            key="step",
+            disabled=view.busy,
+            on_click=move,
+            args=(view, LiveRun.step),
+        )
+        st.button(
+            "Finish task",
+            icon=":material/fast_forward:",
+            shortcut="f",
+            key="finish",
+            disabled=view.busy,
+            on_click=_finish,
+            args=(view,),
+        )
+        if view.run.tasks:
+            # Under a new name it is a new one, which is closed: it would stay open over the page while the tasks run.
+            opened = st.session_state.setdefault(RUNS_STARTED, 0)
+            with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy, key=f"run_menu_{opened}"):
+                count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
+                st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)))
+                st.caption("Each step is saved as it ends. Stop keeps what is done.")
+    if view.busy:
+        _progress(view)
+        return
+    if view.live is not None and MOVED_FROM in st.session_state:
+        _open_what_ran(view.live)
+    _what_failed(view)
+    _what_was_cut_short(view)
+
+
+def _from_elsewhere(view: View) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="from_elsewhere"):
+        st.markdown(
+            ":material/input: **This run was brought in from elsewhere**: its world is not here, so it can be "
+            "looked at and asked about, not advanced."
+        )
+        st.page_link("pages/decision/page.py", label="Ask about it", icon=":material/contact_support:")
+
+
+def _step_label(view: View) -> str:
+    following = view.moment.next_phase
+    if following is None:
+        return "Step · next task" if view.moment.trace else "Step · first task"
+    turns = view.moment.trace.generate if view.moment.trace else None
+    if view.awaits_reward:
+        return "Step · leave it unrated"
+    if following is Phase.GENERATE:
+        return f"Step · answer, turn {len(turns.turns) + 1 if turns else 1}"
+    return f"Step · {TITLES[following]}"
+
+
+def _finish(view: View) -> None:
+    """Run the task to its end, or say that the reward is still to be given."""
+    if view.awaits_reward:
+        st.toast(
+            "This task ends with your reward: press its key, 1 is the worst, or S to leave the answer unrated.",
+            icon=":material/front_hand:",
+        )
+    else:
+        move(view, LiveRun.finish)
+
+
+def _run_many(view: View, count: int) -> None:
+    st.session_state[RUNS_STARTED] += 1
+    move(view, lambda live: live.run_many(count))
+
+
+def move(view: View, forward: Callable[[LiveRun], None]) -> None:
+    """Advance the run, and open the parts of the page that ran; a failure gets its sentence."""
+    try:
+        live = places.live(view.place)
+        before = live.episode.phase if live.episode else None
+        forward(live)
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
+        return
+    st.session_state[MOVED_FROM] = before
+    if not live.busy:
+        _open_what_ran(live)
+    elif not live.total:
+        show_parts(Phase.GENERATE)
+
+
+def _open_what_ran(live: LiveRun) -> None:
+    """Open the part that has just run, and close the ones that were opened this way before."""
+    before: Phase | None = st.session_state.pop(MOVED_FROM)
+    now = live.episode.phase if live.episode else None
+    opened = [before] if before is not None else [Phase.EMBED]
+    if now is None and before is Phase.REWARD:
+        opened = [Phase.REWARD, Phase.UPDATE]
+    elif live.total or (now is None and before is not Phase.WRITE):
+        decision = live.episode.trace.decision if live.episode else None
+        opened = [Phase.SELECT, Phase.UPDATE] if decision and decision.selected else [Phase.GENERATE]
+    elif now is Phase.REWARD:
+        opened = [Phase.GENERATE, Phase.REWARD]
+    if now is None and not live.tasks:
+        opened.append(Phase.EMBED)
+    show_parts(*opened)
+
+
+def show_parts(*phases: Phase) -> None:
+    """Open these parts of the screen, and close those that were opened this way before."""
+    opened = st.session_state.setdefault(OPEN_PARTS, {})
+    opened.update(dict.fromkeys(st.session_state.get(AUTO_OPENED, ()), False))
+    opened.update(dict.fromkeys(phases, True))
+    st.session_state[AUTO_OPENED] = phases
+
+
+@st.fragment(run_every=0.4)
+def _progress(view: View) -> None:
+    live = view.live
+    assert live is not None
+    if not live.busy:
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if live.total:
+            st.progress(live.done / live.total, literal(f"{live.done} of {live.total} tasks · {live.waiting.line}"))
+        else:
+            st.markdown("The agent is working …")
+        st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
+
+
+def _what_failed(view: View) -> None:
+    live = view.live
+    if live is None or live.error is None:
+        return
+    st.error(literal(str(live.error)), icon=":material/error:")
+    episode = live.episode
+    # Also where a later attempt got nothing.
+    arrived = episode.interrupted if episode is not None and episode.phase is Phase.GENERATE else ""
+    if arrived:
+        verbatim(arrived)
+    with st.container(horizontal=True):
+        st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step))
+        if arrived:
+            st.button("Keep what arrived", key="keep_partial", on_click=move, args=(view, LiveRun.keep_partial))
+        st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop))
+
+
+def _what_was_cut_short(view: View) -> None:
+    step = view.place.bank.next_step(view.run.id)
+    begun = view.live is not None and view.live.episode is not None
+    left = view.place.bank.cut_short(view.run.id)
+    mark = StepMark(view.place.bank.uri, view.run.id).left()
+    if mark is not None and mark.step == step:
+        left |= {mark.attempt}
+    else:
+        mark = None
+    if begun or left <= {*st.session_state.get(DROPPED, ()), *workspace.load_preferences().dropped}:
+        return
+    of = f", “{shortened(mark.intent)}”, begun {mark.since[:16].replace('T', ' ')} UTC" if mark is not None else ""
+    st.warning(
+        literal(
+            f"Step {step} was begun and cut short{of}: the program ended before the step did. What it had written "
+            "counts for nothing and is not recalled."
+        ),
+        icon=":material/power_off:",
+    )
+    with st.container(horizontal=True):
+        # A typed task is in no list.
+        typed = mark.intent if mark is not None and not view.run.tasks else None
+        again = LiveRun.step if typed is None else lambda live: live.begin(typed)
+        st.button("Do it again", key="again_cut_short", on_click=move, args=(view, again))
+        st.button("Drop it", key="drop_cut_short", on_click=_drop, args=(left,))
+
+
+def _drop(attempts: frozenset[str]) -> None:
+    st.session_state[DROPPED] = attempts
+    try:
+        workspace.drop_attempts(attempts)
+    except InputError as error:
+        st.session_state["failure"] = str(error)
+
+
+def _replay_note(view: View) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="replay_note"):
+        st.markdown(
+            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: everything as it "
+            "was when that step had ended."
+        )
+        player(view.place)
+        st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
+
+
+def model_banner(view: View) -> None:
+    """What stands in the way of the run's model, with its remedy."""
+    if view.run.simulated or not view.moment.live or not workspace.can_go_on(view.run):
+        return
+    status = model_status(view.run.model)
+    if status.state == "running":
+        return
+    with st.container(border=True, key="model_banner"):
+        st.warning(literal(status.sentence), icon=":material/cloud_off:")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if status.remedy:
+                st.code(status.remedy, language=None, width="content")
+            st.button("Check again", key="banner_check", on_click=status_of.clear)
+            st.page_link("pages/home/page.py", label="Look at the models")

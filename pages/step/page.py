@@ -1,0 +1,54 @@
+"""Step: one task from intent to new memory, part by part, beside the map of the memory."""
+
+import streamlit as st
+
+from memrl_core.errors import MemRLError
+from pages.shared import place as places
+from pages.shared.header import header
+from pages.shared.map_panel import map_panel
+from pages.shared.memory_detail import memory_detail
+from pages.shared.others import follow_others
+from pages.shared.view import view_of
+from pages.step.page import parts
+from pages.step.page.controls import controls, model_banner
+from pages.step.page.reward_form import reward_wanted
+
+place = places.current()
+if place is None or place.run is None:
+    if place is not None:
+        header(place)
+    st.info("There is no run to step through yet. Start one: its first memory will be the first point on the map.")
+    st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
+    st.stop()
+
+above, wanted = st.container(), st.container()
+try:
+    view = view_of(place)
+    story, memory = st.columns([3, 2], gap="medium")
+    with memory:
+        # Before all else: the browser draws what comes first first, and the map is what a step is watched on.
+        map_panel(view)
+except MemRLError:
+    # A step that cannot be read can still be left for another.
+    with above:
+        header(place)
+    raise
+with above:
+    header(place)
+    model_banner(view)
+    controls(view)
+    parts.strip(view)
+with wanted:
+    reward_wanted(view)
+with memory:
+    memory_detail(view)
+with story:
+    parts.task(view)
+    parts.recall(view)
+    parts.rerank(view)
+    parts.answer(view)
+    parts.reward(view)
+    parts.update(view)
+    parts.new_memory(view)
+if not view.busy:
+    follow_others(place)

@@ -1,0 +1,527 @@
+"""The seven parts of a step, each a function of what is at a moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Literal
+
+import streamlit as st
+
+from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.later_selections import compiled, marked
+from memrl_core.analysis.moment import later_reward
+from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, value_label
+from memrl_core.analysis.summary import valid_answers
+from memrl_core.figures.palette import q_range
+from memrl_core.figures.recall import recall_picture
+from memrl_core.figures.rerank import score_picture, slope_picture
+from memrl_core.figures.utility import moves_picture
+from memrl_core.numerals import dimensions, signed
+from memrl_core.prompting import messages_sent, offered
+from memrl_core.records import Candidate, GenerateRecord, Message, Phase, Turn, UtilityPoint, ValueChange
+from pages.shared.arm import arm_line, spec_of
+from pages.shared.plotly_map import show_in_place
+from pages.shared.text import in_badge, literal, verbatim
+from pages.shared.view import View
+from pages.step.page.consulted import consulted
+from pages.step.page.controls import AUTO_OPENED, OPEN_PARTS
+from pages.step.page.judgement import judged
+from pages.step.page.memory_button import memory_button
+from pages.step.page.operations import operations
+from pages.step.page.reward_form import credit, reward_form
+from pages.step.page.task_form import task_form
+
+PROMPT_HEIGHT = 420
+LOOK = 0.15
+"""Seconds after which a page looks for more of an answer that is arriving."""
+ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
+MOST_FORMULAS = 12
+OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
+
+
+def strip(view: View) -> None:
+    """Where in the algorithm the step stands: seven parts, done, next or still to come."""
+    with st.container(horizontal=True, key="strip", gap="small"):
+        for number, phase in enumerate(Phase, start=1):
+            if view.moment.reached(phase):
+                st.badge(f"{number} {_title(view, phase)}", icon=":material/check:", color="green")
+            elif view.moment.next_phase is phase:
+                st.badge(f"{number} {_title(view, phase)}", icon=":material/arrow_forward:", color="blue")
+            else:
+                st.badge(f"{number} {_title(view, phase)}", color="gray")
+
+
+def _title(view: View, phase: Phase) -> str:
+    keeps_q = view.spec is None or view.spec.keeps_q
+    return TITLES[phase] if phase is not Phase.UPDATE or keeps_q else "Update"
+
+
+def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
+    number = list(Phase).index(phase) + 1
+    said = line(view.moment.trace, phase) if view.moment.trace and ready else ""
+    label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(said)}" if said else "")
+    key = f"part_{phase.value}"
+    # An expander forgets that it is open when its label changes, so who is open is remembered here.
+    opened = st.session_state.setdefault(OPEN_PARTS, {})
+    if phase not in opened and view.moment.next_phase is None:
+        nothing_yet = view.moment.trace is None
+        if phase is Phase.EMBED if nothing_yet else phase in OPEN_AT_FIRST:
+            opened[phase] = True
+            st.session_state[AUTO_OPENED] = (*st.session_state.get(AUTO_OPENED, ()), phase)
+    st.session_state[key] = opened.get(phase, False)
+    with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
+        if not box.open:
+            return
+        if ready:
+            draw(view)
+        elif view.busy and view.moment.next_phase is phase:
+            st.caption("The agent is at it …")
+        elif view.moment.trace is not None and view.moment.trace.origin != "agent":
+            st.caption("This step came from elsewhere, and that did not tell this part.")
+        else:
+            st.caption("Not reached yet: press **Step** (N).")
+
+
+def _toggled(phase: Phase, key: str) -> None:
+    st.session_state[OPEN_PARTS][phase] = st.session_state[key]
+
+
+def task(view: View) -> None:
+    """① What is asked, and how its intent became a vector."""
+    _part(view, Phase.EMBED, _task, ready=True)
+
+
+def recall(view: View) -> None:
+    """② Phase A: the pool, its gate and its cut."""
+    _part(view, Phase.RECALL, _recall, view.moment.reached(Phase.RECALL))
+
+
+def rerank(view: View) -> None:
+    """③ Phase B: similarity against utility."""
+    _part(view, Phase.SELECT, _rerank, view.moment.reached(Phase.SELECT))
+
+
+def answer(view: View) -> None:
+    """④ What was sent, word for word, and what came back."""
+    if view.busy and view.live is not None and not view.live.total:
+        _part(view, Phase.GENERATE, _arriving, ready=True)
+    else:
+        _part(view, Phase.GENERATE, _answer, view.moment.reached(Phase.SELECT))
+
+
+def reward(view: View) -> None:
+    """⑤ The verdict, who is credited, and a person's word."""
+    _part(view, Phase.REWARD, _reward, view.moment.reached(Phase.GENERATE))
+
+
+def update(view: View) -> None:
+    """⑥ The q-values that moved."""
+    _part(view, Phase.UPDATE, _update, view.moment.reached(Phase.UPDATE))
+
+
+def new_memory(view: View) -> None:
+    """⑦ What the episode became."""
+    _part(view, Phase.WRITE, _new_memory, view.moment.reached(Phase.WRITE))
+
+
+def _task(view: View) -> None:
+    trace = view.moment.trace
+    if view.moment.live and view.moment.next_phase is None:
+        task_form(view)
+    if trace is None:
+        if view.run.tasks:
+            st.caption("The first task comes from the list: press **Step** (N).")
+        elif view.run.environment != "conversation":
+            st.caption("This run has no step: its memories came without the tasks that wrote them.")
+        return
+    verbatim(trace.task.intent)
+    facts = [f"step {trace.step}", f"epoch {trace.epoch}", f"seed of the run {view.run.seed}"]
+    if trace.task.family:
+        facts.append(f"family {trace.task.family}")
+    if trace.embed:
+        facts.append(f"embedded by {trace.embed.embedder} into {dimensions(trace.embed.dimension)}")
+    st.caption(literal(" · ".join(facts)))
+    if trace.lacks:
+        with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
+            for sentence in trace.lacks:
+                st.text(sentence)
+
+
+def _recall(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.recall is not None
+    found = trace.recall
+    if found.rule == "nothing":
+        st.info(f"Memory is not asked in this step: {literal(found.why or 'the method recalls nothing')}.")
+        return
+    if not found.memories:
+        st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
+        return
+    show_in_place(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
+    if trace.origin == "recorder":
+        st.caption("What another agent recalled, as it was told. See above what it did not tell.")
+        return
+    if found.rule != "similarity":
+        st.caption(literal(f"This method recalls by {found.rule}. {found.why}"))
+        return
+    gate = ">" if found.strict else "≥"
+    unit = "intents" if found.k1_counts == "intent" else "memories"
+    st.caption(
+        f"Phase A keeps the k1 = {found.k1} most similar {unit} with cosine {gate} δ = {found.delta:.3f}. "
+        "Similarity alone decides here; utility has no say yet."
+    )
+
+
+def _rerank(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.recall is not None and trace.decision is not None
+    decision = trace.decision
+    ranked = [c for c in decision.candidates if c.rank_select is not None]
+    spec = spec_of(trace)
+    if spec is not None and trace.policy != "memrl":
+        arm_line(spec)
+    consulted(trace, Phase.SELECT)
+    if not ranked:
+        st.info(literal(decision.note) or "The pool is empty: there is nothing to rank, and the model gets no memory.")
+        return
+    if not any(candidate.terms for candidate in ranked):
+        _chosen_without_scores(view, ranked)
+        return
+    if decision.note:
+        st.info(literal(decision.note), icon=":material/info:")
+    for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
+        st.warning(literal(sentence), icon=":material/info:")
+    slope, scores = st.columns([2, 3])
+    with slope:
+        show_in_place(slope_picture(decision, view.run.id), "slope")
+    with scores:
+        show_in_place(score_picture(decision, view.memories, view.run.id), "scores")
+    by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
+    if decision.normaliser_lines:
+        by_rule += "".join(f" + {term.name}" for term in ranked[0].terms[2:])
+    worth = f", with λ = {decision.weight:g}" if decision.normaliser_lines else ""
+    st.markdown(literal(f"score = {by_rule}{worth}"))
+    at_cut = ranked[: decision.k2 + 1]
+    verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
+    if decision.normaliser_lines:
+        st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
+    if decision.log_propensity is not None:
+        st.caption(f"This order is drawn with probability {decision.propensity:.3g} from these scores.")
+    if view.moment.next_phase is None:
+        _marked(view)
+        _ask_link()
+
+
+def _sum_of_terms(ranked: Sequence[Candidate]) -> str:
+    terms = next(candidate.terms for candidate in ranked if candidate.terms)
+    return " + ".join(term.name if term.weight == 1 else f"{term.weight:g} · {term.name}" for term in terms)
+
+
+def _marked(view: View) -> None:
+    """Says so when the rewards as they stand now would have put other memories before the model."""
+    trace, bank = view.moment.trace, view.place.bank
+    assert trace is not None
+    choices = compiled(bank, view.run.id, (trace.step, trace.step))
+    for step in marked(choices, bank.histories_of(view.run.id, view.moment.pool)) if choices else ():
+        would = ", ".join(memory_label(memory_id, view.run.id) for memory_id in step.would) or "none"
+        st.info(
+            f"Rewards that came later changed the q of this pool: by what is known now of the steps before, this one "
+            f"would have selected {literal(would)}. What it did is not rewritten.",
+            icon=":material/bookmark:",
+        )
+
+
+def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:
+    chosen = ", ".join(memory_label(c.memory_id, view.run.id) for c in ranked if c.selected) or "none"
+    st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. It did not tell by which scores.")
+    _ask_link()
+
+
+def _ask_link() -> None:
+    st.page_link(
+        "pages/decision/page.py",
+        label="Ask about this decision: what would change it, who earned the reward …",
+        icon=":material/contact_support:",
+    )
+    st.page_link(
+        "pages/methods/page.py",
+        label="What would other methods have put before the model?",
+        icon=":material/compare:",
+        query_params={**st.session_state["place"], "show": "pool"},
+    )
+
+
+def _answer(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None
+    record = trace.generate or _prompt(view)
+    # Who is asked for a reward reads the answer first.
+    with st.expander("What was sent") if view.awaits_reward else st.container():
+        turn = _sent(view, record)
+    if not record.turns:
+        return
+    valid, asked = valid_answers(trace)
+    if valid < asked:
+        st.warning(
+            f"{asked - valid:,} of {asked:,} answers were not among the lines offered. Each of them cost a turn.",
+            icon=":material/rule:",
+        )
+    with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
+        _turns(record, record.turns)
+    consulted(trace, Phase.GENERATE)
+    st.download_button(
+        "Prompt and answer as JSON",
+        lambda: json.dumps(
+            {
+                "messages": [asdict(message) for message in messages_sent(record, turn)],
+                "answer": record.turns[turn].reply.text,
+            },
+            ensure_ascii=False,
+            indent=1,
+        ),
+        file_name=f"{trace.run}-step-{trace.step}-turn-{turn + 1}.json",
+        mime="application/json",
+        icon=":material/download:",
+        on_click="ignore",
+        key="prompt_json",
+    )
+
+
+def _sent(view: View, record: GenerateRecord) -> int:
+    """Show what the model reads in one turn, message by message; returns that turn, counted from 0."""
+    trace = view.moment.trace
+    assert trace is not None
+    turn, layout = 0, record.options.get("layout") or "block"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        sent = "was sent" if record.turns else "will be sent"
+        turns = len(record.turns)
+        st.markdown(f"**Exactly what {sent}**, laid out as {layout}", width="content")
+        if turns > 1:
+            turn = st.selectbox(
+                "Turn", range(turns), format_func=lambda n: f"turn {n + 1} of {turns}", width=150,
+                label_visibility="collapsed", key=f"prompt_turn_{trace.id}",
+            )  # fmt: skip
+    framed = turn == 0 and layout == "block"
+    with st.container(height=PROMPT_HEIGHT, key="prompt"):
+        if framed:
+            for number, message in enumerate(record.messages):
+                _role(message)
+                _message(view, record, number, message)
+            return turn
+        _memories_in(view, record, turn)
+        for message in messages_sent(record, turn, bound=_will_bind(view, record)):
+            _role(message)
+            verbatim(message.content)
+    return turn
+
+
+def _role(message: Message) -> None:
+    st.badge(message.role, color=ROLES[message.role])
+
+
+def _will_bind(view: View, record: GenerateRecord) -> bool:
+    """Whether the next turn holds the model to the lines that it is offered."""
+    choices = offered(record.turns[-1].observation if record.turns else record.messages[-1].content)
+    return bool(choices) and view.live is not None and view.live.agent.model.binds
+
+
+def _memories_in(view: View, record: GenerateRecord, turn: int) -> None:
+    """A button for each memory that the turn was sent."""
+    left_out = record.turns[turn].left_out if record.turns else ()
+    told = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in left_out)
+    if told:
+        with st.container(horizontal=True, gap="small"):
+            for memory_id in told:
+                memory_button(view, memory_id, f"sent_{memory_id}", _q_then(view).get(memory_id))
+
+
+def _q_then(view: View) -> dict[str, float]:
+    # Why it is in the prompt is told by the q at the decision, not by what the step then made of it.
+    trace = view.moment.trace
+    return {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
+
+
+@st.fragment(run_every=LOOK)
+def _arriving(view: View) -> None:
+    """The turn under way with the text that is arriving, and below it the one before."""
+    assert view.live is not None
+    waiting, episode = view.live.waiting, view.live.episode
+    with st.container(border=True, key="streamed"):
+        st.caption(literal(waiting.line) or "Setting up the task …")
+        if waiting.text:
+            verbatim(waiting.text)
+    record = episode.trace.generate if episode is not None and episode.phase is not None else None
+    if record is not None:
+        st.caption("The turn before:")
+        _turns(record, record.turns[-1:])
+
+
+def _turns(record: GenerateRecord, turns: Sequence[Turn]) -> None:
+    """What came back in each turn, and what the world said to it."""
+    who = "simulated model" if record.simulated else record.model
+    for turn in turns:
+        if turn.recalled is not None:
+            with st.chat_message("memory", avatar=":material/database:"):
+                st.caption(literal(f"Memory was asked before this turn: {turn.recalled.why}"))
+                verbatim(turn.recalled.text or "(nothing was added)")
+        with st.chat_message("assistant", avatar=":material/smart_toy:"):
+            st.badge(in_badge(who), color="violet" if record.simulated else "green")
+            if turn.reply.thinking:
+                with st.expander("Thinking, which is no part of the answer"):
+                    verbatim(turn.reply.thinking)
+            verbatim(turn.reply.text or "(nothing had arrived)")
+            _about_reply(turn.reply)
+        if turn.observation:
+            with st.chat_message("user", avatar=":material/public:"):
+                verbatim(turn.observation)
+
+
+def _prompt(view: View) -> GenerateRecord:
+    assert view.live is not None and view.live.episode is not None
+    return view.live.episode.prompt()
+
+
+def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:
+    """A message as it is, with a frame around each memory in it."""
+    at, q = 0, _q_then(view)
+    for span in (span for span in record.spans if span.message == number):
+        _plain_part(message.content[at : span.start])
+        with st.container(border=True, key=f"span_{number}_{span.start}"):
+            memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))
+            verbatim(message.content[span.start : span.end])
+        at = span.end
+    _plain_part(message.content[at:])
+
+
+def _plain_part(text: str) -> None:
+    if text.strip():
+        verbatim(text.strip("\n"))
+
+
+def _about_reply(reply) -> None:
+    parts = [f"{reply.seconds:.2f} s"]
+    if reply.prompt_tokens is not None:
+        room = "" if reply.window is None else f" of {reply.window:,}"
+        parts.append(f"{reply.prompt_tokens:,}{room} tokens read")
+    if reply.answer_tokens is not None:
+        parts.append(f"{reply.answer_tokens} tokens written")
+    if reply.stopped:
+        parts.append("**stopped**: kept as it was, no automatic reward")
+    parts += [literal(note) if note == BOUND else f"**{literal(note)}**" for note in reply_notes(reply)]
+    st.caption(" · ".join(parts))
+
+
+def _reward(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None
+    if trace.reward is not None:
+        given = trace.reward
+        verdict, value, judgement = given.verdict, given.reward, given.judgement
+    else:
+        assert view.live is not None and view.live.episode is not None
+        episode = view.live.episode
+        verdict, value, judgement = episode.verdict, episode.environment_reward, episode.judgement
+    if trace.reward is not None and trace.reward.source == "person" and value is not None:
+        st.markdown(f"A person: reward **{signed(value)}**")
+        value = trace.reward.environment
+    st.markdown(f"The environment: {'no reward of its own' if value is None else f'reward **{signed(value)}**'}")
+    verbatim(verdict)
+    if judgement is not None:
+        judged(judgement)
+    if later := later_reward(view.place.bank, trace):
+        st.info(literal(later))
+    credit(view)
+    if not view.awaits_reward:
+        reward_form(view)
+
+
+def _update(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None and trace.update is not None
+    if not trace.update.changes:
+        st.info(f"No value moved: {_why_nothing_moved(view)}.")
+        consulted(trace, Phase.UPDATE)
+        return
+    moved = trace.update.of_q
+    if moved:
+        show_in_place(moves_picture(moved, trace.settings, view.run.id), "moves")
+    verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
+    if len(trace.update.changes) > MOST_FORMULAS:
+        st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved; the table below has them all.")
+    others = [change for change in trace.update.changes if change not in moved]
+    if others:
+        st.dataframe(
+            [
+                {"what": value_label(c, view.run.id), "before": c.before, "after": c.after, "Δ": c.after - c.before}
+                for c in others
+            ],
+            key="moved_values",
+            hide_index=True,
+            alt="The learned values that moved, before and after",
+        )
+    if moved:
+        _moved_memories(view, moved)
+    consulted(trace, Phase.UPDATE)
+
+
+def _why_nothing_moved(view: View) -> str:
+    trace = view.moment.trace
+    assert trace is not None
+    spec = spec_of(trace)
+    if spec is not None and not spec.feedback:
+        return f"{spec.title} learns from no reward"
+    if trace.reward and trace.reward.reward is None:
+        return "nobody gave a reward"
+    if not view.moment.selected:
+        return "no memory was in the prompt"
+    return "there was no usable feedback in this step"
+
+
+def _moved_memories(view: View, moved: Sequence[ValueChange]) -> None:
+    trace = view.moment.trace
+    assert trace is not None
+    low, _, high = q_range(trace.settings)
+    st.dataframe(
+        [
+            {
+                "memory": memory_label(change.memory_id, view.run.id),
+                "q before": signed(change.before),
+                "q after": signed(change.after),
+                "Δ": signed(change.after - change.before),
+                "uses": change.visits,
+                "q since it was written": [p.after for p in _history(view, change.memory_id)],
+            }
+            for change in moved
+        ],
+        key="moved_histories",
+        hide_index=True,
+        column_config={"q since it was written": st.column_config.LineChartColumn(y_min=low, y_max=high)},
+        alt="The memories whose q moved, with the line of q since each was written",
+    )
+    with st.container(horizontal=True):
+        for memory_id, q in {change.memory_id: change.after for change in moved}.items():
+            memory_button(view, memory_id, f"moved_{memory_id}", q)
+
+
+def _history(view: View, memory_id: str) -> list[UtilityPoint]:
+    """The memory's q up to and with this step, whether the step is stored already or not."""
+    trace = view.moment.trace
+    assert trace is not None and trace.update is not None
+    # What is known now needs no fold of what was known then, which takes a second in a large bank.
+    known = view.place.bank.history(view.run.id, memory_id, as_of=None if view.moment.live else trace.step)
+    if known and known[-1].step == trace.step:
+        return known
+    moved = [c for c in trace.update.of_q if c.memory_id == memory_id]
+    return known + [
+        UtilityPoint(c.memory_id, trace.step, c.before, c.after, c.visits, c.reward, None, ()) for c in moved
+    ]
+
+
+def _new_memory(view: View) -> None:
+    trace = view.moment.trace
+    assert trace is not None
+    operations(view)
+    consulted(trace, Phase.WRITE)

@@ -1,0 +1,20 @@
+"""Tasks: each environment with its tasks, its prompt and its judge; and a person's own task files."""
+
+import streamlit as st
+
+from pages.shared import place as places
+from pages.shared.task_picker import card, chosen_set, one_task, set_table
+from pages.shared.tasks_place import chosen_environment, in_link
+from pages.tasks.page.files import files
+
+place = places.current(keep=in_link())
+name = chosen_environment()
+card(name)
+tasks = chosen_set(place, name)
+if tasks is not None:
+    table, shown = st.columns([2, 3], gap="medium")
+    with table:
+        task = set_table(tasks)
+    with shown:
+        one_task(name, task)
+files()
