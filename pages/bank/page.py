@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from pages.bank.page.banks import banks_of_this_machine
-from pages.bank.page.import_export import import_export
-from pages.bank.page.memory_table import memory_table
-from pages.bank.page.settings_form import settings_form
+from pages.bank.banks import banks_of_this_machine
+from pages.bank.import_export import import_export
+from pages.bank.memory_table import memory_table
+from pages.bank.settings_form import settings_form
 from pages.shared import place as places
 from pages.shared.header import header
 from pages.shared.memory_detail import memory_detail

@@ -4,12 +4,12 @@ import streamlit as st
 
 from memrl_core.analysis.comparison_setup import setting_differences
 from memrl_core.report.comparison import comparison_report
-from pages.compare.page import choice as choices
-from pages.compare.page.memories import gained_and_lost, trajectories
-from pages.compare.page.methods import in_link, methods_side_by_side
-from pages.compare.page.sources import recorded, supposed
-from pages.compare.page.steps import side_by_side, task_table, where_they_part
-from pages.compare.page.summary import outcomes, setup
+from pages.compare import choice as choices
+from pages.compare.memories import gained_and_lost, trajectories
+from pages.compare.methods import in_link, methods_side_by_side
+from pages.compare.sources import recorded, supposed
+from pages.compare.steps import side_by_side, task_table, where_they_part
+from pages.compare.summary import outcomes, setup
 from pages.shared import place as places
 from pages.shared.header import header
 from pages.shared.text import literal

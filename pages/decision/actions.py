@@ -11,8 +11,8 @@ from memrl_core import workspace
 from memrl_core.analysis.labels import memory_label
 from memrl_core.errors import MemRLError
 from memrl_core.report.step import step_report
-from pages.decision.page import state
-from pages.decision.page.case import case_at
+from pages.decision import state
+from pages.decision.case import case_at
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place

@@ -16,7 +16,7 @@ from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed
 from memrl_core.records import GenerateRecord
 from memrl_core.rerun import Rerun, Rerunner
-from pages.decision.page.case import Case
+from pages.decision.case import Case
 from pages.shared.person import person
 from pages.shared.table import in_signs
 from pages.shared.text import literal, verbatim

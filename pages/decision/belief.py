@@ -9,7 +9,7 @@ from memrl_core.analysis.recovery import recovery, rewards_to_reach
 from memrl_core.analysis.supposed_reward import supposed_reward
 from memrl_core.analysis.trust import trust
 from memrl_core.numerals import percent, signed
-from pages.decision.page.case import Case
+from pages.decision.case import Case
 from pages.shared.table import in_signs
 from pages.shared.text import literal
 

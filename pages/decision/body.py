@@ -14,9 +14,9 @@ from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed, weight
 from memrl_core.records import Candidate, Utility
 from memrl_core.settings import MemRLSettings
-from pages.decision.page import state, whatif
-from pages.decision.page.case import Case, case_at
-from pages.decision.page.catalogue import BY_KEY, QUESTIONS, Question
+from pages.decision import state, whatif
+from pages.decision.case import Case, case_at
+from pages.decision.catalogue import BY_KEY, QUESTIONS, Question
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.plotly_map import load_plotly, show_in_place

@@ -18,7 +18,7 @@ from memrl_core.policies import make_policy, settings_of, settings_that_fit
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Candidate, Decision, Memory, RecallRecord, StepTrace
 from memrl_core.settings import MemRLSettings, PolicySettings
-from pages.decision.page import state
+from pages.decision import state
 from pages.shared.place import Place
 
 QUESTION_OPTIONS = 400

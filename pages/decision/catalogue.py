@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.decision.page import again, belief, one_memory, probe, progress, relations, this_decision, whole_run
+from pages.decision import again, belief, one_memory, probe, progress, relations, this_decision, whole_run
 
 Needs = Literal["own", "decision", "situation", "step", "run"]
 

@@ -9,8 +9,8 @@ from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.provenance import provenance
 from memrl_core.figures.utility import history_picture
 from memrl_core.numerals import fixed, signed
-from pages.decision.page.case import Case, uses_of
-from pages.decision.page.step_rows import chosen_step
+from pages.decision.case import Case, uses_of
+from pages.decision.step_rows import chosen_step
 from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.table import in_signs, written

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from pages.decision.page import state
-from pages.decision.page.actions import actions
-from pages.decision.page.body import body
+from pages.decision import state
+from pages.decision.actions import actions
+from pages.decision.body import body
 from pages.shared import place as places
 from pages.shared.header import header
 

@@ -12,7 +12,7 @@ from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import MemRLError
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture
-from pages.decision.page.case import Case
+from pages.decision.case import Case
 from pages.shared.picture import show
 from pages.shared.text import literal
 

@@ -12,9 +12,9 @@ from memrl_core.analysis.forgotten import forgetting, losses
 from memrl_core.analysis.transfer import transfer
 from memrl_core.bank.integrity import check
 from memrl_core.numerals import fixed, percent
-from pages.decision.page.case import Case, uses_of
-from pages.decision.page.relations import said
-from pages.decision.page.step_rows import chosen_step
+from pages.decision.case import Case, uses_of
+from pages.decision.relations import said
+from pages.decision.step_rows import chosen_step
 from pages.shared import place as places
 from pages.shared.table import in_percent, written
 from pages.shared.text import literal

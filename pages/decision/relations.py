@@ -10,7 +10,7 @@ from memrl_core.analysis.copies import CopyGroup, copies
 from memrl_core.analysis.lineage import lineage
 from memrl_core.analysis.rates import Rate
 from memrl_core.numerals import percent
-from pages.decision.page.case import Case, uses_of
+from pages.decision.case import Case, uses_of
 from pages.shared.table import in_signs
 from pages.shared.text import literal
 

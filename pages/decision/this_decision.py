@@ -15,7 +15,7 @@ from memrl_core.errors import InputError
 from memrl_core.figures.waterfall import difference_picture
 from memrl_core.numerals import weight
 from memrl_core.records import Reason
-from pages.decision.page.case import Case
+from pages.decision.case import Case
 from pages.shared.picture import show
 from pages.shared.table import with_weights, written
 from pages.shared.text import literal, verbatim

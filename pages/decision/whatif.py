@@ -7,8 +7,8 @@ from typing import get_args
 import streamlit as st
 
 from memrl_core.settings import MemRLSettings, Normaliser, PolicySettings
-from pages.decision.page import state
-from pages.decision.page.case import Case
+from pages.decision import state
+from pages.decision.case import Case
 
 NORMALISERS = get_args(Normaliser)
 

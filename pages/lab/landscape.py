@@ -9,7 +9,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.figures.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.twins import TwinRuns, labels
-from pages.lab.page.place import LabPlace
+from pages.lab.place import LabPlace
 from pages.shared.map_panel import layout_of
 from pages.shared.picture import show
 from pages.shared.text import literal

@@ -11,8 +11,8 @@ from memrl_core.lab import QUESTIONS, pairs_in, settings_for
 from memrl_core.policies import settings_of
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, TwinRuns, labels, start_twins
-from pages.lab.page import place as lab_place
-from pages.lab.page.place import LabPlace
+from pages.lab import place as lab_place
+from pages.lab.place import LabPlace
 from pages.shared import place as places
 from pages.shared.forms import often_changed, policy_choice, settings_fields
 from pages.shared.pairs import remember

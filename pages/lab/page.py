@@ -1,10 +1,10 @@
 """Lab: two runs live side by side, theory beside what they did, and their q landscape over time."""
 
-from pages.lab.page import place as lab_place
-from pages.lab.page.landscape import landscape_over_time
-from pages.lab.page.new_pair import new_pair, pair_line
-from pages.lab.page.theory import theory_beside_practice
-from pages.lab.page.twins import controls, while_they_play
+from pages.lab import place as lab_place
+from pages.lab.landscape import landscape_over_time
+from pages.lab.new_pair import new_pair, pair_line
+from pages.lab.theory import theory_beside_practice
+from pages.lab.twins import controls, while_they_play
 
 place = lab_place.current()
 view = lab_place.choose_view(place)

@@ -13,7 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.figures.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from memrl_core.settings import symbol
 from memrl_core.twins import labels, shifts_of
-from pages.lab.page.place import LabPlace
+from pages.lab.place import LabPlace
 from pages.shared.picture import show
 from pages.shared.text import literal
 from pages.shared.work import working

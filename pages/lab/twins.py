@@ -19,8 +19,8 @@ from memrl_core.figures.stability import (
 from memrl_core.lab import Standing, arms_of, standings, streams_of
 from memrl_core.numerals import percent, signed
 from memrl_core.twins import TwinRuns
-from pages.lab.page import place as lab_place
-from pages.lab.page.place import LabPlace
+from pages.lab import place as lab_place
+from pages.lab.place import LabPlace
 from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 

@@ -12,7 +12,7 @@ from memrl_core.lessons.lesson import Lesson, scene_kinds
 from memrl_core.lessons.progress import PAGES, Kept, Progress
 from memrl_core.lessons.shelf import Shelf, own_folder, shipped_folder
 from memrl_core.lessons.words import Words, filled
-from pages.lessons.page.frame import undo
+from pages.lessons.frame import undo
 from pages.shared import lesson_place as places
 from pages.shared.text import literal, verbatim
 

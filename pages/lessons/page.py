@@ -4,9 +4,9 @@ import streamlit as st
 
 from memrl_core.lessons.progress import load_progress
 from memrl_core.lessons.shelf import load_shelf
-from pages.lessons.page.frame import look, moves, strip, undo
-from pages.lessons.page.list import lessons_list
-from pages.lessons.page.pages import page
+from pages.lessons.frame import look, moves, strip, undo
+from pages.lessons.list import lessons_list
+from pages.lessons.pages import page
 from pages.shared import lesson_place as places
 from pages.shared.lesson_browser import browser, in_browser
 

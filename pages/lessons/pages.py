@@ -10,8 +10,8 @@ from memrl_core.lessons import progress
 from memrl_core.lessons.lesson import Check
 from memrl_core.lessons.progress import Page
 from memrl_core.lessons.words import filled
-from pages.lessons.page.frame import title_of
-from pages.lessons.page.scenes import draw
+from pages.lessons.frame import title_of
+from pages.lessons.scenes import draw
 from pages.shared import lesson_place as places
 from pages.shared.lesson_place import At
 from pages.shared.text import literal

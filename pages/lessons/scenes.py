@@ -20,8 +20,8 @@ from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import filled
 from memrl_core.numerals import MINUS, signed
 from memrl_core.records import Memory
-from pages.lessons.page.frame import chart
-from pages.lessons.page.twins import twins
+from pages.lessons.frame import chart
+from pages.lessons.twins import twins
 from pages.shared import lesson_place as places
 from pages.shared.lesson_browser import browser
 from pages.shared.lesson_place import At

@@ -9,7 +9,7 @@ from memrl_core.lessons.pictures import twins_picture
 from memrl_core.lessons.twins import SIDES, TwinsScene
 from memrl_core.lessons.words import Words, filled
 from memrl_core.twins import FASTEST, TwinRuns, labels
-from pages.lessons.page.frame import chart
+from pages.lessons.frame import chart
 from pages.shared import lesson_place as places
 from pages.shared.lesson_place import At
 from pages.shared.pairs import pair_of, remember

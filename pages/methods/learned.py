@@ -11,18 +11,18 @@ from memrl_core.analysis.learned.watching import Watching
 from memrl_core.background import Work
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import policy_class, policy_names
-from pages.methods.page.learned_actions import actions
-from pages.methods.page.learned_case import Case
-from pages.methods.page.learned_cases import cases
-from pages.methods.page.learned_notes import notes
-from pages.methods.page.learned_nothing import nothing
-from pages.methods.page.learned_reranker import reranker
-from pages.methods.page.learned_tallies import operations, tries
-from pages.methods.page.learned_texts import reflections_on_task, standing_workflows
-from pages.methods.page.learned_timeline import timeline
-from pages.methods.page.learned_tips import tips
-from pages.methods.page.learned_values import named_values, success_rates, utilities
-from pages.methods.page.place import chosen_method
+from pages.methods.learned_actions import actions
+from pages.methods.learned_case import Case
+from pages.methods.learned_cases import cases
+from pages.methods.learned_notes import notes
+from pages.methods.learned_nothing import nothing
+from pages.methods.learned_reranker import reranker
+from pages.methods.learned_tallies import operations, tries
+from pages.methods.learned_texts import reflections_on_task, standing_workflows
+from pages.methods.learned_timeline import timeline
+from pages.methods.learned_tips import tips
+from pages.methods.learned_values import named_values, success_rates, utilities
+from pages.methods.place import chosen_method
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.text import literal

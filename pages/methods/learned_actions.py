@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.analysis.learned.actions import KnownState, known_states, targets
 from memrl_core.figures.learned.actions import actions_picture
 from memrl_core.records import ValueChange
-from pages.methods.page.learned_case import Case
+from pages.methods.learned_case import Case
 from pages.shared.picture import show
 from pages.shared.text import verbatim
 

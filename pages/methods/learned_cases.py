@@ -16,7 +16,7 @@ from memrl_core.analysis.learned.cases import (
 )
 from memrl_core.figures.learned.cases import case_calibration_picture, kernel_picture, loss_picture
 from memrl_core.policies.methods.memento import SPECS, Read
-from pages.methods.page.page.learned_case import Case, show_or_say
+from pages.methods.learned_case import Case, show_or_say
 from pages.shared.arm import arm_line
 from pages.shared.picture import show
 from pages.shared.text import literal

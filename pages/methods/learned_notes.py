@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.analysis.learned.texts import NoteEdit, edits, notes_and_links
 from memrl_core.figures.learned.links import link_picture
-from pages.methods.page.learned_case import Case
+from pages.methods.learned_case import Case
 from pages.shared.map_panel import layout_of
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.methods.page.learned_case import Case
+from pages.methods.learned_case import Case
 
 LESSONS = {
     "none": "Nothing is learned and nothing is remembered: every try is the model alone. That is the lesson: what "

@@ -9,7 +9,7 @@ from memrl_core.analysis.learned.reranking import adapter_norms, citations, draw
 from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
 from memrl_core.numerals import signed
 from memrl_core.policies.methods.rmm_reranker import ranks
-from pages.methods.page.page.learned_case import Case
+from pages.methods.learned_case import Case
 from pages.shared.picture import show
 from pages.shared.text import literal
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from memrl_core.analysis.learned.tallies import OPERATIONS, operations_by_epoch, solved_within
 from memrl_core.figures.learned.tallies import operations_picture, pass_picture
-from pages.methods.page.learned_case import Case, show_or_say
+from pages.methods.learned_case import Case, show_or_say
 
 
 def operations(case: Case) -> None:

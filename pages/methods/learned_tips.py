@@ -7,7 +7,7 @@ import streamlit as st
 from memrl_core.analysis.learned.deciding import recollections
 from memrl_core.analysis.learned.tips import novelty, tips_in_order
 from memrl_core.figures.learned.tips import novelty_picture, tips_picture
-from pages.methods.page.learned_case import Case, show_or_say
+from pages.methods.learned_case import Case, show_or_say
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim
 

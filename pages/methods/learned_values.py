@@ -8,7 +8,7 @@ from memrl_core.analysis.learned.values import deletion, values_moved, values_ov
 from memrl_core.analysis.learned.watching import Watching
 from memrl_core.figures.learned.rates import rates_picture
 from memrl_core.figures.learned.values import values_picture
-from pages.methods.page.learned_case import Case, show_or_say
+from pages.methods.learned_case import Case, show_or_say
 
 REWARD_IT = "Look at a later step, or reward one on the screen Rewards."
 

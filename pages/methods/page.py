@@ -1,9 +1,9 @@
 """Methods: what each method of the literature does, what each makes of the same step, and what each has learned."""
 
-from pages.methods.page.cards import cards, table
-from pages.methods.page.learned import learned
-from pages.methods.page.place import CARDS, LEARNED, POOL, TABLE, chosen_view, in_link
-from pages.methods.page.pool import pool
+from pages.methods.cards import cards, table
+from pages.methods.learned import learned
+from pages.methods.place import CARDS, LEARNED, POOL, TABLE, chosen_view, in_link
+from pages.methods.pool import pool
 from pages.shared import place as places
 from pages.shared.header import header
 

@@ -3,12 +3,12 @@
 import streamlit as st
 
 from memrl_core.bank.roles import SOMEONE, Role
-from pages.rewards.page.audit import audit_trail
-from pages.rewards.page.changed import changed
-from pages.rewards.page.files import reward_files
-from pages.rewards.page.people import people
-from pages.rewards.page.rating import rating
-from pages.rewards.page.rules import rules
+from pages.rewards.audit import audit_trail
+from pages.rewards.changed import changed
+from pages.rewards.files import reward_files
+from pages.rewards.people import people
+from pages.rewards.rating import rating
+from pages.rewards.rules import rules
 from pages.shared import place as places
 from pages.shared.header import bank_picker, run_picker
 from pages.shared.keys import RATING, keys_help

@@ -14,8 +14,8 @@ from memrl_core.errors import MemRLError
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent
 from memrl_core.scales import Choice, mapping_words
-from pages.rewards.page.card import answer, elsewhere, heading, judged, read_memories
-from pages.rewards.page.moves import moves
+from pages.rewards.card import answer, elsewhere, heading, judged, read_memories
+from pages.rewards.moves import moves
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.reward_queue import (

@@ -13,7 +13,7 @@ from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
-from pages.step.page.memory_button import memory_button
+from pages.step.memory_button import memory_button
 
 
 def operations(view: View) -> None:

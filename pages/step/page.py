@@ -9,9 +9,9 @@ from pages.shared.map_panel import map_panel
 from pages.shared.memory_detail import memory_detail
 from pages.shared.others import follow_others
 from pages.shared.view import view_of
-from pages.step.page import parts
-from pages.step.page.controls import controls, model_banner
-from pages.step.page.reward_form import reward_wanted
+from pages.step import parts
+from pages.step.controls import controls, model_banner
+from pages.step.reward_form import reward_wanted
 
 place = places.current()
 if place is None or place.run is None:

@@ -26,13 +26,13 @@ from pages.shared.arm import arm_line, spec_of
 from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
-from pages.step.page.consulted import consulted
-from pages.step.page.controls import AUTO_OPENED, OPEN_PARTS
-from pages.step.page.judgement import judged
-from pages.step.page.memory_button import memory_button
-from pages.step.page.operations import operations
-from pages.step.page.reward_form import credit, reward_form
-from pages.step.page.task_form import task_form
+from pages.step.consulted import consulted
+from pages.step.controls import AUTO_OPENED, OPEN_PARTS
+from pages.step.judgement import judged
+from pages.step.memory_button import memory_button
+from pages.step.operations import operations
+from pages.step.reward_form import credit, reward_form
+from pages.step.task_form import task_form
 
 PROMPT_HEIGHT = 420
 LOOK = 0.15

@@ -23,7 +23,7 @@ from pages.shared.person import allowed, name_field, person
 from pages.shared.reward_rate import CHOSEN, option_button
 from pages.shared.text import literal
 from pages.shared.view import View
-from pages.step.page.controls import move
+from pages.step.controls import move
 
 VALUE = "reward_value"
 TOUCHED = "reward_touched"

@@ -10,7 +10,7 @@ from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.text import literal
 from pages.shared.view import View
-from pages.step.page.controls import show_parts
+from pages.step.controls import show_parts
 
 
 def task_form(view: View) -> None:

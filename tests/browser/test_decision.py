@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from pages.decision.page.catalogue import QUESTIONS
+from pages.decision.catalogue import QUESTIONS
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.test_lab import zoom_in
 from tests.browser.test_story import drawn_map, sending, settled

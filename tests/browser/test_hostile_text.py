@@ -19,11 +19,11 @@ from memrl_core.bank import MemoryBank
 from memrl_core.lessons.progress import PAGES
 from memrl_core.report.step import step_report
 from memrl_core.scales import Scale
-from pages.compare.page import choice
-from pages.decision.page.catalogue import QUESTIONS
-from pages.lab.page import place
-from pages.methods.page import place as methods_place
-from pages.methods.page.learned import DRAWN
+from pages.compare import choice
+from pages.decision.catalogue import QUESTIONS
+from pages.lab import place
+from pages.methods import place as methods_place
+from pages.methods.learned import DRAWN
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.hostile_home import IN_A_FILE, OF_METHODS, RUNS, make
 from tests.browser.payloads import HOST, HTML, MARKDOWN, PLOTLY, RUN, STREAMLIT, WORDS

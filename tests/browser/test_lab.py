@@ -13,7 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, start_twins
-from pages.lab.page.place import TWINS, VIEW_TITLES
+from pages.lab.place import TWINS, VIEW_TITLES
 from tests.browser.conftest import EXPECT_TIMEOUT, RunningApp
 from tests.browser.test_story import settled, violations
 

@@ -23,7 +23,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
-from pages.compare.page import steps as compare_steps
+from pages.compare import steps as compare_steps
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
 from tests.core.lockstep import begun, commit

@@ -14,7 +14,7 @@ from memrl_core.analysis.counterfactual import counterfactual
 from memrl_core.analysis.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
-from pages.decision.page.catalogue import BY_KEY
+from pages.decision.catalogue import BY_KEY
 from tests.builders import DIMENSION, a_run, a_step
 from tests.pages.test_pages import a_bank, said
 

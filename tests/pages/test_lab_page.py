@@ -15,8 +15,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.lab import QUESTIONS, lab_bank, pairs_in, settings_for
 from memrl_core.settings import MemRLSettings
 from memrl_core.twins import Side, shifts_of, start_twins
-from pages.lab.page.new_pair import OWN
-from pages.lab.page.twins import CHARTS
+from pages.lab.new_pair import OWN
+from pages.lab.twins import CHARTS
 from tests.pages.test_decision_page import plain
 
 Visit = Callable[..., AppTest]

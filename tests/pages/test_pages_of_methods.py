@@ -12,7 +12,7 @@ from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.policies import policy_class
-from pages.decision.page.catalogue import QUESTIONS
+from pages.decision.catalogue import QUESTIONS
 
 Visit = Callable[..., AppTest]
 METHODS = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
