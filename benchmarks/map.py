@@ -17,12 +17,11 @@ import numpy as np
 
 from benchmarks import in_browser
 from benchmarks.measuring import Aim, Row, Sizes
-from benchmarks.synthetic import CREATED, EXPERIENCE, TASKS, vectors
+from benchmarks.synthetic import MEMORIES_AT_ONCE, import_memories, portions, vectors
 from memrl_core import workspace
 from memrl_core.analysis.map_layout import UMAP
 from memrl_core.analysis.projection import Pca
 from memrl_core.bank import MemoryBank
-from memrl_core.records import EventKind, LedgerEvent, Memory, Outcome
 from memrl_core.settings import MemRLSettings
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ GESTURE = 2.0
 GESTURES = 5
 PRESSES = 20
 FINISHED = 3
-AT_ONCE = 10_000
 MAP = "[class*='st-key-map_'] .memory-map"
 COUNT_FRAMES = """() => {
   window.frames_ = [];
@@ -113,8 +111,8 @@ def large_bank(memories: int, dimension: int) -> Iterator[str]:
         with MemoryBank.create(str(folder / "bank"), f"hashing-{dimension}", dimension) as bank:
             settings = MemRLSettings(delta=-1.0)
             workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=RUN)
-            for first in range(0, memories, AT_ONCE):
-                _import(bank, range(first, min(first + AT_ONCE, memories)), dimension, rng)
+            for first, count in portions(memories, MEMORIES_AT_ONCE):
+                import_memories(bank, RUN, first - 1, vectors(count, rng, dimension), rng)
             ids = bank.memory_ids()
             embeddings = bank.view(RUN).embeddings
             places = Pca(embeddings).place(embeddings).tolist()
@@ -122,20 +120,6 @@ def large_bank(memories: int, dimension: int) -> Iterator[str]:
         yield str(folder / "bank")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _import(bank: MemoryBank, numbers: range, dimension: int, rng: np.random.Generator) -> None:
-    outcomes: tuple[Outcome, Outcome] = ("failure", "success")
-    memories, events = {}, []
-    for number, vector, q in zip(numbers, vectors(len(numbers), rng, dimension), rng.uniform(-1, 1, len(numbers)),
-                                 strict=True):  # fmt: skip
-        name, task = f"m-{number:06d}", f"task {number % TASKS}"
-        memories[name] = Memory(name, task, EXPERIENCE, outcomes[int(q > 0)], task, (), RUN, 0, "", CREATED), vector
-        events.append(
-            LedgerEvent(f"import-{name}", 2 + number, RUN, 0, "", 0, EventKind.MEMORY_IMPORTED, (name,), float(q),
-                        payload={"visits": int(number % 3)}, created=CREATED)
-        )  # fmt: skip
-    bank.adopt(memories, events, [])
 
 
 def _dragged(page: Page) -> float:

@@ -1,4 +1,4 @@
-"""Timing something against a reference in the same run, and what is said of it."""
+"""Timing something against a reference in the same run: rows, their aims, and the memory taken meanwhile."""
 
 from __future__ import annotations
 
@@ -26,20 +26,17 @@ class Sizes:
     """How much is measured: a benchmark takes of it what it knows, and may bound it.
 
     `memories` of `dimension` numbers and `steps` are those of a synthetic run, `repeat` the repetitions of a timing.
-    Some go on for a time or for so many rounds: for them are `minutes` and `rounds`.
     """
 
     memories: int = 10_000
     steps: int = 10_000
     repeat: int = 5
     dimension: int = DIMENSION
-    minutes: float = 60.0
-    rounds: int = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a row has to keep to: `of` it at most `limit`, or at least.
+    """The bound of a row: `of` it is at most `limit`, or at least.
 
     `of` is its "ratio" to the reference, its seconds beyond the reference ("over_s"), its "median_s" or its "value".
     """
@@ -47,10 +44,6 @@ class Aim:
     of: Of
     limit: float
     at_least: bool = False
-
-    def is_met_by(self, found: float) -> bool:
-        """Whether a figure keeps to it."""
-        return found >= self.limit if self.at_least else found <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,69 +71,63 @@ class Row:
 
     @property
     def median(self) -> float | None:
-        """The middle of the seconds."""
+        """Median of the seconds."""
         return median(self.seconds) if self.seconds else None
 
     @property
     def p95(self) -> float | None:
-        """The seconds that 95 % of the repetitions keep to."""
+        """95th percentile of the seconds."""
         return float(np.percentile(self.seconds, 95)) if self.seconds else None
 
     @property
     def reference_median(self) -> float | None:
-        """The middle of the reference's seconds."""
+        """Median of the reference's seconds."""
         return median(self.reference_seconds) if self.reference_seconds else None
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as the reference it took, by their medians."""
+        """Median divided by the reference's median."""
         if self.median is None or not self.reference_median:
             return None
         return self.median / self.reference_median
 
     @property
     def over_s(self) -> float | None:
-        """How many seconds longer than the reference it took, by their medians."""
+        """Median minus the reference's median."""
         if self.median is None or self.reference_median is None:
             return None
         return self.median - self.reference_median
 
     @property
     def is_met(self) -> bool | None:
-        """Whether it keeps to its aim; None without one."""
+        """True if it keeps to its aim; None without one."""
         if self.aim is None:
             return None
         found = {"ratio": self.ratio, "over_s": self.over_s, "median_s": self.median, "value": self.value}[self.aim.of]
-        return found is not None and self.aim.is_met_by(found)
+        return found is not None and (found >= self.aim.limit if self.aim.at_least else found <= self.aim.limit)
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Seconds of one call."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
 
 
 def repeated(action: Callable[[], object], repeat: int) -> tuple[float, ...]:
-    """The seconds of `repeat` calls, after one that only warms up."""
+    """Seconds of `repeat` calls, after one that only warms up."""
     action()
     return tuple(seconds(action) for _ in range(repeat))
 
 
 def in_turns(
-    action: Callable[[], object], reference: Callable[[], object], repeat: int, warm_up: int = 1
+    action: Callable[[], object], reference: Callable[[], object], repeat: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The seconds of `repeat` calls of each, one after the other, so that whatever disturbs them disturbs both."""
-    for _ in range(warm_up):
-        action()
-        reference()
+    """Seconds of `repeat` calls of each, one after the other, so that whatever disturbs them disturbs both."""
+    action()
+    reference()
     pairs = [(seconds(action), seconds(reference)) for _ in range(repeat)]
     return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
-
-
-def against_yardstick(action: Callable[[], object], repeat: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The seconds of an action that has no reference of its own, and of the yardstick, in turns."""
-    return in_turns(action, yardstick, repeat)
 
 
 def yardstick() -> int:
@@ -182,7 +169,7 @@ def give_back() -> None:
 
 
 def resident_mb() -> float | None:
-    """The resident memory of this process now, in MB; None where the system does not tell."""
+    """Resident memory of this process now, in MB; None where the system does not tell."""
     try:
         return _of_status("VmRSS") / MB
     except (OSError, ValueError):

@@ -1,4 +1,6 @@
-"""How soon a page is there: the first screen and a deep link beside a blank Streamlit page; and the what-if slider."""
+"""How soon a page is there: the first screen and a deep link beside a blank Streamlit page; and the what-if slider.
+
+The slider is moved again while UMAP lays out a map in the background, which a screen should hardly feel."""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
 
 NAME = "page"
 FEWEST_VISITS = 15
-FEWEST_STARTS = 3
 STEPS = 20
 PRESSES = 20
 REFERENCE = "a blank Streamlit page"
 HEADING = "h1"
+FITTING = ".st-key-stop_layout"
 SLIDER = "[class*='st-key-what_if_weight'] input[type=range]"
 ANSWER = ".st-key-answer_box p"
 DECISION = "decision?bank=demo&run=household&step=8"
@@ -37,20 +39,14 @@ WATCH_FOR = """(() => {
 })()"""
 
 # What the answer shows, as text; a slider's answer is there when it last changed before it came to rest. Tables are
-# drawn on a canvas and count with what they are sent with. Streamlit's own part, from the key until it says that it
-# runs the page, is told beside it.
+# drawn on a canvas and count with what they are sent with.
 WATCH_ANSWER = """() => {
   const shown = () => [...document.querySelectorAll(".st-key-answer_box, .js-plotly-plot")]
     .map((part) => part.textContent).join();
-  const app = document.querySelector("[data-testid='stApp']");
   let before = shown();
-  window.pressed = window.changed = window.begun = 0;
-  document.addEventListener("keydown", () => {
-    window.pressed = performance.now();
-    window.changed = window.begun = 0;
-  }, true);
+  window.pressed = window.changed = 0;
+  document.addEventListener("keydown", () => { window.pressed = performance.now(); window.changed = 0; }, true);
   const look = () => {
-    if (!window.begun && app.dataset.testScriptState === "running") window.begun = performance.now();
     const now = shown();
     if (now !== before) { before = now; window.changed = performance.now(); }
     requestAnimationFrame(look);
@@ -61,11 +57,10 @@ AT_REST = "() => window.changed > window.pressed && performance.now() - window.c
 
 
 def measure(sizes: Sizes) -> list[Row]:
-    """First paint with browsers that were never here, of servers that just started too; then the what-if slider."""
+    """First paint with browsers that were never here; then the what-if slider, also while UMAP is fitted."""
     with in_browser.chromium() as browser:
         return [
             *_first_paint(browser, max(sizes.repeat, FEWEST_VISITS)),
-            *_first_visit(browser, max(sizes.repeat, FEWEST_STARTS)),
             *_slider(browser, sizes),
         ]
 
@@ -79,31 +74,6 @@ def _first_paint(browser: Browser, repeat: int) -> list[Row]:
         )
         reference = partial(painted, browser, f"{blank.url}/", HEADING)
         return [_in_turns(what, page, reference, repeat, app) for what, page in pages]
-
-
-def _first_visit(browser: Browser, repeat: int) -> list[Row]:
-    """The first visit of all after a start: what the server has yet to load is paid here."""
-    visits: dict[str, list[float]] = {"Home": [], "a link to a decision": [], REFERENCE: []}
-    up, up_blank, peaks = [], [], []
-    for _ in range(repeat):
-        for name, path, first in (("Home", "", HEADING), ("a link to a decision", DECISION, ANSWER)):
-            with in_browser.app() as app:
-                up.append(app.seconds_to_up)
-                visits[name].append(painted(browser, f"{app.url}/{path}", first))
-                peaks.append(app.peak_mb())
-        with in_browser.blank() as blank:
-            up_blank.append(blank.seconds_to_up)
-            visits[REFERENCE].append(painted(browser, f"{blank.url}/", HEADING))
-    reference = tuple(visits.pop(REFERENCE))
-    told = [peak for peak in peaks if peak is not None]
-    peak_mb = max(told, default=None)
-    rows = [
-        Row(NAME, f"first visit after the start, {name}", 40, 1024, tuple(seconds), REFERENCE, reference,
-            aim=Aim("ratio", 2.5), peak_mb=peak_mb)
-        for name, seconds in visits.items()
-    ]  # fmt: skip
-    started = "from the command to up"
-    return [*rows, Row(NAME, started, 0, None, tuple(up), REFERENCE, tuple(up_blank), peak_mb=peak_mb)]
 
 
 def _in_turns(what: str, page: Callable[[], float], reference: Callable[[], float], repeat: int, app: Server) -> Row:
@@ -121,19 +91,27 @@ def painted(browser: Browser, url: str, first: str) -> float:
 
 
 def _slider(browser: Browser, sizes: Sizes) -> list[Row]:
+    presses = max(sizes.repeat, PRESSES)
     with ExitStack() as stack:
         bank = stack.enter_context(synthetic_bank(sizes.memories, STEPS, dimension=sizes.dimension))
-        home = stack.enter_context(in_browser.home_with({"large": bank.uri}))
-        app = stack.enter_context(in_browser.app(home))
+        app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": bank.uri}))))
         page = stack.enter_context(in_browser.newcomer(browser))
+        other = stack.enter_context(in_browser.newcomer(browser))
         open_decision(page, app, "large")
-        begun, redrawn = zip(*slider_waits(page, 1 + max(sizes.repeat, PRESSES))[1:], strict=True)
         row = partial(Row, NAME, memories=sizes.memories, dimension=sizes.dimension)
-        return [
-            row(what="what-if slider, from the key to the last redraw", seconds=redrawn, aim=Aim("median_s", 0.2),
-                peak_mb=app.peak_mb()),
-            row(what="of it, from the key until Streamlit runs the page", seconds=begun, peak_mb=app.peak_mb()),
-        ]  # fmt: skip
+        alone = slider_waits(page, 1 + presses)[1:]
+        rows = [row(what="what-if slider, from the key to the last redraw", seconds=alone, aim=Aim("median_s", 0.2),
+                    peak_mb=app.peak_mb())]  # fmt: skip
+        other.goto(f"{app.url}/step?bank=large&run={RUN}")
+        other.locator(FITTING).wait_for()
+        for what in ("while UMAP is loaded and compiled", "while UMAP is fitted"):
+            waits = slider_waits(page, presses)
+            size = "" if other.locator(FITTING).count() else "the fit ended meanwhile"
+            rows.append(
+                row(what=f"the same {what}", seconds=waits, reference="while nothing is fitted",
+                    reference_seconds=alone, aim=Aim("ratio", 1.5), peak_mb=app.peak_mb(), size=size)
+            )  # fmt: skip
+        return rows
 
 
 def open_decision(page: Page, app: Server, bank: str) -> None:
@@ -144,12 +122,11 @@ def open_decision(page: Page, app: Server, bank: str) -> None:
     page.evaluate(WATCH_ANSWER)
 
 
-def slider_waits(page: Page, presses: int) -> list[tuple[float, float]]:
-    """For each press of a key on the slider λ the seconds until the page is run, and until the last redraw."""
+def slider_waits(page: Page, presses: int) -> tuple[float, ...]:
+    """Seconds from each press of a key on the slider λ to the last redraw."""
     waits = []
     for press in range(presses):
         page.locator(SLIDER).press("ArrowRight" if press % 2 else "ArrowLeft")
         page.wait_for_function(AT_REST)
-        begun, redrawn = page.evaluate("[window.begun - window.pressed, window.changed - window.pressed]")
-        waits.append((max(begun, 0.0) / 1000, redrawn / 1000))
-    return waits
+        waits.append(float(page.evaluate("window.changed - window.pressed")) / 1000)
+    return tuple(waits)

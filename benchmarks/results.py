@@ -1,151 +1,141 @@
-"""What was measured as a JSON file: `{"machine": …, "date": …, "rows": […]}`.
+"""What was measured as a table for a terminal, and as a JSON file: `{"machine": …, "date": …, "rows": […]}`.
 
-A row names what was measured (`benchmark`, `what`, `memories`, `dimension`, `size`), how long it took (`median_s`,
-`p95_s`, `min_s`, `max_s`, over `repetitions`), what that is beside its reference, which was measured in turns with it
-(`reference`, `reference_median_s`, `ratio_median`, `over_s`), a figure that is no time (`value`, `unit`), the highest
-resident memory meanwhile (`peak_mb`, 10⁶ bytes), and the aim in words with whether it is `met`. Times are in seconds.
-What a row does not have is null.
+A row of the file names what was measured (`benchmark`, `what`, `memories`, `dimension`, `size`), how long it took
+(`median_s`, `p95_s`, `min_s`, `max_s`, over `repetitions`), what that is beside its reference, which was measured in
+turns with it (`reference`, `reference_median_s`, `ratio_median`, `over_s`), a figure that is no time (`value`,
+`unit`), the highest resident memory meanwhile (`peak_mb`, 10⁶ bytes), and the aim in words with whether it is `met`.
+Times are in seconds. What a row does not have is null.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import stat
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
 
 from benchmarks.measuring import Row
-from benchmarks.words import aim_of
-from memrl_core.errors import InputError
-from memrl_core.exchange.whole_files import drafted
-from memrl_core.experiments.machine import Machine
+from memrl_core.experiments.machine import Machine, machine_line
 
-LARGEST = 20_000_000
-
-
-class _Read(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-
-class KeptRow(_Read):
-    """A row of a file (see above)."""
-
-    benchmark: str
-    what: str
-    memories: int
-    dimension: int | None = None
-    size: str = ""
-    ratio_median: float | None = None
-    median_s: float | None = None
-    p95_s: float | None = None
-    min_s: float | None = None
-    max_s: float | None = None
-    repetitions: int = 0
-    reference: str | None = None
-    reference_median_s: float | None = None
-    over_s: float | None = None
-    value: float | None = None
-    unit: str | None = None
-    peak_mb: float | None = None
-    aim: str | None = None
-    met: bool | None = None
+WIDTH = 120
+"""Columns that the table needs: narrower, and its figures are cut."""
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+NOTHING = "–"
+MET = {True: "✓ yes", False: "✗ no", None: ""}
+WORDS = ("benchmark", "what", "size", "reference")
+FIGURES = ("median", "p95", "ratio", "peak MB", "aim", "met")
 
 
-class Results(_Read):
-    """A whole file."""
-
-    machine: Machine
-    date: datetime
-    rows: tuple[KeptRow, ...]
-
-
-def results_of(rows: Sequence[Row], machine: Machine, date: datetime) -> Results:
-    """What was measured, as a file keeps it."""
-    return Results(machine=machine, date=date, rows=tuple(map(_kept, rows)))
+def as_json(rows: Sequence[Row], machine: Machine, date: datetime) -> str:
+    """The file of `memrl bench --json`."""
+    return json.dumps(
+        {"machine": asdict(machine), "date": date.isoformat(), "rows": [_kept(row) for row in rows]},
+        indent=1, ensure_ascii=False, allow_nan=False,
+    )  # fmt: skip
 
 
-def must_be_writable(target: Path) -> None:
-    """Raise `InputError` when no file can be written at `target`: before anything is measured for it."""
-    try:
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(target.stat().st_mode):
-                raise InputError(
-                    f"{_short(target)} is there and is no file. Nothing was measured; choose another name."
-                )
-        with tempfile.TemporaryFile(dir=target.parent):
-            pass
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise InputError(
-            f"{_short(target)} cannot be written ({why}). Nothing was measured; name a file in a folder that is "
-            "there and can be written to."
-        ) from error
+def _kept(row: Row) -> dict[str, Any]:
+    figures = {
+        "ratio_median": row.ratio,
+        "median_s": row.median,
+        "p95_s": row.p95,
+        "min_s": min(row.seconds, default=None),
+        "max_s": max(row.seconds, default=None),
+        "reference_median_s": row.reference_median,
+        "over_s": row.over_s,
+        "value": row.value,
+        "peak_mb": row.peak_mb,
+    }
+    return {
+        "benchmark": row.benchmark,
+        "what": row.what,
+        "memories": row.memories,
+        "dimension": row.dimension,
+        "size": row.size,
+        "repetitions": len(row.seconds),
+        "reference": row.reference or None,
+        "unit": row.unit or None,
+        **{name: found if found is not None and math.isfinite(found) else None for name, found in figures.items()},
+        "aim": aim_of(row) or None,
+        "met": row.is_met,
+    }
 
 
-def write_results(target: Path, results: Results) -> None:
-    """Write a file whole, in the place of one that is there. Raises `InputError`, `BankFull`, `BankReadOnly`."""
-    with drafted(target, overwrite=True) as file:
-        file.write(results.model_dump_json(indent=1).encode() + b"\n")
+def table_of(rows: Sequence[Row], machine: Machine, date: datetime) -> Table:
+    """One row per thing measured; above it, where and when. Words are folded where they do not fit; figures never."""
+    table = Table(
+        title=machine_line(machine, date),
+        caption="size: memories × numbers of an embedding, and more · ratio: the median beside the reference's, in "
+        "turns in the same run · peak: highest resident memory of the process meanwhile, in 10⁶ bytes",
+        title_justify="left", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for heading in ("benchmark", "what", "size", "median", "p95", "reference", "ratio", "peak MB", "aim", "met"):
+        if heading in WORDS:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, _cells(row)))
+    return table
 
 
-def read_rows(path: Path) -> Results:
-    """A file of `memrl bench --json`, its rows with where and when they were measured.
-
-    Raises `InputError` when it cannot be read, is larger than `LARGEST` bytes, or is something else.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise InputError(f"{_short(path)} cannot be read ({why}). Nothing was compared; check the name.") from error
-    if len(content) > LARGEST:
-        raise InputError(f"{_short(path)} is too large to be measurements. Nothing was compared; check the name.")
-    try:
-        return Results.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = " · ".join(str(part)[:80] for part in first["loc"])
-        at = f"{place}: " if place else ""
-        raise InputError(
-            f"{_short(path)} holds no measurements ({at}{first['msg'][:200]}). Nothing was compared; name files that "
-            "`memrl bench --json` has written."
-        ) from None
-
-
-def _kept(row: Row) -> KeptRow:
-    return KeptRow(
-        benchmark=row.benchmark,
-        what=row.what,
-        memories=row.memories,
-        dimension=row.dimension,
-        size=row.size,
-        ratio_median=_finite(row.ratio),
-        median_s=_finite(row.median),
-        p95_s=_finite(row.p95),
-        min_s=_finite(min(row.seconds)) if row.seconds else None,
-        max_s=_finite(max(row.seconds)) if row.seconds else None,
-        repetitions=len(row.seconds),
-        reference=row.reference or None,
-        reference_median_s=_finite(row.reference_median),
-        over_s=_finite(row.over_s),
-        value=_finite(row.value),
-        unit=row.unit or None,
-        peak_mb=_finite(row.peak_mb),
-        aim=aim_of(row) or None,
-        met=row.is_met,
+def _cells(row: Row) -> tuple[str, ...]:
+    value = NOTHING if row.value is None else f"{figure(row.value)} {row.unit}".rstrip()
+    beside = row.reference_median
+    return (
+        row.benchmark,
+        row.what,
+        ", ".join(filter(None, (f"{row.memories:,} × {row.dimension:,}" if row.dimension else "", row.size))),
+        value if row.median is None else duration(row.median),
+        NOTHING if row.p95 is None else duration(row.p95),
+        NOTHING if beside is None else f"{row.reference}, {duration(beside)}",
+        NOTHING if row.ratio is None else f"{figure(row.ratio)} ×",
+        NOTHING if row.peak_mb is None else f"{row.peak_mb:,.0f}",
+        aim_of(row) or NOTHING,
+        MET[row.is_met],
     )
 
 
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
+def aims_line(rows: Sequence[Row]) -> str:
+    """How many of the aims are met; which ones are not."""
+    aimed = [row for row in rows if row.is_met is not None]
+    missed = [f"{row.benchmark}: {row.what}" for row in aimed if not row.is_met]
+    return f"{len(aimed) - len(missed)} of {len(aimed)} aims met." + (
+        f" Missed: {'; '.join(missed)}." if missed else ""
+    )
 
 
-def _short(path: Path) -> str:
-    text = str(path)
-    return text if len(text) <= 80 else f"…{text[-79:]}"
+def aim_of(row: Row) -> str:
+    """The aim of a row in words; empty without one."""
+    if row.aim is None:
+        return ""
+    limit = row.aim.limit
+    words = {
+        "ratio": f"{limit:g} ×",
+        "over_s": f"{duration(limit, 'g')} more",
+        "median_s": duration(limit, "g"),
+        "value": f"{limit:,g} {row.unit}".rstrip(),
+    }[row.aim.of]
+    return f"{'≥' if row.aim.at_least else '≤'} {words}"
+
+
+def figure(value: float) -> str:
+    """A number with three digits, or all those before the point."""
+    size = abs(value)
+    if size == 0 or size >= 99.95:
+        return f"{value:,.0f}"
+    if size < 0.001:
+        return f"{value:.1e}"
+    return f"{value:.{1 if size >= 9.995 else 2 if size >= 0.9995 else 3}f}"
+
+
+def duration(seconds: float, form: str = "") -> str:
+    """Seconds in s, ms or µs, with three digits or in the given format."""
+    scale, unit = next((each for each in UNITS if abs(seconds) >= 0.9995 * each[0]), UNITS[-1])
+    return f"{format(seconds / scale, form) if form else figure(seconds / scale)} {unit}"

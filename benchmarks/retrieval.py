@@ -1,23 +1,26 @@
 """Two-phase retrieval against the product and partial sort that nobody can do without, and by the bank's index.
 
+Beside them the way of MemRL's official code (arXiv 2601.03192, `retrieve_query` and `ValueAwareSelector`, by a
+description of what it does): a loop in plain Python over every stored intent, each norm computed anew.
+
 Both get the threads that the app has. On a busy machine these wait for each other, which makes the product slow and the
 ratio look good, so the same is measured on one thread too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, cycle
-from pathlib import Path
+from operator import mul
+from statistics import fmean, pstdev
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
-from benchmarks.official_style import OfficialStore, retrieved
-from benchmarks.opening import opened
 from benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.memrl import MemRL
@@ -26,13 +29,12 @@ from memrl_core.view import MemoryView
 
 NAME = "retrieval"
 QUERIES = 200
-HELD_FROM = 20_000
-"""With fewer memories, two processes differ by more than their vectors."""
-LITTLE = 4
 INDEXED_FROM = 100_000
 MILLION = 1_000_000
 BARE = "product and argpartition"
 TOP = 10
+CLIP = 3.0
+FLAT_SD = 1e-9
 OFFICIAL_MEMORIES = 10_000
 OFFICIAL_DIMENSION = 3072
 OFFICIAL_REPEAT = 5
@@ -48,10 +50,6 @@ def measure(sizes: Sizes) -> list[Row]:
         found = [*_exact(view, queries, repeat)]
         if sizes.memories >= INDEXED_FROM:
             found += _indexed(bank, view, queries, repeat)
-        del view
-        bank.close()
-        if sizes.memories >= HELD_FROM and sizes.dimension > LITTLE:
-            found += held(bank.uri, sizes.memories, sizes.dimension)
     return [*found, _official(min(sizes.memories, OFFICIAL_MEMORIES), min(sizes.repeat, OFFICIAL_REPEAT))]
 
 
@@ -93,20 +91,6 @@ def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) 
     yield Row(NAME, what, n, dimension, value=share, unit="share", aim=aim, peak_mb=highest.mb)
 
 
-def held(uri: str, memories: int, dimension: int) -> Iterator[Row]:
-    """What a new process holds that has opened a bank and recalled once, beyond one whose bank has short vectors."""
-    whole = opened(Path(uri))
-    with synthetic_bank(memories, dimension=LITTLE) as bank:
-        bank.close()
-        little = opened(Path(bank.uri))
-    if not whole["held_mb"]:
-        return
-    copies = (whole["held_mb"] - little["held_mb"]) * MB / (4 * memories * (dimension - LITTLE))
-    what = f"memory of a new process with the bank open, beyond one whose vectors have {LITTLE} numbers"
-    unit, aim = "copies of the vectors", Aim("value", 1.1) if memories >= MILLION else None
-    yield Row(NAME, what, memories, dimension, value=copies, unit=unit, aim=aim, peak_mb=whole["peak_mb"])
-
-
 def _official(memories: int, repeat: int) -> Row:
     """The official way against ours, by its settings, with every memory an intent of its own."""
     with synthetic_bank(memories, dimension=OFFICIAL_DIMENSION) as bank:
@@ -142,3 +126,45 @@ def _asking(queries: Vectors, action: Callable[[Vectors], object]) -> Callable[[
     """`action` with the next of the queries each time, round and round."""
     upcoming = cycle(queries)
     return lambda: action(next(upcoming))
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialStore:
+    """What that code keeps in memory: the embedding of each intent, the ids of its memories by age, the q of each."""
+
+    embeddings: Mapping[str, Sequence[float]]
+    memories: Mapping[str, Sequence[str]]
+    q: Mapping[str, float]
+
+
+def retrieved(query: Sequence[float], store: OfficialStore, settings: MemRLSettings) -> list[str]:
+    """The ids of the k2 memories put before the model: of all memories of the k1 nearest intents, the best by score."""
+    near = [(_cosine(query, embedding), intent) for intent, embedding in store.embeddings.items()]
+    near = [(similarity, intent) for similarity, intent in near if similarity >= settings.delta]
+    near.sort(key=lambda pair: pair[0], reverse=True)
+    pool = [
+        (similarity, memory_id, store.q[memory_id])
+        for similarity, intent in near[: settings.k1]
+        for memory_id in store.memories[intent]
+    ]
+    if not pool:
+        return []
+    utilities = [q for _, _, q in pool]
+    mean, sd = fmean(utilities), pstdev(utilities)
+    sd = 1.0 if sd <= FLAT_SD else sd
+
+    def score(member: tuple[float, str, float]) -> float:
+        similarity, _, q = member
+        by_similarity = (similarity - settings.fixed_mean) / settings.fixed_sd
+        return (1 - settings.weight) * by_similarity + settings.weight * _clipped((q - mean) / sd)
+
+    return [memory_id for _, memory_id, _ in sorted(pool, key=score, reverse=True)[: settings.k2]]
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    lengths = math.sqrt(sum(map(mul, one, one))) * math.sqrt(sum(map(mul, other, other)))
+    return sum(map(mul, one, other)) / lengths if lengths else 0.0
+
+
+def _clipped(z: float) -> float:
+    return max(-CLIP, min(CLIP, z))

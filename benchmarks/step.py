@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
-from benchmarks.headless import RUN, clocked_in, grow, household_tasks
 from benchmarks.measuring import Aim, Row, Sizes, peak, seconds
 from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
@@ -22,10 +22,15 @@ from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.store import Store
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.records import Memory
+from memrl_core.records import Memory, Task
+from memrl_core.workspace import start_run
 
 NAME = "step"
+RUN = "headless"
+TASKS = "household-train"
+BATCH = 50
 GROUP = 200
 WARM_UP = 20
 REFERENCE = "LanceDB appends one row"
@@ -97,3 +102,36 @@ def _facts(place: Path) -> int:
     """The bytes of all facts, as Arrow holds them."""
     store, _ = Store.open(str(place))
     return sum(int(store.read(name).nbytes) for name in FACTS)
+
+
+def grow(place: Path, memories: int, embedder: HashingEmbedder) -> None:
+    """Make a bank whose run `RUN` knows `memories` memories: each step writes one."""
+    with MemoryBank.create(str(place), embedder.name, embedder.dimension) as bank:
+        start_run(bank, environment=Household.name, tasks=TASKS, run=RUN)
+        agent = Agent(bank, RUN, SimulatedModel(), embedder, Household())
+        with bank.batch(BATCH):
+            for _ in agent.run(household_tasks(0, memories)):
+                pass
+
+
+def household_tasks(first: int, count: int) -> list[Task]:
+    """So many tasks, from number `first` on; when all have come, they come again."""
+    every = sample_tasks(TASKS)
+    return [every[number % len(every)] for number in range(first, first + count)]
+
+
+def clocked_in(spent: dict[str, float], part: str, owner: object, *names: str) -> None:
+    """From now on the owner's calls of these names add their seconds to a part."""
+    for name in names:
+        setattr(owner, name, _clocked(spent, part, getattr(owner, name)))
+
+
+def _clocked(spent: dict[str, float], part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def clocked(*given: Any, **named: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return call(*given, **named)
+        finally:
+            spent[part] += time.perf_counter() - begun
+
+    return clocked

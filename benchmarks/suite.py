@@ -1,36 +1,37 @@
-"""All benchmarks by name. A module is imported only when it is run: some need a browser, or take long."""
+"""All benchmarks by name, and the command that runs them: `memrl bench`.
+
+A module is imported only when it is run: some need a browser, or take long.
+"""
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
+from rich.console import Console
+from rich.markup import escape
+
 from benchmarks.measuring import Row, Sizes
+from benchmarks.results import WIDTH, aims_line, as_json, table_of
+from memrl_core.commands.console import console
 from memrl_core.errors import InputError
+from memrl_core.experiments.machine import this_machine, this_moment
 
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",
     "step": "benchmarks.step",
     "open": "benchmarks.opening",
     "policies": "benchmarks.policies",
-    "diagram": "benchmarks.diagram",
-    "whole-run": "benchmarks.whole_run",
-    "counterfactual": "benchmarks.counterfactual",
-    "recorder": "benchmarks.recorder",
-    "ratings": "benchmarks.ratings",
-    "headless": "benchmarks.headless",
+    "questions": "benchmarks.questions",
     "page": "benchmarks.page",
     "map": "benchmarks.map",
-    "layout": "benchmarks.layout",
-    "crash": "benchmarks.crash",
-    "processes": "benchmarks.processes",
-    "soak": "benchmarks.soak",
 }
 """Name to module; a module has `NAME` and `measure`."""
 
-DEFAULT = ("retrieval", "open", "policies", "diagram", "whole-run", "counterfactual", "recorder", "ratings", "headless")
+DEFAULT = ("retrieval", "open", "policies", "questions")
 """Those that are run when none is named: minutes, and nothing but this process."""
 
 
@@ -44,30 +45,59 @@ class Benchmark(Protocol):
         """Measure, at most as much as `sizes` says."""
 
 
+def main(names: Sequence[str], sizes: Sizes, json: Path | None) -> None:
+    """Run the benchmarks of these names, print a table of their rows and write them to `json`."""
+    if json is not None:
+        _must_be_writable(json)
+    rows: list[Row] = []
+    machine, date = this_machine(), this_moment()
+    with console.status("Preparing …") as status:
+        measured = run_benchmarks(names, sizes, lambda name: status.update(f"Measuring {escape(name)} …"))
+        try:
+            for row in measured:
+                rows.append(row)
+        finally:  # What was measured before a failure or Ctrl-C took minutes.
+            status.stop()
+            if rows:
+                wide = Console(width=max(console.width, WIDTH))
+                wide.print(table_of(rows, machine, date))
+                if json is not None:
+                    json.write_text(as_json(rows, machine, date) + "\n", encoding="utf-8")
+                    wide.print(f"Written to {escape(str(json))}.")
+                wide.print(escape(aims_line(rows)))
+
+
+def _must_be_writable(target: Path) -> None:
+    folder = target.parent
+    if target.is_dir() or not folder.is_dir() or not os.access(target if target.exists() else folder, os.W_OK):
+        raise InputError(
+            f"{str(target)[-80:]} cannot be written. Nothing was measured; name a file in a folder that is there and "
+            "can be written to."
+        )
+
+
 def run_benchmarks(
     names: Sequence[str] = (), sizes: Sizes | None = None, on_begin: Callable[[str], None] | None = None
 ) -> Iterator[Row]:
-    """The benchmarks of these names, or `DEFAULT`, one after the other: their rows, those of one as soon as it ends.
+    """Rows of the benchmarks of these names, or `DEFAULT`, one after the other, each as soon as it is measured.
 
     `on_begin` hears each name as it begins. Raises `InputError` before anything is measured: for a name that is none of
-    `BENCHMARKS`, for sizes below 1 (minutes: not above 0), and where what a benchmark needs is not installed.
+    `BENCHMARKS`, for sizes below 1, and where what a benchmark needs is not installed.
     """
     sizes = sizes or Sizes()
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         raise InputError(f"There is no benchmark “{unknown[0][:80]}”. Known: {', '.join(BENCHMARKS)}.")
-    counts = (sizes.memories, sizes.steps, sizes.repeat, sizes.dimension, sizes.rounds)
-    if min(counts) < 1 or not 0 < sizes.minutes < math.inf:
+    if min(sizes.memories, sizes.steps, sizes.repeat, sizes.dimension) < 1:
         raise InputError(
-            "A benchmark needs at least one memory of one number, one step, one repetition, one round and some time. "
-            "Nothing was measured."
+            "A benchmark needs at least one memory of one number, one step and one repetition. Nothing was measured."
         )
     chosen = {name: benchmark(name) for name in names or DEFAULT}
     return _measured(chosen, sizes, on_begin or (lambda name: None))
 
 
 def benchmark(name: str) -> Benchmark:
-    """The module of a benchmark. Raises `InputError` where what it imports is not installed, `KeyError`."""
+    """Module of a benchmark. Raises `InputError` where what it imports is not installed, `KeyError`."""
     try:
         return cast(Benchmark, import_module(BENCHMARKS[name]))
     except ModuleNotFoundError as error:

@@ -68,7 +68,7 @@ def synthetic_bank(memories: int, steps: int = 0, seed: int = 0, dimension: int 
     rng = np.random.default_rng(seed)
     with _bank_of(memories, rng, dimension) as bank:
         view = bank.view(RUN)
-        for first, count in _portions(steps, STEPS_AT_ONCE):
+        for first, count in portions(steps, STEPS_AT_ONCE):
             _live(bank, view, first, count, rng)
         yield bank
 
@@ -81,7 +81,7 @@ def rated_bank(memories: int, steps: int, seed: int = 0, dimension: int = DIMENS
     """
     rng = np.random.default_rng(seed)
     with _bank_of(memories, rng, dimension) as bank:
-        for first, count in _portions(steps, STEPS_AT_ONCE):
+        for first, count in portions(steps, STEPS_AT_ONCE):
             picked = rng.integers(memories, size=(count, SETTINGS.k2)).tolist()
             traces = [
                 _rewarded(first + n, tuple(_name(row) for row in dict.fromkeys(rows)), rng)
@@ -100,8 +100,8 @@ def _bank_of(memories: int, rng: np.random.Generator, dimension: int) -> Iterato
             bank.start_run(_run())
             gc.disable()  # All that is made stays, and looking through it for garbage takes a third of the time.
             try:
-                for first, count in _portions(memories, MEMORIES_AT_ONCE):
-                    _import(bank, first - 1, vectors(count, rng, dimension), rng)
+                for first, count in portions(memories, MEMORIES_AT_ONCE):
+                    import_memories(bank, RUN, first - 1, vectors(count, rng, dimension), rng)
             finally:
                 gc.enable()
             yield bank
@@ -109,7 +109,7 @@ def _bank_of(memories: int, rng: np.random.Generator, dimension: int) -> Iterato
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _portions(count: int, at_once: int) -> Iterator[tuple[int, int]]:
+def portions(count: int, at_once: int) -> Iterator[tuple[int, int]]:
     """The numbers from 1 to `count` in portions: the first of each, and how many it has."""
     return ((first, min(at_once, count + 1 - first)) for first in range(1, count + 1, at_once))
 
@@ -131,7 +131,7 @@ def _run() -> RunInfo:
     )
 
 
-def _import(bank: MemoryBank, first: int, embeddings: Vectors, rng: np.random.Generator) -> None:
+def import_memories(bank: MemoryBank, run: str, first: int, embeddings: Vectors, rng: np.random.Generator) -> None:
     """Memories from number `first` on; written in portions, their embeddings need no room but the bank's own."""
     count = len(embeddings)
     outcomes: list[Outcome] = ["success" if lucky else "failure" for lucky in rng.random(count) < 0.6]
@@ -139,17 +139,17 @@ def _import(bank: MemoryBank, first: int, embeddings: Vectors, rng: np.random.Ge
     memories, events = {}, []
     for number, outcome, vector, q in zip(range(first, first + count), outcomes, embeddings, q0, strict=True):
         name, task = _name(number), number % TASKS
-        memory = Memory(name, f"task {task}", EXPERIENCE, outcome, f"{task}", (), RUN, 0, "", CREATED)
+        memory = Memory(name, f"task {task}", EXPERIENCE, outcome, f"{task}", (), run, 0, "", CREATED)
         memories[name] = memory, vector
-        events.append(_arrival(name, number, q))
+        events.append(_arrival(run, name, number, q))
     bank.adopt(memories, events, [])
 
 
-def _arrival(name: str, number: int, q: float) -> LedgerEvent:
+def _arrival(run: str, name: str, number: int, q: float) -> LedgerEvent:
     return LedgerEvent(
         f"import-{name}",
         2 + number,
-        RUN,
+        run,
         0,
         "",
         0,
@@ -168,7 +168,7 @@ def _name(number: int) -> str:
 def _live(bank: MemoryBank, view: MemoryView, first: int, count: int, rng: np.random.Generator) -> None:
     queries = vectors(count, rng, bank.embedder.dimension)
     traces = []
-    for start, some in _portions(count, max(1, SIMILARITIES_AT_ONCE // view.size)):
+    for start, some in portions(count, max(1, SIMILARITIES_AT_ONCE // view.size)):
         asked = queries[start - 1 : start - 1 + some]
         for offset, coarse in enumerate(asked @ view.embeddings.T):
             traces.append(_step(view, first + start - 1 + offset, asked[offset], coarse, rng))

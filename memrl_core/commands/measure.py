@@ -46,29 +46,18 @@ def bench(
     steps: Annotated[int, typer.Option(help="Steps of the synthetic run.", min=1)] = 10_000,
     repeat: Annotated[int, typer.Option(help="Repetitions.", min=1)] = 5,
     dimension: Annotated[int, typer.Option(help="Numbers of an embedding.", min=1, max=10_000)] = 384,
-    minutes: Annotated[float, typer.Option(help="How long soak goes on.")] = 60.0,
-    rounds: Annotated[int, typer.Option(help="How often crash kills.", min=1)] = 200,
     json: Annotated[Path | None, typer.Option(help="A file for the rows, replaced when it is there.")] = None,
-    compare: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(metavar="OLD NEW", help="Measure nothing: compare two files that --json has written."),
-    ] = None,
 ) -> None:
-    """Measure what has to be fast, on a synthetic bank in a temporary folder; or compare two such measurements."""
-    if not (ROOT / "benchmarks" / "command.py").is_file():
+    """Measure what has to be fast, on a synthetic bank in a temporary folder."""
+    if not (ROOT / "benchmarks" / "suite.py").is_file():
         raise InputError(
             "The benchmarks are not part of an installed memrl-inspector. They stand in the folder benchmarks/ of its "
             "source: run `memrl bench` from a checkout. Nothing was measured."
         )
-    from benchmarks.command import compare_files, measure
     from benchmarks.measuring import Sizes
+    from benchmarks.suite import main
 
-    if compare is None:
-        measure(names or (), Sizes(memories, steps, repeat, dimension, minutes, rounds), json)
-    elif names or json is not None:
-        raise InputError("--compare measures nothing. Nothing was done; leave the names and --json out.")
-    else:
-        compare_files(*compare)
+    main(names or (), Sizes(memories, steps, repeat, dimension), json)
 
 
 def modular_memory(

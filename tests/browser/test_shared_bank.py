@@ -7,13 +7,13 @@ import sys
 
 from playwright.sync_api import Page, expect
 
-from benchmarks.whole import Rows
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import drawn_map, press_step, settled
+from tests.crash.whole import Rows
 
 TASKS, RECORDED = 12, 20
 AGENT = f"""

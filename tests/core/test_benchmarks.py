@@ -6,25 +6,27 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
-from benchmarks import headless, ratings, retrieval, step, suite, synthetic, whole_run
-from benchmarks.measuring import Row, Sizes
-from benchmarks.results import results_of
+from benchmarks import questions, step, suite, synthetic
+from benchmarks.measuring import Aim, Row, Sizes
+from benchmarks.results import aims_line, as_json, duration, figure
 from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
-from memrl_core.analysis.later_selections import compiled
+from memrl_core import cli
 from memrl_core.analysis.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.bank.ratings import Rating
-from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.commands import measure
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments.machine import this_machine, this_moment
@@ -125,7 +127,7 @@ def test_a_step_is_measured_beside_an_append_at_first_and_later(monkeypatch: pyt
 
 
 def test_the_file_of_a_retrieval_has_what_others_read_in_it() -> None:
-    kept = json.loads(results_of(measured("retrieval"), this_machine(), this_moment()).model_dump_json())
+    kept = json.loads(as_json(measured("retrieval"), this_machine(), this_moment()))
     assert set(kept) == {"machine", "date", "rows"}
     (exact,) = [row for row in kept["rows"] if row["what"] == "phases A+B exact"]
     assert (exact["memories"], exact["dimension"]) == (TINY.memories, TINY.dimension)
@@ -146,90 +148,18 @@ def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
         assert further < view.embeddings.nbytes / 10
 
 
-@pytest.mark.slow
-def test_what_a_process_holds_of_a_bank_is_counted_in_copies_of_its_vectors() -> None:
-    with synthetic_bank(MEMORIES, dimension=16) as bank:
-        bank.close()
-        (row,) = retrieval.held(bank.uri, MEMORIES, 16)
-    assert row.unit == "copies of the vectors" and row.aim is None and np.isfinite(row.value or np.nan)
-
-
 def test_the_whole_run_questions_are_asked_of_every_step() -> None:
     with synthetic_bank(MEMORIES, STEPS) as bank:
-        before, after = whole_run.calibrations(bank)
+        before, after = questions.calibrations(bank)
         assert before == after == STEPS * SETTINGS.k2
-        assert sum(whole_run.roles(bank).values()) > 0
-
-
-def test_every_late_reward_that_is_measured_counts_and_is_another_than_the_one_before() -> None:
-    with synthetic_bank(MEMORIES, STEPS) as bank:
-        turns = ratings.rated_in_turn(bank, Rating(RUN, 3, 0.5, "rater"), repeat=3)
-        given = [event.value for event in bank.events(RUN) if event.rater == "rater"]
-        assert given == [0.5, -0.5, 0.5, -0.5]
-        assert {len(turns.saved), len(turns.again), len(turns.appended), len(turns.anew)} == {3}
-        assert ratings.from_nothing(bank) == bank.utilities(RUN)
-
-
-def test_a_reward_is_measured_by_the_selections_that_come_after_it() -> None:
-    with synthetic_bank(MEMORIES, STEPS) as bank:
-        choices = compiled(bank, RUN)
-        assert choices is not None and len(choices.of_step) == STEPS
-        opposite = Rating(RUN, 1, -(bank.effective_reward(RUN, 1) or 0.0), "rater")
-        found = ratings.would_differ(bank, choices, opposite)
-        assert found
-        assert all(differing.step > 1 for differing in found)
-
-
-def test_a_late_reward_is_also_measured_where_it_reaches_a_memory_that_was_reworded() -> None:
-    with synthetic_bank(MEMORIES, STEPS) as bank:
-        late = Rating(RUN, 3, 0.5, "rater")
-        new = ratings.reword(bank, late).id
-        assert new in bank.ratings.supposed(late).moved
-        before = bank.utilities(RUN)[new]
-        ratings.rated_in_turn(bank, late, repeat=1)
-        assert bank.utilities(RUN)[new] != before
-        assert ratings.from_nothing(bank) == bank.utilities(RUN)
+        assert sum(questions.roles(bank).values()) > 0
 
 
 def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
     with rated_bank(MEMORIES, STEPS) as bank:
         rated = {event.step for event in bank.events(RUN) if event.rater}
         assert len(rated) == 4
-        assert [step.step for step in ratings.awaiting(bank)] == [n for n in range(1, STEPS + 1) if n not in rated]
-
-
-def test_what_the_recorder_adds_is_what_its_commit_does_not_take() -> None:
-    (row,) = measured("recorder")
-    assert row.over_s is not None and row.median is not None
-    assert 0 < row.over_s < row.median
-
-
-def test_a_headless_run_knows_as_many_memories_as_asked_and_goes_on_from_there(tmp_path: Path) -> None:
-    headless.grow(tmp_path / "bank", MEMORIES, HashingEmbedder())
-    with MemoryBank.open(str(tmp_path / "bank")) as bank:
-        assert bank.memory_count(headless.RUN) == MEMORIES
-    done = headless.go_on(tmp_path / "bank", MEMORIES, steps=7, batch=3)
-    assert done.steps == 7
-    assert set(done.parts) == {*headless.PARTS, headless.REST}
-    assert all(0 < taken < done.wall for taken in done.parts.values())
-    with MemoryBank.open(str(tmp_path / "bank")) as bank:
-        assert bank.next_step(headless.RUN) == MEMORIES + 1
-
-
-@pytest.mark.slow
-def test_the_shares_of_a_headless_step_add_up_to_the_whole() -> None:
-    shares = [row for row in measured("headless") if row.unit == "%"]
-    assert len(shares) == 2 * len((*headless.PARTS, headless.REST))
-    for size in {row.size for row in shares}:
-        assert sum(row.value or 0.0 for row in shares if row.size == size) == pytest.approx(100)
-
-
-@pytest.mark.slow
-def test_a_headless_run_is_measured_at_no_more_memories_than_its_aim_speaks_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(headless, "MEMORIES", 12)
-    assert {row.memories for row in run_benchmarks(["headless"], Sizes(memories=10_000, steps=2, repeat=1))} == {12}
+        assert [step.step for step in questions.awaiting(bank)] == [n for n in range(1, STEPS + 1) if n not in rated]
 
 
 def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path: Path) -> None:
@@ -246,23 +176,21 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
 
 def test_each_benchmark_is_announced_before_it_begins() -> None:
     heard: list[str] = []
-    list(run_benchmarks(["diagram", "diagram"], Sizes(20, 1, 1), heard.append))
-    assert heard == ["diagram"]
+    list(run_benchmarks(["policies", "policies"], Sizes(20, 1, 1), heard.append))
+    assert heard == ["policies"]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"memories": 0}, {"steps": 0}, {"repeat": 0}, {"dimension": 0}, {"rounds": 0}, {"minutes": 0.0}]
-)
+@pytest.mark.parametrize("wrong", [{"memories": 0}, {"steps": 0}, {"repeat": 0}, {"dimension": 0}])
 def test_sizes_that_cannot_be_measured_are_refused_before_anything_begins(wrong: dict[str, Any]) -> None:
     heard: list[str] = []
     with pytest.raises(InputError, match="Nothing was measured"):
-        run_benchmarks(["diagram"], replace(TINY, **wrong), heard.append)
+        run_benchmarks(["policies"], replace(TINY, **wrong), heard.append)
     assert heard == []
 
 
 def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
     with pytest.raises(InputError, match="There is no benchmark “speed”"):
-        run_benchmarks(["diagram", "speed"], TINY)
+        run_benchmarks(["policies", "speed"], TINY)
 
 
 def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_begins(
@@ -271,7 +199,7 @@ def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_beg
     heard: list[str] = []
     monkeypatch.setattr(suite, "BENCHMARKS", {**BENCHMARKS, "far": "benchmarks.nowhere"})
     with pytest.raises(InputError, match="needs benchmarks"):
-        run_benchmarks(["diagram", "far"], TINY, heard.append)
+        run_benchmarks(["policies", "far"], TINY, heard.append)
     assert heard == []
 
 
@@ -283,3 +211,96 @@ def test_listing_the_benchmarks_imports_none_of_them() -> None:
 
 def test_every_default_benchmark_is_listed() -> None:
     assert set(DEFAULT) <= set(BENCHMARKS)
+
+
+TIMED = Row(
+    "b", "this", 10_000, 384, (0.5, 3.0, 1.25), "that", (0.5, 0.5, 0.5), aim=Aim("ratio", 2), peak_mb=1234.4, size="all"
+)
+RATE = Row("b", "steps per second", 10_000, 384, value=376.2, unit="/s", aim=Aim("value", 150, at_least=True))
+DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
+    """A benchmark that measures nothing and fails at 13 repetitions; the sizes that it was given."""
+    given: list[Sizes] = []
+
+    class Stub:
+        NAME = "b"
+
+        @staticmethod
+        def measure(sizes: Sizes) -> Iterator[Row]:
+            given.append(sizes)
+            yield from (TIMED, RATE)
+            if sizes.repeat == 13:
+                raise InputError("It went wrong.")
+
+    monkeypatch.setattr(suite, "benchmark", lambda name: Stub)
+    return given
+
+
+def memrl(*words: str) -> Result:
+    return CliRunner().invoke(cli.app, ["bench", *words])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.00004, "4.0e-05"), (0.0312, "0.031"), (0.99961, "1.00"), (12.34, "12.3"),
+                         (99.96, "100"), (201_234.5, "201,234"), (-2.5, "-2.50")],
+)  # fmt: skip
+def test_a_figure_has_three_digits_or_all_before_the_point(value: float, shown: str) -> None:
+    assert figure(value) == shown
+
+
+def test_a_duration_has_the_unit_that_suits_it() -> None:
+    found = [duration(seconds) for seconds in (61.24, 0.9999, 0.0123, 0.0005, 0.0)]
+    assert found == ["61.2 s", "1.00 s", "12.3 ms", "500 µs", "0 µs"]
+
+
+def test_a_file_has_the_promised_names_and_null_for_what_a_row_has_not() -> None:
+    nothing = Row("b", "not a number", 1, None, (float("nan"),), peak_mb=float("inf"))
+    found = json.loads(as_json([TIMED, RATE, nothing], this_machine(), DATE))
+    assert set(found["machine"]) == {"system", "cores", "memory_gib", "python", "version"}
+    assert found["date"].startswith("2026-01-02T03:04:05")
+    timed, rate, none = found["rows"]
+    assert timed.pop("p95_s") == pytest.approx(2.825)
+    assert timed == {
+        "benchmark": "b", "what": "this", "memories": 10_000, "dimension": 384, "size": "all", "ratio_median": 2.5,
+        "median_s": 1.25, "min_s": 0.5, "max_s": 3.0, "repetitions": 3, "reference": "that", "reference_median_s": 0.5,
+        "over_s": 0.75, "value": None, "unit": None, "peak_mb": 1234.4, "aim": "≤ 2 ×", "met": False,
+    }  # fmt: skip
+    assert (rate["value"], rate["unit"], rate["median_s"], rate["aim"]) == (376.2, "/s", None, "≥ 150 /s")
+    assert none["median_s"] is none["peak_mb"] is none["met"] is None
+
+
+def test_the_command_measures_prints_and_keeps_the_rows(tmp_path: Path, stub: list[Sizes]) -> None:
+    file = tmp_path / "rows.json"
+    sizes = ("--memories", "5", "--steps", "6", "--repeat", "7", "--dimension", "8")
+    done = memrl("policies", *sizes, "--json", str(file))
+    assert (done.exit_code, stub) == (0, [Sizes(5, 6, 7, 8)])
+    assert done.output.rstrip().endswith(aims_line([TIMED, RATE]))
+    assert all(part in done.output for part in ("1.25 s", "2.50 ×", "1,234", "376 /s")) and "…" not in done.output
+    assert [row["what"] for row in json.loads(file.read_text())["rows"]] == ["this", "steps per second"]
+
+
+def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path, stub: list[Sizes]) -> None:
+    done = memrl("policies", "--repeat", "13", "--json", str(tmp_path / "rows.json"))
+    assert isinstance(done.exception, InputError)
+    assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 2
+
+
+@pytest.mark.parametrize("place", [".", "nowhere/rows.json", "file/rows.json"])
+def test_a_place_that_no_file_can_be_written_to_is_refused_before_measuring(
+    tmp_path: Path, place: str, stub: list[Sizes]
+) -> None:
+    (tmp_path / "file").touch()
+    done = memrl("policies", "--json", str(tmp_path / place))
+    assert isinstance(done.exception, InputError) and stub == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+
+
+def test_without_the_folder_of_benchmarks_the_command_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    with pytest.raises(InputError, match="benchmarks/"):
+        measure.bench()

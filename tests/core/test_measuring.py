@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from benchmarks.measuring import (
     Aim,
     Row,
-    against_yardstick,
     in_turns,
     peak,
     repeated,
@@ -38,8 +37,6 @@ def test_an_action_and_its_reference_take_turns() -> None:
 
 def test_the_yardstick_is_the_same_work_each_time() -> None:
     assert yardstick() == yardstick() == 97
-    taken, beside = against_yardstick(lambda: None, 2)
-    assert len(taken) == len(beside) == 2 and min(beside) > 0
 
 
 @given(TIMES, TIMES)

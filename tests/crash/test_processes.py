@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import rows_of, together
+from tests.crash.processes import together
 
 BROKEN = """
 from memrl_core.bank.store import Store
-from benchmarks import work
+from tests.crash import work
 append = Store.append
 Store.append = lambda store, name, rows: None if name == "memories" else append(store, name, rows)
 work.main()
@@ -25,7 +25,6 @@ def test_a_run_a_compacting_run_a_recorder_and_a_rater_lose_nothing_and_agree(tm
     assert (found.lost, found.doubled, found.unseen) == ((), (), 0)
     assert len(found.digests) == 6 and len(set(found.digests)) == 1
     assert found.acknowledged > 100 and found.looks > 0
-    assert all(row.is_met for row in rows_of(found) if row.aim is not None)
 
 
 @pytest.mark.slow
@@ -35,7 +34,6 @@ def test_a_process_that_drops_a_write_is_found_out(tmp_path: Path) -> None:
     found = together(("record",), 4, tmp_path, (sys.executable, str(script)))
     assert len(found.lost) == 4
     assert found.unseen > 0 or len(set(found.digests)) > 1
-    assert {row.what: row.is_met for row in rows_of(found)}["lost"] is False
 
 
 def test_a_process_that_cannot_begin_is_a_failure_and_not_a_hang(tmp_path: Path) -> None:

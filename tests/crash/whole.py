@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.work import Told
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import STEP_COLUMNS
 from memrl_core.bank.store import Store
+from tests.crash.work import Told
 
 Believed = dict[str, tuple[float, int]]
 TABLES = ("memories", "ledger", "steps", "layouts")

@@ -7,8 +7,8 @@ follows from the ledger by a computation of its own, what was cut short is told,
 
 from __future__ import annotations
 
+import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,19 +18,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.measuring import Aim, Row, Sizes, peak
-from benchmarks.whole import Acknowledged, Rows, faults
-from benchmarks.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
-from benchmarks.worker import PROGRAM, Worker
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
+from tests.crash.whole import Acknowledged, Rows, faults
+from tests.crash.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
+from tests.crash.worker import PROGRAM, Worker
 
-NAME = "crash"
-ROUNDS = 200
 SEED = 0
 KINDS = ("run", "ratings", "compaction", "import", "layout")
 ROUNDS_A_BANK = 25
@@ -62,48 +59,6 @@ class Round:
     opened: float
     opened_whole: float
     faults: tuple[str, ...]
-
-
-def measure(sizes: Sizes) -> list[Row]:
-    """So many rounds as `sizes` says; fewer than `ROUNDS` are too few to mean much."""
-    with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder, peak() as highest:
-        rounds = crash_rounds(sizes.rounds, SEED, Path(folder))
-    return rows_of(rounds, highest.mb)
-
-
-def rows_of(rounds: Sequence[Round], peak_mb: float | None = None) -> list[Row]:
-    """What rounds have shown; every fault is printed with the seed and the round that repeat it.
-
-    `peak_mb` is of the process that looks at the banks.
-    """
-    for one in rounds:
-        for fault in one.faults:
-            print(f"seed {one.seed}, round {one.number} ({one.kind}): {fault}")
-    counted = Counter(one.kind for one in rounds)
-    found = sum(bool(one.faults) for one in rounds)
-    told = ", ".join(f"{count} {kind}" for kind, count in counted.items())
-
-    def row(what: str, value: float, aim: Aim | None = None) -> Row:
-        return Row(NAME, what, 0, None, value=value, aim=aim, peak_mb=peak_mb, size=told)
-
-    return [
-        row("rounds", len(rounds), Aim("value", ROUNDS, at_least=True)),
-        row("facts acknowledged before the kill", sum(one.acknowledged for one in rounds)),
-        row("rounds that left a step unfinished", sum(one.unfinished > 0 for one in rounds)),
-        row("rounds with a fault", found, Aim("value", 0)),
-        Row(
-            NAME,
-            "opening a bank after a kill",
-            0,
-            None,
-            tuple(one.opened for one in rounds),
-            "opening the same bank whole",
-            tuple(one.opened_whole for one in rounds),
-            aim=Aim("ratio", 3.0),
-            peak_mb=peak_mb,
-            size=told,
-        ),
-    ]
 
 
 def crash_rounds(
@@ -265,3 +220,9 @@ def _next_step(scene: Scene, bank: MemoryBank, run: str) -> list[str]:
     if trace.step != number or not bank.has_step(run, number):
         return [f"Step {number} of {run} could not be done again."]
     return []
+
+
+if __name__ == "__main__":  # python -m tests.crash.crash 200
+    with TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        for one in crash_rounds(int(sys.argv[1]), SEED, Path(place)):
+            print(one.number, one.kind, one.acknowledged, *one.faults)

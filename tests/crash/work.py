@@ -1,6 +1,6 @@
 """Work on a bank in a process of its own, which tells every fact once the call that stored it has returned.
 
-    python -m benchmarks.work
+    python -m tests.crash.work
 
 reads a `Job` as a line of JSON, opens the bank, says {"ready": true} and works: a line {"told": …} for what has been
 stored since the line before. With `turns` it ends by itself: it says {"done": …}, and for every further line that it

@@ -12,19 +12,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from benchmarks.measuring import Aim, Row, Sizes, peak
-from benchmarks.whole import Acknowledged, Rows, faults
-from benchmarks.work import Job, Told, digest
-from benchmarks.worker import PROGRAM, Worker
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
+from tests.crash.whole import Acknowledged, Rows, faults
+from tests.crash.work import Job, Told, digest
+from tests.crash.worker import PROGRAM, Worker
 
-NAME = "processes"
 KINDS = ("run", "compaction", "record", "ratings")
-TURNS = 60
 JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9
 MANY_FRAGMENTS = 2
@@ -49,37 +45,6 @@ class Together:
     digests: tuple[str, ...]
     put_off: int
     failures: tuple[str, ...]
-
-
-def measure(sizes: Sizes) -> list[Row]:
-    """Two, three and four processes, of at most `TURNS` turns each."""
-    rows = []
-    for count in (2, 3, 4):
-        with TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder, peak() as highest:
-            one = together(KINDS[:count], min(sizes.steps, TURNS), Path(folder))
-        rows += rows_of(one, highest.mb)
-    return rows
-
-
-def rows_of(one: Together, peak_mb: float | None = None) -> list[Row]:
-    """What processes have shown; failures are printed. `peak_mb` is of the one that looks on."""
-    for failure in one.failures:
-        print(f"{', '.join(one.kinds)}: {failure}")
-
-    def row(what: str, value: float, aim: Aim | None = None) -> Row:
-        size = f"{len(one.kinds)} processes and this one"
-        return Row(NAME, what, 0, None, value=value, aim=aim, peak_mb=peak_mb, size=size)
-
-    none = Aim("value", 0)
-    return [
-        row("facts acknowledged", one.acknowledged),
-        row("lost", len(one.lost), none),
-        row("stored more than once", len(one.doubled), none),
-        row("acknowledged and not seen after a refresh", one.unseen, none),
-        row("handles that know something else in the end", len(set(one.digests)) - 1, none),
-        row("failures", len(one.failures), none),
-        row("compactions put off", one.put_off),
-    ]
 
 
 def together(

@@ -1,4 +1,4 @@
-"""A process that does the work of `benchmarks.work`, as the one who started it sees it."""
+"""A process that does the work of `tests.crash.work`, as the one who started it sees it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any, cast
 
-from benchmarks.work import Job, Told
 from memrl_core.errors import BankError
+from tests.crash.work import Job, Told
 
-PROGRAM = (sys.executable, "-m", "benchmarks.work")
+PROGRAM = (sys.executable, "-m", "tests.crash.work")
 PATIENCE = 120.0
 LAST_COMPLAINT = 400
 
