@@ -29,7 +29,17 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks
 from memrl_core.commands.choosing import environment_and_set
-from memrl_core.commands.console import AtWork, BankOption, RunOption, console, open_or_create, progress
+from memrl_core.commands.console import (
+    AtWork,
+    BankOption,
+    ModelHost,
+    PerHost,
+    RunOption,
+    at_hosts,
+    console,
+    open_or_create,
+    progress,
+)
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
@@ -131,6 +141,7 @@ def _load_figures() -> None:
 
 @app.command()
 def run(
+    ctx: typer.Context,
     bank: BankOption,
     env: Annotated[
         str, typer.Option(help="An environment (`memrl tasks list`), or a file of tasks: JSONL, or DB-bench's JSON.")
@@ -177,6 +188,8 @@ def run(
         str, typer.Option(help="Go on with this run where it ended; its own settings, model and tasks are used.")
     ] = "",
     shift_at: Annotated[int, typer.Option(help="Step at which the world of household or helpdesk changes.", min=0)] = 0,
+    model_host: ModelHost = "",
+    per_host: PerHost = 1,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
@@ -186,11 +199,13 @@ def run(
     given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
     chosen_options = checked_options({**given_options, **({"layout": layout} if layout else {})})
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
-    facts = {} if resume else workspace.must_be_there(model, preferences)
+    hosts = None if resume else ctx.with_resource(at_hosts(model, model_host, per_host))
+    facts = {} if resume else workspace.must_be_there(model, preferences, hosts)
     with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:
         if resume:
             info = memory.run(resume)
-            workspace.must_be_there(info.model, preferences)
+            hosts = ctx.with_resource(at_hosts(info.model, model_host, per_host))
+            workspace.must_be_there(info.model, preferences, hosts)
         workspace.embedder_of(memory, preferences)
         if not resume:
             info = workspace.start_run(
@@ -208,7 +223,7 @@ def run(
                 model_options=chosen_options,
                 model_facts=facts,
             )
-        live = workspace.live_run(memory, info.id, preferences)
+        live = workspace.live_run(memory, info.id, preferences, hosts)
         total = len(live.tasks) * epochs
         before = memory.next_step(info.id) - info.first_step
         if before >= total:

@@ -235,7 +235,8 @@ class Reply:
 
     `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
     asked with instead of the record's, because an attempt before it failed; `notes` what else is to be told of how the
-    answer came about. `window` is how many tokens prompt and answer may have together, where that is known.
+    answer came about. `window` is how many tokens prompt and answer may have together, where that is known. `host` is
+    the address that answered, where there were several.
     """
 
     text: str
@@ -252,6 +253,7 @@ class Reply:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     window: int | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,17 @@ from memrl_core.live import LiveRun
 from memrl_core.models import gguf, ollama_status
 from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
+from memrl_core.models.hosts import HostedModel, Hosts
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_client import OPENAI, canonical_name, one_line, openai_address
+from memrl_core.models.ollama_client import (
+    OPENAI,
+    OPENAI_COMPATIBLE,
+    canonical_name,
+    checked_address,
+    ollama_address,
+    one_line,
+    openai_address,
+)
 from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
@@ -234,27 +243,68 @@ def _need_openai() -> None:
         )
 
 
-def must_be_there(model: str, preferences: Preferences) -> dict[str, Any]:
-    """What the model's server or file tells of its weights; empty for a simulated one.
+def must_be_there(model: str, preferences: Preferences, hosts: Hosts | None = None) -> dict[str, Any]:
+    """What the model's server, or file, tells of its weights; empty for a simulated one.
 
-    Raises `ModelError` unless the model can be asked now, and `InputError` for what is no name of one.
+    Raises `ModelError` unless the model can be asked now, at one of the `hosts` where some are given, and `InputError`
+    for what is no name of one, or hosts that have different weights.
     """
     if is_gguf(model):
         gguf.must_load(model)
-    return _facts(model, preferences, ask=True)
+    return _facts(model, preferences, True, hosts)
 
 
-def _facts(model: str, preferences: Preferences, ask: bool) -> dict[str, Any]:
+def _facts(model: str, preferences: Preferences, ask: bool, hosts: Hosts | None) -> dict[str, Any]:
     if is_simulated(model):
         return {}
     if is_gguf(model):
         return gguf.facts(model)
+    if hosts is None:
+        return _facts_at(_address_of(model, preferences), model, preferences.timeout, ask)
+    told = {}
+    for address in hosts.alive():
+        try:
+            told[address] = _facts_at(address, model, preferences.timeout, ask, hosts.trusted)
+        except ModelError as error:
+            hosts.pass_over(address, str(error))
+    if not told:
+        raise hosts.nobody(model)
+    (first, facts), *others = told.items()
+    for address, theirs in others:
+        if differs := [name for name in WEIGHTS if name in facts and name in theirs and facts[name] != theirs[name]]:
+            raise InputError(
+                f"Under the name {one_line(model)} {first} and {address} have different weights ({differs[0]}). "
+                "Nothing was started; install the same on both, or leave one of them out."
+            )
+    return facts
+
+
+def _facts_at(address: str, model: str, timeout: float, ask: bool, trusted: bool = False) -> dict[str, Any]:
     if model.startswith(OPENAI_PREFIX):
         _need_openai()
         from memrl_core.models import openai
 
-        return openai.facts(model, preferences.openai_address, preferences.timeout, ask)
-    return ollama_status.facts(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX), preferences.timeout)
+        return openai.facts(model, address, timeout, ask, trusted)
+    return ollama_status.facts(address, model.removeprefix(OLLAMA_PREFIX), timeout)
+
+
+def _address_of(model: str, preferences: Preferences) -> str:
+    return preferences.openai_address if model.startswith(OPENAI_PREFIX) else preferences.ollama_address
+
+
+def hosts_of(model: str, given: Sequence[str], per_host: int, folder: Path, trusted: bool) -> Hosts:
+    """The hosts of a model from what a person writes, such as `10.0.0.7` or `http://gpu:8080/v1`.
+
+    Raises `InputError` for what is no address, and for a model that runs in this program.
+    """
+    if is_simulated(model) or is_gguf(model):
+        raise InputError(f"{one_line(model)} runs in this program and has no hosts. Nothing was started.")
+    if model.startswith(OPENAI_PREFIX):
+        whole = (one if "://" in one else f"http://{one}{'' if '/' in one else '/v1'}" for one in given)
+        addresses = [checked_address(one, *OPENAI_COMPATIBLE) for one in whole]
+    else:
+        addresses = [ollama_address(one) for one in given]
+    return Hosts(tuple(dict.fromkeys(addresses)), per_host, folder, trusted)
 
 
 def openai_models(preferences: Preferences) -> tuple[str, ...]:
@@ -270,7 +320,7 @@ def openai_models(preferences: Preferences) -> tuple[str, ...]:
     return tuple(OPENAI_PREFIX + name for name in openai.list_models(preferences.openai_address))
 
 
-def _must_be_the_same(info: RunInfo, preferences: Preferences) -> None:
+def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | None = None) -> None:
     """Raise `ModelChanged` where other weights answer under the name of a run's model than when it began.
 
     A model that cannot be asked now is left to whoever asks it.
@@ -279,7 +329,7 @@ def _must_be_the_same(info: RunInfo, preferences: Preferences) -> None:
         return
     try:
         hurried = preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)})
-        now = _facts(info.model, hurried, ask=False)
+        now = _facts(info.model, hurried, False, hosts)
     except ModelError:
         return
     for name in WEIGHTS:
@@ -301,10 +351,10 @@ def delete(uri: str) -> None:
         MemoryBank.open(uri).discard()
 
 
-def make_model(name: str, preferences: Preferences) -> LanguageModel:
+def make_model(name: str, preferences: Preferences, hosts: Hosts | None = None) -> LanguageModel:
     """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), a file that
     runs in this process ("gguf:smollm2"), one of an OpenAI-compatible server ("openai:NAME"), or an Ollama model, also
-    as "ollama:NAME". Raises `InputError` and `ModelMissing`.
+    as "ollama:NAME"; the last two at any of the `hosts`, where some are given. Raises `InputError` and `ModelMissing`.
     """
     if name == SIMULATED:
         return SimulatedModel()
@@ -312,14 +362,20 @@ def make_model(name: str, preferences: Preferences) -> LanguageModel:
         return SimulatedReader(int(found[1]))
     if is_gguf(name):
         return GgufModel(name)
+    if hosts is None:
+        return _model_at(_address_of(name, preferences), name, preferences.timeout)
+    models = {address: _model_at(address, name, preferences.timeout, hosts.trusted) for address in hosts.addresses}
+    patience = min(preferences.timeout, PATIENCE)
+    return HostedModel(models, hosts, lambda address: _facts_at(address, name, patience, False, hosts.trusted))
+
+
+def _model_at(address: str, name: str, timeout: float, trusted: bool = False) -> LanguageModel:
     if name.startswith(OPENAI_PREFIX):
         _need_openai()
         from memrl_core.models.openai import OpenAIModel
 
-        return OpenAIModel(name, preferences.openai_address, preferences.timeout)
-    return OllamaModel(
-        name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
-    )
+        return OpenAIModel(name, address, timeout, trusted)
+    return OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
 
 
 def is_simulated(model: str) -> bool:
@@ -497,19 +553,19 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     )
 
 
-def live_run(bank: MemoryBank, run: str, preferences: Preferences) -> LiveRun:
-    """The run with everything it needs to go on.
+def live_run(bank: MemoryBank, run: str, preferences: Preferences, hosts: Hosts | None = None) -> LiveRun:
+    """The run with everything it needs to go on, its model at `hosts` where some are given.
 
     Raises `ModelError` when its embedder cannot be had, `EmbedderMismatch` when that is no longer what made the bank,
     and `ModelChanged` when its model has other weights now.
     """
     info = bank.run(run)
-    _must_be_the_same(info, preferences)
+    _must_be_the_same(info, preferences, hosts)
     embedder = embedder_of(bank, preferences)
     agent = Agent(
         bank,
         run,
-        make_model(info.model, preferences),
+        make_model(info.model, preferences, hosts),
         embedder,
         make_environment(info.environment, **info.environment_options),
     )

@@ -112,6 +112,8 @@ def reply_notes(reply: Reply) -> list[str]:
         notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
     if reply.options:
         notes.append("asked again with " + ", ".join(f"{name} {value}" for name, value in reply.options.items()))
+    if reply.host:
+        notes.append(f"by {reply.host}")
     return [*notes, *reply.notes]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -24,6 +27,7 @@ from rich.text import Text
 from memrl_core import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankMissing, EmbedderMismatch
+from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
 from memrl_core.models.ollama_client import one_line
 from memrl_core.waiting import Waiting
 
@@ -34,6 +38,11 @@ SLOW = 1.0
 
 BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or any LanceDB URI.")]
 RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when left out.")]
+ModelHost = Annotated[
+    str,
+    typer.Option(help="Hosts that have the model, such as gpu1,gpu2:11434; one that fails is passed over and told."),
+]
+PerHost = Annotated[int, typer.Option(help="How many answers at once at each --model-host.", min=1, max=MOST_AT_ONCE)]
 
 
 class AtWork(ProgressColumn):
@@ -61,6 +70,23 @@ def progress(*columns: ProgressColumn) -> Progress:
         *columns,
         console=console,
     )
+
+
+@contextmanager
+def at_hosts(model: str, given: str | Sequence[str], per_host: int, trusted: bool = True) -> Iterator[Hosts | None]:
+    """The hosts that a person has named for a model, and tells of each that is passed over; None where none is named.
+
+    Raises `InputError`.
+    """
+    named = given.split(",") if isinstance(given, str) else given
+    named = [one.strip() for one in named if one.strip()]
+    if not named:
+        yield None
+        return
+    with TemporaryDirectory(prefix="memrl-hosts-") as folder:
+        hosts = workspace.hosts_of(model, named, per_host, Path(folder), trusted)
+        with hosts.told(lambda sentence: console.print(escape(sentence), style="yellow")):
+            yield hosts
 
 
 @contextmanager

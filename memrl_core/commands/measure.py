@@ -11,7 +11,7 @@ from rich.table import Table
 
 from memrl_core import workspace
 from memrl_core.commands.choosing import kept_file
-from memrl_core.commands.console import console, open_or_create, progress
+from memrl_core.commands.console import ModelHost, PerHost, at_hosts, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
@@ -138,18 +138,25 @@ def experiment(
     banks: Annotated[
         str, typer.Option(help="Folder or LanceDB URI in which each cell keeps its bank; left out, banks are deleted.")
     ] = "",
+    model_host: ModelHost = "",
+    per_host: PerHost = 1,
 ) -> None:
     """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
-    _run(read_plan(file, seeds=seeds, epochs=epochs), out, jobs, scheduler, banks)
+    plan = read_plan(file, seeds=seeds, epochs=epochs)
+    if model_host:
+        plan = plan.model_copy(update={"model_hosts": model_host.split(","), "per_host": per_host})
+    _run(plan, out, jobs, scheduler, banks, trusted=bool(model_host))
 
 
-def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "") -> None:
-    """Run the cells with a bar, print the tables and leave them in the folder."""
+def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "", trusted: bool = False) -> None:
+    """Run the cells with a bar, print the tables and leave them in the folder. The hosts of a plan that somebody else
+    may have written are not `trusted`.
+    """
     console.print(escape(plan.title), style="bold")
-    with progress() as bars, CtrlC() as stop:
+    with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("cells", total=plan.cells)
         found = run_experiment(
-            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, cancelled=stop.asked,
+            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, hosts=hosts, cancelled=stop.asked,
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
         )  # fmt: skip
     tables = reports(found)

@@ -31,6 +31,7 @@ from memrl_core.experiments.poisoning import poison, prune
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
+from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.records import Candidate, Decision, StepTrace, Task
 
@@ -144,17 +145,19 @@ def run_cell(
     cancelled: Cancelled | None = None,
     preferences: workspace.Preferences | None = None,
     on_step: Callable[[], None] | None = None,
+    hosts: Hosts | None = None,
 ) -> pa.Table:
     """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.
 
     The table has a row a step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
-    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` hears of every finished step.
+    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` hears of every finished step;
+    `hosts` answer for the model.
     Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
     _clear(uri)
     preferences = preferences or workspace.load_preferences()
     with workspace.create_bank(uri, cell.embedder, preferences) as bank, ExitStack() as worlds:
-        course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds)
+        course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds, hosts)
         with bank.batch(STEPS_A_WRITE):
             rows = []
             for row in course.rows():
@@ -187,8 +190,9 @@ class _Course:
         preferences: workspace.Preferences,
         cancelled: Cancelled,
         worlds: ExitStack,
+        hosts: Hosts | None,
     ) -> None:
-        self._worlds = worlds
+        self._worlds, self._hosts = worlds, hosts
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
         self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
@@ -244,8 +248,9 @@ class _Course:
             policy=cell.arm.policy,
             environment_options={**cell.stream.options, **({"shift_at": shifts} if shifts else {})},
             model_options=cell.model_options,
+            model_facts=workspace.must_be_there(cell.model, self._preferences, self._hosts),
         )
-        agent = workspace.live_run(self._bank, info.id, self._preferences).agent
+        agent = workspace.live_run(self._bank, info.id, self._preferences, self._hosts).agent
         self._worlds.callback(agent.environment.close)
         return agent
 
@@ -352,10 +357,10 @@ def _epoch_at(share: float, total: int) -> int:
 
 
 def _timeless(trace: StepTrace) -> StepTrace:
-    """The trace without what differs between two equal runs: its id, the clock and the durations."""
+    """The trace without what differs between two equal runs: its id, the clock, the durations and who answered."""
     generate = trace.generate
     if generate is not None:
-        turns = tuple(replace(turn, reply=replace(turn.reply, seconds=0.0)) for turn in generate.turns)
+        turns = tuple(replace(turn, reply=replace(turn.reply, seconds=0.0, host="")) for turn in generate.turns)
         generate = replace(generate, turns=turns)
     consulted = tuple(replace(one, seconds=0.0) for one in trace.consulted)
     return replace(trace, id="", started="", seconds={}, generate=generate, consulted=consulted)

@@ -27,6 +27,7 @@ from memrl_core.experiments.cells import Cell, run_cell
 from memrl_core.experiments.study import Stopped
 from memrl_core.logs import logger
 from memrl_core.models.base import Cancelled
+from memrl_core.models.hosts import Hosts
 
 POLL = 0.1
 ANSWER_WITHIN = 10
@@ -44,16 +45,18 @@ class Attempt:
     error: str = ""
 
 
-def attempt(cell: Cell, banks: str, cancelled: Cancelled, temporary: Path | None = None) -> Attempt:
+def attempt(
+    cell: Cell, banks: str, cancelled: Cancelled, hosts: Hosts | None = None, temporary: Path | None = None
+) -> Attempt:
     """Run one cell with its bank below the address `banks`, or in a folder in `temporary` that is deleted when it ends.
 
     It stops within a step when `cancelled()` turns true.
     """
     try:
         if banks:
-            return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled))
+            return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled, hosts=hosts))
         with tempfile.TemporaryDirectory(prefix="memrl-cell-", dir=temporary) as folder:
-            return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled))
+            return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled, hosts=hosts))
     except Stopped:
         return Attempt(cell)
     except MemRLError as error:
@@ -65,18 +68,20 @@ def attempt(cell: Cell, banks: str, cancelled: Cancelled, temporary: Path | None
 
 
 def on_this_machine(
-    cells: Sequence[Cell], banks: str, jobs: int, cancelled: Cancelled
+    cells: Sequence[Cell], banks: str, jobs: int, cancelled: Cancelled, hosts: Hosts | None = None
 ) -> Generator[Attempt, None, None]:
-    """The attempts at `cells` as they end, in `jobs` processes (0: one a core). Raises `InputError` when one is killed.
+    """The attempts at `cells` as they end, in `jobs` processes. Raises `InputError` when one is killed.
 
-    When `cancelled()` turns true, cells under way stop within a step.
+    0 processes are one a core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
+    stop within a step.
     """
     with tempfile.TemporaryDirectory(prefix="memrl-experiment-") as folder:
         stop_file = Path(folder) / "stop"
         with _watched(cancelled, stop_file):
-            parallel = Parallel(n_jobs=jobs or os.cpu_count() or 1, return_as="generator_unordered")
+            at_once = os.cpu_count() or 1 if hosts is None else len(hosts.addresses) * hosts.per_host
+            parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
             with _deaf_to_ctrl_c():
-                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file, os.getpid()) for cell in cells)
+                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts) for cell in cells)
             try:
                 for ended in ending:
                     yield ended
@@ -89,7 +94,7 @@ def on_this_machine(
 
 
 def on_cluster(
-    cells: Sequence[Cell], banks: str, scheduler: str, cancelled: Cancelled
+    cells: Sequence[Cell], banks: str, scheduler: str, cancelled: Cancelled, hosts: Hosts | None = None
 ) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as the workers of the Dask cluster at `scheduler` end them.
 
@@ -99,7 +104,7 @@ def on_cluster(
     client = _connected(scheduler)
     failed = False
     try:
-        pending = {client.submit(_on_a_worker, cell, banks, pure=False): cell for cell in cells}
+        pending = {client.submit(_on_a_worker, cell, banks, hosts, pure=False): cell for cell in cells}
         seen = time.monotonic()
         while pending and not failed and not cancelled():
             for future in [future for future in pending if future.status != "pending"]:
@@ -169,21 +174,21 @@ def _result(future: Any, cell: Cell, scheduler: str) -> Attempt:
     return Attempt(cell, error=f"The cluster could not run the cell {cell.name} ({type(error).__name__}). {GO_ON}")
 
 
-def _on_a_worker(cell: Cell, banks: str) -> Attempt:
+def _on_a_worker(cell: Cell, banks: str, hosts: Hosts | None) -> Attempt:
     from distributed import get_worker
 
     # Dask never ends the thread of a task that was cancelled; it only tells its state.
     worker = get_worker()
     task = worker.state.tasks[worker.get_current_task()]
-    return attempt(cell, banks, lambda: task.state == "cancelled")
+    return attempt(cell, banks, lambda: task.state == "cancelled", hosts)
 
 
-def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int) -> Attempt:
+def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int, hosts: Hosts | None) -> Attempt:
     if os.getpid() != parent:
         _end_with(parent)
     if stop_file.exists():
         return Attempt(cell)
-    return attempt(cell, banks, stop_file.exists, stop_file.parent)
+    return attempt(cell, banks, stop_file.exists, hosts, stop_file.parent)
 
 
 @cache

@@ -25,6 +25,7 @@ from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.fitting import fits
 from memrl_core.models.base import checked_options
+from memrl_core.models.hosts import MOST_AT_ONCE
 from memrl_core.policies import make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
@@ -188,6 +189,8 @@ class Plan(_Part):
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
     model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
+    model_hosts: list[str] = Field(default_factory=list, description="Hosts that have the model; any of them is asked.")
+    per_host: int = Field(1, ge=1, le=MOST_AT_ONCE, description="How many answers at once at each host.")
     embedder: str = Field(HASHING, description="What embeds the intents, such as wordllama.")
     report: list[Report] = Field(["accuracy"], min_length=1)
     compare_with: str = Field("", description="The arm that all others are compared with; the first when left out.")

@@ -17,6 +17,7 @@ from memrl_core.experiments.files import ResultFolder
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.results import by_epoch, durations
 from memrl_core.models.base import Cancelled
+from memrl_core.models.hosts import Hosts
 
 Progress = Callable[[int, int], None]
 
@@ -48,14 +49,16 @@ def run_experiment(
     jobs: int = 0,
     scheduler: str = "",
     banks: str = "",
+    hosts: Hosts | None = None,
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
 ) -> Experiment:
     """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
 
-    `jobs` processes work on this machine (0: one a core); with `scheduler`, such as tcp://host:8786, the workers of
-    that Dask cluster do. `banks` is the LanceDB address below which each cell keeps its bank; without it, a cell's bank
-    is deleted when it ends. `on_progress` hears of finished cells.
+    `jobs` processes work on this machine (0: one a core, or one for each answer that `hosts` give at once); with
+    `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the LanceDB address below
+    which each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
+    them answers for the model. `on_progress` hears of finished cells.
 
     Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
     there. What ends the cells stands in `error`. Raises `InputError` for a folder that cannot be used or that another
@@ -73,9 +76,9 @@ def run_experiment(
                 on_progress(len(found), len(cells))
             if missing and not stop():
                 attempts = (
-                    on_cluster(missing, banks, scheduler, stop)
+                    on_cluster(missing, banks, scheduler, stop, hosts)
                     if scheduler
-                    else on_this_machine(missing, banks, jobs, stop)
+                    else on_this_machine(missing, banks, jobs, stop, hosts)
                 )
                 with closing(attempts):
                     for ended in attempts:

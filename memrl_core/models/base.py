@@ -194,7 +194,9 @@ class LanguageModel(Protocol):
 
     name: str
     simulated: bool
-    binds: bool
+
+    @property
+    def binds(self) -> bool: ...
 
     def chat(
         self,

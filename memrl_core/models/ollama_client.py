@@ -66,16 +66,20 @@ def default_address() -> str:
     given = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
     if not given:
         return DEFAULT_ADDRESS
+    try:
+        return ollama_address(given)
+    except InputError:
+        return given
+
+
+def ollama_address(given: str) -> str:
+    """A host as Ollama's own programs take it, which may lack scheme and port, as a URL. Raises `InputError`."""
     if "://" not in given:
         host, slash, path = given.partition("/")
         host = f"127.0.0.1{host}" if host.startswith(":") else host
         given = f"http://{host}{'' if _port(f'http://{host}') else ':11434'}{slash}{path}"
     # Servers are told to listen on every interface with this name; it is not one to connect to on every system.
-    given = given.replace("://0.0.0.0", "://127.0.0.1", 1)
-    try:
-        return checked_address(given)
-    except InputError:
-        return given
+    return checked_address(given.replace("://0.0.0.0", "://127.0.0.1", 1))
 
 
 def openai_address() -> str:

@@ -1,8 +1,9 @@
 """A language model of any server that speaks OpenAI's protocol (vLLM, LM Studio, llama-server, LiteLLM, OpenAI itself),
 through the official client.
 
-The key is read from `OPENAI_API_KEY` at each call, and goes to the address that `OPENAI_BASE_URL` names (without it, to
-OpenAI) and to no other. It stands in no name, record or sentence.
+The key is read from `OPENAI_API_KEY` at each call. It, and what else the environment has the client send about a person
+(`OPENAI_CUSTOM_HEADERS`, organisation, project), goes to the address that `OPENAI_BASE_URL` names (without it, to
+OpenAI), to hosts that are named on the command line, and to no other. It stands in no name, record or sentence.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,13 @@ ALL_FAILURES = (openai.OpenAIError, httpx2.HTTPError, *FAILURES)
 SHOWS_A_KEY = 8
 """A text that has as many characters of the key in a row is quoted nowhere: servers repeat the half of one, too."""
 
+NO_KEY = "none"
+"""The client wants one; servers without keys heed none."""
+IMPERSONAL = frozenset(
+    {"host", "connection", "accept", "accept-encoding", "content-type", "content-length", "transfer-encoding"}
+)
+"""The headers that go to an address which does not get the key."""
+
 ABOUT_THE_SCHEMA = ("response_format", "schema", "grammar", "guided", "structured")
 """Words of servers that refuse a request for its schema."""
 
@@ -60,17 +68,19 @@ ABOUT_THE_SCHEMA = ("response_format", "schema", "grammar", "guided", "structure
 class OpenAIModel:
     """A chat model of an OpenAI-compatible server (a `LanguageModel`).
 
-    `timeout` is how many seconds may pass without anything arriving. Nothing is asked of the server before `chat`.
-    Raises `InputError` for a name or an address that cannot be one.
+    `timeout` is how many seconds may pass without anything arriving, `trusted` whether the key goes to an address that
+    the environment does not name. Nothing is asked of the server before `chat`. Raises `InputError` for a name or an
+    address that cannot be one.
     """
 
     simulated = False
 
-    def __init__(self, name: str, address: str, timeout: float = 60.0) -> None:
+    def __init__(self, name: str, address: str, timeout: float = 60.0, trusted: bool = False) -> None:
         self._model = checked_model(name)
         self.name = PREFIX + self._model
         self.address = checked_server(address)
         self.timeout = timeout
+        self._trusted = trusted
         self.binds = True
         # OpenAI itself wants an object where others take the bare list of lines.
         self._wraps = self.address == OPENAI
@@ -140,6 +150,7 @@ class OpenAIModel:
 
         patience = options.between_tokens or self.timeout
         stream = _Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
+        stream.trusted = self._trusted
         try:
             for part in stream:
                 writing = writing or time.perf_counter()
@@ -157,7 +168,7 @@ class OpenAIModel:
             if schema is not None and _is_about_the_schema(broken.cause):
                 raise NotBound(f"{self.address} refuses the schema of an answer.") from None
             text, _ = _clean(said)
-            raise failure(broken.cause, self.address, self._model, stream.patience, text) from None
+            raise failure(broken.cause, self.address, self._model, stream.patience, text, self._trusted) from None
         if ending == "length" and not cut:
             no_room = usage[1] is not None and usage[1] < options.num_predict
             if no_room and not said.strip():
@@ -204,6 +215,7 @@ class OpenAIModel:
         )
 
 
+_Hooks = dict[str, list[Callable[..., Any]]]
 _Usage = tuple[int | None, int | None]
 _NO_USAGE: _Usage = (None, None)
 
@@ -236,23 +248,24 @@ class _Stream(Stream[_Part]):
     """A streamed answer of an OpenAI-compatible server."""
 
     failures = ALL_FAILURES
+    trusted = False
 
     def _client(self) -> AbstractAsyncContextManager[openai.AsyncOpenAI]:
-        http = openai.DefaultAsyncHttpxClient(
-            **connection(self._address, self._longest), event_hooks={"response": [_bounded_later]}
-        )
-        return openai.AsyncOpenAI(base_url=self._address, api_key=_key_for(self._address), http_client=http)
+        with_key = gets_the_key(self._address, self.trusted)
+        hooks: _Hooks = {"response": [_bounded_later], "request": [] if with_key else [_nameless_later]}
+        http = openai.DefaultAsyncHttpxClient(**connection(self._address, self._longest), event_hooks=hooks)
+        return openai.AsyncOpenAI(base_url=self._address, api_key=_key() or NO_KEY, http_client=http)
 
 
-def facts(name: str, address: str, timeout: float, ask: bool = True) -> dict[str, Any]:
+def facts(name: str, address: str, timeout: float, ask: bool = True, trusted: bool = False) -> dict[str, Any]:
     """What the server tells of a model: quantisation, context window, parameters, bytes, and what it is itself.
 
-    With `ask`, one that the server does not list is asked for a token. Raises `ModelError` when it cannot be asked, and
-    `InputError`.
+    With `ask`, one that the server does not list is asked for a token. The key goes to a `trusted` address, too. Raises
+    `ModelError` when it cannot be asked, and `InputError`.
     """
     model = checked_model(name)
     try:
-        with client(address, timeout) as server:
+        with client(address, timeout, trusted) as server:
             listed, by = _listed(server)
             named = [one for one in listed if model in (one["id"], *(one.get("aliases") or ()))]
             if not named and ask:
@@ -262,7 +275,7 @@ def facts(name: str, address: str, timeout: float, ask: bool = True) -> dict[str
         one = (named or (listed if len(listed) == 1 else [{}]))[0]
         told = {**one, **(one.get("meta") or {}), "by": by}
     except ALL_FAILURES as error:
-        raise failure(error, address, model, timeout) from None
+        raise failure(error, address, model, timeout, trusted=trusted) from None
     window = "n_ctx" if "n_ctx" in told else "max_model_len"
     names = {"quantisation": "ftype", "context": window, "parameters": "n_params", "bytes": "size", "from": "root"}
     found = {ours: told.get(theirs) for ours, theirs in {**names, "server": "by"}.items()}
@@ -287,11 +300,12 @@ def _listed(server: openai.OpenAI) -> tuple[list[dict[str, Any]], str]:
     return [one.model_dump() for one in reply.parse().data], one_line(reply.headers.get("server", ""))
 
 
-def client(address: str, timeout: float) -> openai.OpenAI:
+def client(address: str, timeout: float, trusted: bool = False) -> openai.OpenAI:
     """The official client for what is asked and answered at once. Raises `InputError` for a bad address."""
     address = checked_server(address)
-    http = openai.DefaultHttpxClient(**connection(address, timeout), event_hooks={"response": [_bounded]})
-    return openai.OpenAI(base_url=address, api_key=_key_for(address), http_client=http, max_retries=0)
+    hooks: _Hooks = {"response": [_bounded], "request": [] if gets_the_key(address, trusted) else [_nameless]}
+    http = openai.DefaultHttpxClient(**connection(address, timeout), event_hooks=hooks)
+    return openai.OpenAI(base_url=address, api_key=_key() or NO_KEY, http_client=http, max_retries=0)
 
 
 def connection(address: str, timeout: float) -> dict[str, Any]:
@@ -344,6 +358,16 @@ async def _bounded_later(response: httpx2.Response) -> None:
     _bounded(response)
 
 
+def _nameless(request: httpx2.Request) -> None:
+    """Leave out of a request whatever the environment adds about who asks: the key, an organisation, own headers."""
+    for name in {*request.headers} - IMPERSONAL:
+        del request.headers[name]
+
+
+async def _nameless_later(request: httpx2.Request) -> None:
+    _nameless(request)
+
+
 def checked_model(name: str) -> str:
     """The model that `openai:NAME` names. Raises `InputError` for what cannot be a name."""
     model = name.strip().removeprefix(PREFIX)
@@ -359,7 +383,9 @@ def checked_server(address: str) -> str:
     return checked_address(address, *OPENAI_COMPATIBLE)
 
 
-def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
+def failure(
+    error: Exception, address: str, model: str, timeout: float, partial: str = "", trusted: bool = False
+) -> ModelError:
     """One of `ALL_FAILURES` as an error whose sentence a person can act on; the key is not in it."""
     name = PREFIX + one_line(model) if model else address
     kept = "What had arrived is kept" if partial else "Everything before this call is kept"
@@ -375,7 +401,7 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
         return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
     if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
         what = "refused the key in" if _key() else "wants a key in"
-        if not _gets_the_key(address):
+        if not gets_the_key(address, trusted):
             what = "wants a key, which goes to OPENAI_BASE_URL alone:"
         return ModelError(
             f"{address} {what} OPENAI_API_KEY (HTTP {error.status_code}). {kept}; set OPENAI_BASE_URL and "
@@ -404,13 +430,9 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
     )
 
 
-def _key_for(address: str) -> str:
-    # The client wants one; servers without keys heed none.
-    return (_key() if _gets_the_key(address) else "") or "none"
-
-
-def _gets_the_key(address: str) -> bool:
-    return address == openai_address()
+def gets_the_key(address: str, trusted: bool = False) -> bool:
+    """Whether the key goes to `address`: to the one that the environment names, and to a `trusted` one."""
+    return trusted or address == openai_address()
 
 
 def _key() -> str:

@@ -138,6 +138,24 @@ def test_the_key_goes_to_the_address_of_the_environment_alone_and_into_no_answer
     assert KEY not in str(server.asked[-1][0].items())
 
 
+def test_nothing_that_the_environment_says_of_a_person_goes_to_a_host_that_they_have_not_named(
+    server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Team: blue-7731")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-7731")
+    server.answer = lambda to, body: to.stream("hello") if body.get("stream") else to.whole(200, "{}")
+    given = ["127.0.0.1:9", server.address.removeprefix("http://").removesuffix("/v1")]
+    for trusted in (True, False):
+        hosts = workspace.hosts_of("openai:some", given, 1, tmp_path / str(trusted), trusted)
+        workspace.must_be_there("openai:some", workspace.Preferences(), hosts)
+        reply = workspace.make_model("openai:some", workspace.Preferences(), hosts).chat(HELLO, ModelOptions())
+        assert (reply.text, reply.host) == ("hello", server.address)
+        for headers, _ in server.asked[-2:]:
+            said = str(headers.items())
+            assert ("blue-7731" in said, "org-7731" in said, KEY in said) == (trusted,) * 3
+
+
 def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://ann:{KEY}@127.0.0.1:9/v1/?token={KEY}")
     assert workspace.Preferences().openai_address == "http://127.0.0.1:9/v1"

@@ -58,8 +58,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=11500)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before every piece of an answer")
     parser.add_argument("--first-delay", type=float, default=0.0, help="seconds before the first piece of an answer")
+    parser.add_argument("--salt", default="", help="servers of the same salt have the same weights")
     given = parser.parse_args()
     server = OllamaServer(given.port)
+    server.salt = given.salt or server.salt
     server.faults.delay, server.faults.first_delay = given.delay, given.first_delay
     print(f"Ollama's stand-in listens at {server.address}", flush=True)
     try:
