@@ -7,16 +7,14 @@ A package offers an environment under the entry point group `memrl.environments`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import ValidationError
 
 from memrl_core.environments.base import Environment
-from memrl_core.environments.texts import words_of
 from memrl_core.errors import InputError, MemRLError
+from memrl_core.plugins import Registry, words_of
 from memrl_core.settings import sentence_of
 
 GROUP = "memrl.environments"
@@ -37,20 +35,28 @@ ENVIRONMENTS = tuple(_OWN)
 """The environments that come with the program, in the order in which they are listed."""
 
 
+def _guarded(name: str, found: Any) -> type[Environment]:
+    # The guard knows the names of the program's own environments, and so comes after them.
+    guarded = import_module(f"{__name__}.guard").guarded
+    made: type[Environment] = guarded(
+        name, found, [task_set for own in ENVIRONMENTS for task_set in environment_class(own).sets]
+    )
+    return made
+
+
+REGISTRY: Registry[Environment] = Registry(
+    "environment", "memrl.environments", {name: f"{__name__}.{own}" for name, own in _OWN.items()}, _guarded, InputError
+)
+
+
 def environment_names() -> tuple[str, ...]:
     """Every environment that can be had here: the program's own, then those of installed packages."""
-    return (*ENVIRONMENTS, *(name for name in _foreign() if name not in _OWN))
+    return REGISTRY.names()
 
 
 def environment_class(name: str) -> type[Environment]:
     """The class of an environment. Raises `InputError` for an unknown name, or a package that cannot be loaded."""
-    if name in _OWN:
-        module, _, found = _OWN[name].partition(":")
-        own: type[Environment] = getattr(import_module(f"{__name__}.{module}"), found)
-        return own
-    if name in _foreign():
-        return _loaded(name)
-    raise InputError(f"There is no environment “{name[:80]}”. Known: {', '.join(environment_names())}.")
+    return REGISTRY.get(name)
 
 
 def environment_title(name: str) -> str:
@@ -97,24 +103,3 @@ def options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
             f"The environment {name} cannot be made so ({words_of(error)}). Nothing was changed."
         ) from None
     return {option: getattr(given, option) for option in options}
-
-
-@cache
-def _foreign() -> Mapping[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-@cache
-def _loaded(name: str) -> type[Environment]:
-    try:
-        found = _foreign()[name].load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise InputError(
-            f"The environment “{name[:80]}” of another package cannot be loaded ({words_of(error)}). Nothing was "
-            "started; mend or remove the package."
-        ) from error
-    # What guards it knows the program's own environments, and so comes after them.
-    made: type[Environment] = import_module(f"{__name__}.guarded").guarded(name, found)
-    return made

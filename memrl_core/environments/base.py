@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,7 +28,7 @@ class EnvironmentSpec:
     judged: str
     source: str
     needs: str = ""
-    answer_tokens: int = 512
+    answer_tokens: Annotated[int, Field(ge=1)] = 512
 
 
 class EnvironmentOptions(BaseModel):

@@ -22,8 +22,8 @@ from typing import Any, get_args
 import numpy as np
 
 from memrl_core.environments.base import Environment
-from memrl_core.environments.breaks import Breach, Step, a_text, as_json, taken, whole
-from memrl_core.environments.texts import LONGEST, words_of
+from memrl_core.environments.guard import Step, a_count, a_step, a_text, as_json
+from memrl_core.plugins import LONGEST, Breach, words_of
 from memrl_core.prompting import CHOICE_MARK, CHOICES, MEMORY_HEADER, TASK_LINE, YOUR_TASK, offered
 from memrl_core.records import Judgement, Outcome, Reply, Task, Turn
 
@@ -220,7 +220,7 @@ def play(world: Environment, task: Task, seed: int, answer: Answer, told: str = 
     """
     first = observation = _reset(world, task, seed)
     turns: list[Turn] = []
-    while len(turns) < whole("`max_turns`", world.max_turns):
+    while len(turns) < a_count("`max_turns`", world.max_turns):
         reply = answer(observation, len(turns))
         observation, reward, terminated, truncated, info = _stepped(world, reply, told)
         turns.append(Turn(Reply(reply), observation, reward, terminated, truncated))
@@ -280,7 +280,7 @@ def _reset(world: Environment, task: Task, seed: int) -> str:
 def _stepped(world: Environment, reply: str, told: str) -> Step:
     with _in(f"`step`, when the reply is {told}"):
         given = world.step(reply)
-        step = taken(given)
+        step = a_step(given)
         _short(given[0])
         return step
 

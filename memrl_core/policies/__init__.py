@@ -6,21 +6,17 @@ A package offers a policy under the entry point group `memrl.policies`; its clas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from memrl_core.errors import SettingsError
 from memrl_core.learning import UpdateRule, unmoved
+from memrl_core.plugins import Registry
 from memrl_core.policies.base import Policy
-from memrl_core.policies.guarded import guarded
+from memrl_core.policies.guard import guarded
 from memrl_core.records import Outcome
 from memrl_core.settings import PolicySettings
-
-GROUP = "memrl.policies"
 
 _OWN: Mapping[str, str] = {
     "memrl": "MemRL",
@@ -45,33 +41,28 @@ _OWN: Mapping[str, str] = {
 POLICIES = tuple(_OWN)
 """The policies that come with the program, in the order in which they are listed."""
 
+REGISTRY: Registry[Policy[Any]] = Registry(
+    "policy",
+    "memrl.policies",
+    {name: f"{__name__}.methods.{name}:{found}" for name, found in _OWN.items()},
+    guarded,
+    SettingsError,
+)
+
 
 def policy_names() -> tuple[str, ...]:
     """Every policy that can be had here: the program's own, then those of installed packages."""
-    return (*POLICIES, *(name for name in _foreign() if name not in _OWN))
+    return REGISTRY.names()
 
 
 def usable_policies() -> tuple[str, ...]:
     """Of these, the ones that can be loaded: what lists offer."""
-    return tuple(name for name in policy_names() if name in _OWN or _is_usable(name))
-
-
-def _is_usable(name: str) -> bool:
-    try:
-        _loaded(name)
-    except SettingsError:
-        return False
-    return True
+    return REGISTRY.usable()
 
 
 def policy_class(name: str) -> type[Policy[Any]]:
     """The class of a policy. Raises `SettingsError` for an unknown name, or a package that cannot be loaded."""
-    if name in _OWN:
-        own: type[Policy[Any]] = getattr(import_module(f"{__name__}.methods.{name}"), _OWN[name])
-        return own
-    if name in _foreign():
-        return _loaded(name)
-    raise SettingsError(f"There is no policy “{name[:80]}”. Known: {', '.join(policy_names())}.")
+    return REGISTRY.get(name)
 
 
 def make_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
@@ -115,7 +106,7 @@ def outcome_of(name: str, settings: Mapping[str, Any], reward: float | None) -> 
 
     Raises `SettingsError` where these are no settings of a policy.
     """
-    if name in _OWN or (name in _foreign() and _is_usable(name)):
+    if name in usable_policies():
         return make_policy(name, settings).outcome_of(reward)
     return make_policy("rag", settings_that_fit("rag", settings).model_dump()).outcome_of(reward)
 
@@ -126,20 +117,3 @@ def update_rule(name: str) -> UpdateRule:
         return policy_class(name).rule
     except SettingsError:
         return unmoved
-
-
-@cache
-def _foreign() -> Mapping[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-@cache
-def _loaded(name: str) -> type[Policy[Any]]:
-    try:
-        found = _foreign()[name].load()
-    except (Exception, SystemExit) as error:
-        raise SettingsError(
-            f"The policy “{name[:80]}” of another package cannot be loaded ({type(error).__name__}: "
-            f"{str(error)[:200]}). Nothing was started; mend or remove the package."
-        ) from error
-    return guarded(name, found)

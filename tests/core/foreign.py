@@ -62,8 +62,8 @@ class EntryPoint:
 def installed(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Iterator[Mapping[str, EntryPoint]]:
     """Within it, the policies of `found` are offered by other packages."""
     points = {name: EntryPoint(name, behind) for name, behind in found.items()}
-    policies._loaded.cache_clear()
+    policies.REGISTRY.loaded.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(policies, "_foreign", lambda: points)
+        patched.setattr(policies.REGISTRY, "foreign", lambda: points)
         yield points
-    policies._loaded.cache_clear()
+    policies.REGISTRY.loaded.cache_clear()

@@ -69,8 +69,8 @@ LEFT = Task("lamp-left", "light the left lamp", "lamp", "lamp", {"switch": "left
 def installed(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Iterator[Mapping[str, EntryPoint]]:
     """Within it, the environments of `found` are offered by other packages."""
     points = {name: EntryPoint(name, behind) for name, behind in found.items()}
-    environments._loaded.cache_clear()
+    environments.REGISTRY.loaded.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(environments, "_foreign", lambda: points)
+        patched.setattr(environments.REGISTRY, "foreign", lambda: points)
         yield points
-    environments._loaded.cache_clear()
+    environments.REGISTRY.loaded.cache_clear()

@@ -14,7 +14,7 @@ from memrl_core.environments.base import Environment
 from memrl_core.environments.contract import CHECKS, layout_breaks, play
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.environments.texts import LONGEST
+from memrl_core.plugins import LONGEST
 from memrl_core.records import Task
 from tests.core.foreign_environments import LEFT, Lamp
 

@@ -47,8 +47,8 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 
 def _forget() -> None:
-    environments._foreign.cache_clear()
-    environments._loaded.cache_clear()
+    environments.REGISTRY.foreign.cache_clear()
+    environments.REGISTRY.loaded.cache_clear()
 
 
 def test_the_example_is_short() -> None:

@@ -35,7 +35,14 @@ TOP_DOWN = (
         "memrl_core.learning",
     },
     {"memrl_core.scales", "memrl_core.histories"},
-    {"memrl_core.view", "memrl_core.settings", "memrl_core.background", "memrl_core.toml_files", "memrl_core.serving"},
+    {
+        "memrl_core.view",
+        "memrl_core.settings",
+        "memrl_core.plugins",
+        "memrl_core.background",
+        "memrl_core.toml_files",
+        "memrl_core.serving",
+    },
     {"memrl_core.records", "memrl_core.errors", "memrl_core.home", "memrl_core.logs", "memrl_core.allocator"},
     {"memrl_core.deferred", "memrl_core.numerals"},
 )

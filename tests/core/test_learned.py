@@ -60,10 +60,10 @@ class Tallying(Rag):
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    policies._loaded.cache_clear()
-    monkeypatch.setattr(policies, "_foreign", lambda: {"tallying": SimpleNamespace(load=lambda: Tallying)})
+    policies.REGISTRY.loaded.cache_clear()
+    monkeypatch.setattr(policies.REGISTRY, "foreign", lambda: {"tallying": SimpleNamespace(load=lambda: Tallying)})
     yield
-    policies._loaded.cache_clear()
+    policies.REGISTRY.loaded.cache_clear()
 
 
 @pytest.fixture
