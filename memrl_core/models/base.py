@@ -28,6 +28,9 @@ KEEP_ALIVE = "15m"
 AGAIN_TEMPERATURE = 0.5
 
 
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
 class ModelOptions(BaseModel):
     """Options of a generation, under Ollama's names, and how long an answer is waited for.
 
@@ -154,6 +157,17 @@ def slow(tokens: int | None, seconds: float | None, options: ModelOptions) -> tu
         return ()
     remedy = "a smaller model" if options.num_thread == 1 else "the model option num_thread=1"
     return (f"fewer than {CRAWLING:g} tokens a second: try {remedy}",)
+
+
+def whole_characters(text: str) -> tuple[str, int]:
+    """`text` as Unicode can write it, and how many half characters (surrogates) had to be replaced by U+FFFD.
+
+    Two halves that came apart are put together first: a model's token may end in the middle of a character.
+    """
+    joined = (
+        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") if not text.isascii() else text
+    )
+    return _HALVES.subn("\ufffd", joined)
 
 
 def without_thinking(text: str) -> tuple[str, str]:

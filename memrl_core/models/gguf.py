@@ -12,7 +12,6 @@ import json
 import os
 import struct
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,8 +30,9 @@ from memrl_core.errors import (
     PromptTooLong,
 )
 from memrl_core.home import home
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
-from memrl_core.models.ollama_client import sendable, whole_characters
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room
+from memrl_core.models.ollama_client import sendable
+from memrl_core.models.stream import Arriving
 from memrl_core.records import Message, Reply
 
 PREFIX = "gguf:"
@@ -145,7 +145,6 @@ class GgufModel:
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": dict(schema)},
             }
-        begun = time.perf_counter()
         arrived = _Arrived(options, on_text, cancelled)
         with _ANSWERING:
             server = _loaded(self.path, window, options.num_thread)
@@ -157,12 +156,10 @@ class GgufModel:
                 if schema is not None and "schema" in str(error):
                     raise NotBound(f"llama.cpp cannot hold {self.name} to this schema.") from None
                 arrived.error = arrived.error or " ".join(str(error).split()).rstrip(".")
-        seconds = time.perf_counter() - begun
+        seconds = arrived.seconds
         if arrived.failed is not None:
             raise arrived.failed
-        text, replaced = whole_characters(arrived.text)
-        inline, text = without_thinking(text)
-        thinking = whole_characters(arrived.thinking)[0].strip() or inline
+        text, thinking, replaced = arrived.read()
         if tells_no_room(arrived.error):
             raise PromptTooLong(self.name, window)
         if arrived.error:
@@ -195,55 +192,40 @@ class GgufModel:
         )
 
 
-class _Arrived:
+class _Arrived(Arriving):
     """Called with each part of a streamed answer; returns True to stop it."""
 
     def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
-        self.text, self.thinking, self.cut, self.error = "", "", "", ""
-        self._first = 0.0
-        self.stopped = self.full = False
+        super().__init__(options, on_text, cancelled)
+        self.error, self.full = "", False
         self.usage: Mapping[str, Any] = {}
         self.failed: BaseException | None = None
-        self._options, self._on_text, self._cancelled = options, on_text, cancelled
-        self._begun = time.perf_counter()
-
-    @property
-    def writing(self) -> float:
-        """Seconds since the first token: the prompt has been read by then."""
-        return time.perf_counter() - self._first if self._first else 0.0
 
     def __call__(self, part: Mapping[str, Any]) -> bool:
         # llama.cpp swallows what is raised in here.
         try:
-            return self._take(part)
+            return self._took(part)
         except BaseException as error:
             self.failed = error
             return True
 
-    def _take(self, part: Mapping[str, Any]) -> bool:
+    def _took(self, part: Mapping[str, Any]) -> bool:
         if error := part.get("error"):
             self.error = str(error.get("message", error)).rstrip(".")
             return True
         self.usage = part.get("usage") or self.usage
         for choice in part.get("choices", ()):
-            piece, thought = (choice["delta"].get(of) or "" for of in ("content", "reasoning_content"))
-            self.text, self.thinking = self.text + piece, self.thinking + thought
-            self._first = self._first or (time.perf_counter() if piece or thought else 0.0)
-            if piece and self._on_text is not None:
-                self._on_text(whole_characters(piece)[0])
             self.full = self.full or choice.get("finish_reason") == "length"
-        if self._cancelled is not None and self._cancelled():
-            self.stopped = True
-        elif (spent := time.perf_counter() - self._begun) > self._options.in_all:
-            self.cut = f"{self._options.in_all:g} s"
-        elif not self._first and spent > (self._options.first_token or self._options.in_all):
+            delta = choice["delta"]
+            self.take(delta.get("content") or "", delta.get("reasoning_content") or "", self.full)
+        if self.ended():
+            return True
+        if not self.first and self.seconds > (self._options.first_token or self._options.in_all):
             self.failed = ModelSlow(
                 f"Nothing came of the model for {self._options.first_token:g} s. Everything before this call is kept; "
                 "try again, wait longer or take a smaller model."
             )
-        else:
-            return False
-        return True
+        return self.failed is not None
 
 
 def must_load(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,18 +19,18 @@ from memrl_core.models.base import (
     fewest_tokens,
     slow,
     tells_no_room,
-    without_thinking,
+    whole_characters,
 )
 from memrl_core.models.ollama_client import (
+    OllamaStream,
     checked_address,
     checked_name,
     default_address,
     failure,
     sendable,
-    whole_characters,
 )
 from memrl_core.models.ollama_status import show_model
-from memrl_core.models.ollama_stream import Broken, Stream
+from memrl_core.models.stream import Arriving, Broken
 from memrl_core.records import Message, Reply
 
 NANOSECONDS = 1e9
@@ -103,30 +102,14 @@ class OllamaModel:
             body = {**asked, **self._whole}
             return await client._request(ollama.ChatResponse, "POST", "/api/chat", json=body, stream=True)
 
-        begun = time.perf_counter()
-        said, thought, last, cut = "", "", None, ""
-
-        def ended() -> bool:
-            nonlocal cut
-            if cancelled is not None and cancelled():
-                return True
-            if time.perf_counter() - begun > options.in_all:
-                cut = f"{options.in_all:g} s"
-            return bool(cut)
-
+        arriving = Arriving(options, on_text, cancelled)
+        last = None
         patience = options.between_tokens or self.timeout
-        stream = Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
+        stream = OllamaStream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
         try:
             for part in stream:
-                thought += (part.message.thinking or "")[: options.most_characters - len(thought)]
-                piece = (part.message.content or "")[: options.most_characters - len(said)]
-                said += piece
-                if piece and on_text is not None:
-                    on_text(whole_characters(piece)[0])
-                if part.done:
-                    last = part
-                elif len(said) + len(thought) >= options.most_characters:
-                    cut = f"{options.most_characters:,} characters"
+                arriving.take(part.message.content or "", part.message.thinking or "", bool(part.done))
+                last = part if part.done else last
         except Broken as broken:
             refused = str(broken.cause.error) if isinstance(broken.cause, ollama.ResponseError) else ""
             if self._whole and any(f'"{name}"' in refused for name in self._whole):
@@ -138,16 +121,14 @@ class OllamaModel:
                 plain = options.model_copy(update={"think": False})
                 reply = self.chat(messages, plain, on_text, cancelled, schema)
                 return replace(reply, notes=(*reply.notes, "this model cannot think first"))
-            if schema is not None and not said and ABOUT_THE_SCHEMA.search(refused):
+            if schema is not None and not arriving.text and ABOUT_THE_SCHEMA.search(refused):
                 raise NotBound(f"Ollama refuses to hold {self.name} to a schema.") from None
-            text, _ = whole_characters(said)
+            text, _ = whole_characters(arriving.text)
             raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
-        text, replaced = whole_characters(said)
-        inline, text = without_thinking(text)
-        thinking = whole_characters(thought)[0].strip() or inline
+        text, thinking, replaced = arriving.read()
+        cut = arriving.cut
         if stream.stopped and not cut:
-            seconds = time.perf_counter() - begun
-            return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
+            return Reply(text, stopped=True, seconds=arriving.seconds, replaced=replaced, thinking=thinking)
         read = last.prompt_eval_count if last is not None else None
         if read is not None and read < words and words > window // 2:
             raise PromptTooLong(self.name, window)
@@ -176,7 +157,7 @@ class OllamaModel:
             text,
             prompt_tokens=read,
             answer_tokens=last.eval_count if last is not None else None,
-            seconds=measured / NANOSECONDS if measured else time.perf_counter() - begun,
+            seconds=measured / NANOSECONDS if measured else arriving.seconds,
             cut=cut,
             replaced=replaced,
             thinking=thinking,

@@ -8,7 +8,7 @@ import re
 import shlex
 import socket
 import unicodedata
-from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import httpx
 import ollama
 
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.models.stream import MOST_BYTES, Bounded, Part, Stream
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 OPENAI = "https://api.openai.com/v1"
@@ -29,13 +30,8 @@ METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "
 METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
 """Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""
 
-_HALVES = re.compile("[\ud800-\udfff]")
-
 LONGEST_NAME = 200
 LONGEST_QUOTE = 240
-
-MOST_BYTES = 64 * 1024 * 1024
-"""Of one reply: more than the longest list of models or batch of embeddings, and too little to fill a memory."""
 
 FAILURES = (
     ConnectionError,
@@ -175,31 +171,17 @@ async def _bound_later(response: httpx.Response) -> None:
     _bound(response)
 
 
-class _Bounded(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The bytes of a reply; raises `ReplyTooLong` after `MOST_BYTES` of them."""
+class _Bounded(Bounded, httpx.SyncByteStream, httpx.AsyncByteStream):
+    too_long = ReplyTooLong
 
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._left = stream, MOST_BYTES
 
-    def __iter__(self) -> Iterator[bytes]:
-        for data in self._stream:
-            yield self._counted(data)
+class OllamaStream(Stream[Part]):
+    """A streamed answer of Ollama: `ask` is given an `ollama.AsyncClient`."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for data in self._stream:
-            yield self._counted(data)
+    failures = FAILURES
 
-    def close(self) -> None:
-        self._stream.close()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def _counted(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        if self._left < 0:
-            raise ReplyTooLong
-        return data
+    def _client(self) -> AbstractAsyncContextManager[ollama.AsyncClient]:
+        return ollama.AsyncClient(**connection(self._address, self._longest, asynchronous=True))
 
 
 def is_local(address: str) -> bool:
@@ -224,17 +206,6 @@ def serve_command(address: str) -> str:
     port = _port(address)
     host = urlsplit(address).netloc if is_local(address) else "0.0.0.0" + (f":{port}" if port else "")
     return f"OLLAMA_HOST={host} ollama serve"
-
-
-def whole_characters(text: str) -> tuple[str, int]:
-    """`text` as Unicode can write it, and how many half characters (surrogates) had to be replaced by U+FFFD.
-
-    Two halves that came apart are put together first: a model's token may end in the middle of a character.
-    """
-    joined = (
-        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") if not text.isascii() else text
-    )
-    return _HALVES.subn("\ufffd", joined)
 
 
 def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:

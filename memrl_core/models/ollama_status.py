@@ -14,6 +14,7 @@ from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMis
 from memrl_core.models.base import Cancelled
 from memrl_core.models.ollama_client import (
     FAILURES,
+    OllamaStream,
     canonical_name,
     checked_address,
     checked_name,
@@ -25,7 +26,7 @@ from memrl_core.models.ollama_client import (
     pull_command,
     serve_command,
 )
-from memrl_core.models.ollama_stream import Broken, Stream
+from memrl_core.models.stream import Broken
 
 __all__ = [
     "InstalledModel",
@@ -242,7 +243,7 @@ def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> I
     async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ProgressResponse]:
         return await client.pull(wanted, stream=True)
 
-    stream = Stream(ask, address, PULL_PATIENCE, cancelled)
+    stream = OllamaStream(ask, checked_address(address), PULL_PATIENCE, cancelled)
     status = ""
     try:
         for part in stream:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -31,12 +31,11 @@ from memrl_core.errors import (
     PromptTooLong,
     ServerDown,
 )
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, without_thinking
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, whole_characters
 from memrl_core.models.ollama_client import (
     CONNECT_TIMEOUT,
     FAILURES,
     LONGEST_NAME,
-    MOST_BYTES,
     OPENAI,
     OPENAI_COMPATIBLE,
     checked_address,
@@ -44,9 +43,8 @@ from memrl_core.models.ollama_client import (
     one_line,
     openai_address,
     sendable,
-    whole_characters,
 )
-from memrl_core.models.ollama_stream import Broken, Stream
+from memrl_core.models.stream import MOST_BYTES, Arriving, Bounded, Broken, Stream
 from memrl_core.records import Message, Reply
 
 PREFIX = "openai:"
@@ -137,49 +135,31 @@ class OpenAIModel:
         async def ask(client: openai.AsyncOpenAI) -> AsyncIterator[_Part]:
             return _parts(await client.chat.completions.create(**asked))
 
-        begun = time.perf_counter()
-        said, thought, cut, ending, usage, writing = "", "", "", "", _NO_USAGE, 0.0
-
-        def ended() -> bool:
-            nonlocal cut
-            if cancelled is not None and cancelled():
-                return True
-            if time.perf_counter() - begun > options.in_all:
-                cut = f"{options.in_all:g} s"
-            return bool(cut)
-
+        arriving = Arriving(options, on_text, cancelled)
+        ending, usage = "", _NO_USAGE
         patience = options.between_tokens or self.timeout
-        stream = _Stream(ask, self.address, patience, ended, options.first_token or self.timeout)
+        stream = _Stream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
         stream.trusted = self._trusted
         try:
             for part in stream:
-                writing = writing or time.perf_counter()
-                thought += part.thought[: options.most_characters - len(thought)]
-                piece = part.text[: options.most_characters - len(said)]
-                said += piece
                 usage, ending = part.usage or usage, part.ending or ending
-                if piece and on_text is not None:
-                    on_text(whole_characters(piece)[0])
-                if not ending and len(said) + len(thought) >= options.most_characters:
-                    cut = f"{options.most_characters:,} characters"
+                arriving.take(part.text, part.thought, bool(ending))
         except Broken as broken:
             if isinstance(broken.cause, openai.APIError) and tells_no_room(broken.cause.message):
                 raise PromptTooLong(self.name) from None
             if schema is not None and _is_about_the_schema(broken.cause):
                 raise NotBound(f"{self.address} refuses the schema of an answer.") from None
-            text, _ = _clean(said)
+            text, _ = _clean(arriving.text)
             raise failure(broken.cause, self.address, self._model, stream.patience, text, self._trusted) from None
+        text, thinking, replaced = arriving.read(_clean)
+        cut = arriving.cut
         if ending == "length" and not cut:
             no_room = usage[1] is not None and usage[1] < options.num_predict
-            if no_room and not said.strip():
+            if no_room and not text.strip():
                 raise PromptTooLong(self.name)
             cut = "the context window" if no_room else cut_at(options, None, options.num_ctx)
-        text, replaced = _clean(said)
-        inline, text = without_thinking(text)
-        thinking = _clean(thought)[0].strip() or inline
-        now = time.perf_counter()
         if stream.stopped and not cut:
-            return Reply(text, stopped=True, seconds=now - begun, replaced=replaced, thinking=thinking)
+            return Reply(text, stopped=True, seconds=arriving.seconds, replaced=replaced, thinking=thinking)
         if not ending and not cut:
             raise ModelInterrupted(
                 f"The answer of {self.name} broke off{'' if text else ' before it began'}. Everything before this call "
@@ -206,12 +186,12 @@ class OpenAIModel:
             text,
             prompt_tokens=usage[0],
             answer_tokens=usage[1],
-            seconds=now - begun,
+            seconds=arriving.seconds,
             cut=cut,
             replaced=replaced,
             thinking=thinking,
             # How many threads there are is not chosen here, and so no remedy.
-            notes=slow(usage[1], now - writing, options.model_copy(update={"num_thread": 1})),
+            notes=slow(usage[1], arriving.writing, options.model_copy(update={"num_thread": 1})),
         )
 
 
@@ -321,31 +301,8 @@ def connection(address: str, timeout: float) -> dict[str, Any]:
     }
 
 
-class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """The bytes of a reply; raises `httpx2.ReadError` after `MOST_BYTES` of them."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._left = stream, MOST_BYTES
-
-    def __iter__(self) -> Iterator[bytes]:
-        for data in self._stream:
-            yield self._counted(data)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for data in self._stream:
-            yield self._counted(data)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def _counted(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        if self._left < 0:
-            raise httpx2.ReadError(f"more than {MOST_BYTES} bytes")
-        return data
+class _Bounded(Bounded, httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    too_long = partial(httpx2.ReadError, f"more than {MOST_BYTES} bytes")
 
 
 def _bounded(response: httpx2.Response) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -17,7 +18,7 @@ from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts
 from memrl_core.models.gguf import is_gguf, weights_of
-from memrl_core.models.ollama_client import OPENAI_COMPATIBLE
+from memrl_core.models.ollama_client import OPENAI_COMPATIBLE, openai_address
 from memrl_core.models.ollama_status import (
     InstalledModel,
     LoadedModel,
@@ -98,6 +99,11 @@ def ollama_panel() -> None:
             help="Seconds without a word from the model. Raise it for a large model on a slow machine.",
         )
         server = _address_field(st, "OpenAI-compatible server", "openai_address", "OPENAI_BASE_URL")
+        if os.environ.get("OPENAI_API_KEY") and preferences.openai_address != openai_address():
+            st.caption(
+                f"The key in OPENAI_API_KEY goes to {literal(openai_address())} alone, which OPENAI_BASE_URL names "
+                "where this program is started, and not to an address that is chosen here."
+            )
         now = (preferences.ollama_address, preferences.openai_address, preferences.timeout)
         if st.button("Use these", key="ollama_save", disabled=(address, server, timeout) == now):
             try:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted, ModelSlow, PromptTooLong
-from memrl_core.models.base import ModelOptions
+from memrl_core.models.base import ModelOptions, whole_characters
 from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_client import whole_characters
 from memrl_core.records import Message
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer

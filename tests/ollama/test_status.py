@@ -8,7 +8,7 @@ import pytest
 
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
-from memrl_core.models import ollama_client
+from memrl_core.models import stream
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import (
@@ -200,7 +200,7 @@ def test_json_that_is_nested_without_end_ends_in_a_sentence(server: OllamaServer
 def test_a_reply_that_fills_the_memory_is_not_read_to_its_end(
     server: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ollama_client, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stream, "MOST_BYTES", 1000)
     server.faults.instead["/api/tags"] = "deep"
     with pytest.raises(ModelInterrupted, match="more than"):
         list_models(server.address)

@@ -50,13 +50,19 @@ def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer)
     assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
 
 
-def test_an_openai_compatible_server_is_chosen_as_ollama_is(visit: Visit, server: OllamaServer) -> None:
+def test_an_openai_compatible_server_is_chosen_as_ollama_is(
+    visit: Visit, server: OllamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     app = visit("home")
+    assert not any("OPENAI_API_KEY" in caption.value for caption in app.caption)
     here = f"{server.address}/v1"
     app.text_input(key="openai_address").set_value(here).run()
     app.button(key="ollama_save").click().run()
     chosen = workspace.load_preferences()
     assert (chosen.openai_address, chosen.ollama_address) == (here, "http://127.0.0.1:9")
+    assert any("OPENAI_API_KEY" in caption.value and "9/v1 alone" in caption.value for caption in app.caption)
     app.text_input(key="openai_address").set_value(f"{elsewhere(server)}/v1").run()
     app.button(key="ollama_save").click().run()
     assert f"**127\\.1\\:{server.server_port}** is not this machine" in said(app)

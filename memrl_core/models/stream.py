@@ -1,4 +1,4 @@
-"""A streamed answer of Ollama that can be left at any moment.
+"""A streamed answer of a server that can be left at any moment.
 
 A blocked read cannot be interrupted from another thread, but a task of an event loop can be cancelled while it waits,
 and cancelling it closes the connection, which is what makes the server stop generating. So the asynchronous client
@@ -16,11 +16,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import httpx
-import ollama
 
-from memrl_core.models.base import Cancelled
-from memrl_core.models.ollama_client import FAILURES, checked_address, connection
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, whole_characters, without_thinking
 
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one reply: more than the longest list of models or batch of embeddings, and too little to fill a memory."""
 POLL = 0.05
 """Seconds between two looks at whether the person cancelled."""
 
@@ -41,10 +41,10 @@ class Stream(Generic[Part]):
 
     The first part may take `first` seconds, every other one `timeout`; `patience` is the one of them that is running.
     It ends early, with `stopped` set, when `cancelled()` turns true. Leaving the iteration in any way closes the
-    connection. Raises `Broken` when the client fails (with one of `failures`), `InputError` for a bad address.
+    connection. Raises `Broken` when the client fails (with one of `failures`).
     """
 
-    failures: tuple[type[Exception], ...] = FAILURES
+    failures: tuple[type[Exception], ...]
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Stream(Generic[Part]):
         self.patience = timeout if first is None else first
         self._timeout = timeout
         self._ask = ask
-        self._address = checked_address(address)
+        self._address = address
         self._longest = max(timeout, self.patience)
         self._cancelled = cancelled
         self._arrived: queue.SimpleQueue[Part | _End] = queue.SimpleQueue()
@@ -66,7 +66,7 @@ class Stream(Generic[Part]):
         self._task: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[Part]:
-        reader = threading.Thread(target=self._run, daemon=True, name="ollama stream")
+        reader = threading.Thread(target=self._run, daemon=True, name="model stream")
         reader.start()
         since = time.monotonic()
         try:
@@ -111,7 +111,7 @@ class Stream(Generic[Part]):
 
     def _client(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """What `ask` is given, and is closed when the stream ends."""
-        return ollama.AsyncClient(**connection(self._address, self._longest, asynchronous=True))
+        raise NotImplementedError
 
     async def _read(self) -> None:
         self._task = asyncio.current_task()
@@ -126,3 +126,82 @@ class _End:
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
+
+
+class Arriving:
+    """An answer as it arrives: `text` and `thought` so far, the limit at which it was `cut`, or that it was `stopped`.
+
+    `begun` is when it was asked for, and `first` when something arrived (0 before that), by `time.perf_counter`.
+    """
+
+    def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
+        self.text = self.thought = self.cut = ""
+        self.stopped = False
+        self.begun, self.first = time.perf_counter(), 0.0
+        self._options, self._on_text, self._cancelled = options, on_text, cancelled
+
+    @property
+    def seconds(self) -> float:
+        """Since it was asked for."""
+        return time.perf_counter() - self.begun
+
+    @property
+    def writing(self) -> float:
+        """Seconds since something arrived: the prompt has been read by then."""
+        return time.perf_counter() - self.first if self.first else 0.0
+
+    def ended(self) -> bool:
+        """Whether a person cancels, or a limit is met (a `Cancelled`)."""
+        self.stopped = self._cancelled is not None and self._cancelled()
+        if not self.stopped and self.seconds > self._options.in_all:
+            self.cut = f"{self._options.in_all:g} s"
+        return self.stopped or bool(self.cut)
+
+    def take(self, text: str, thought: str, last: bool = False) -> None:
+        """Add what has arrived; a server that goes on beyond all limits is cut before its `last` part."""
+        self.first = self.first or (time.perf_counter() if text or thought else 0.0)
+        most = self._options.most_characters
+        self.thought += thought[: most - len(self.thought)]
+        piece = text[: most - len(self.text)]
+        self.text += piece
+        if piece and self._on_text is not None:
+            self._on_text(whole_characters(piece)[0])
+        if not last and len(self.text) + len(self.thought) >= most:
+            self.cut = f"{most:,} characters"
+
+    def read(self, clean: Callable[[str], tuple[str, int]] = whole_characters) -> tuple[str, str, int]:
+        """The answer, what was thought before it, and how many broken characters `clean` replaced in the answer."""
+        text, replaced = clean(self.text)
+        inline, text = without_thinking(text)
+        return text, clean(self.thought)[0].strip() or inline, replaced
+
+
+class Bounded:
+    """The bytes of a reply; raises `too_long` after `MOST_BYTES` of them. To be mixed into a client's own streams."""
+
+    too_long: Callable[[], Exception]
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._left = stream, MOST_BYTES
+
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self._stream:
+            yield self._counted(data)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            yield self._counted(data)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise self.too_long()
+        return data
