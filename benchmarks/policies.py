@@ -20,18 +20,18 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, seconds, yardstick
 from memrl_core.agent import Agent
+from memrl_core.agent.learned import learned_now
+from memrl_core.agent.workspace import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.learned import learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.base import Lesson, Policy
 from memrl_core.records import RecallRecord, StepTrace, Task
 from memrl_core.retrieval import recall
-from memrl_core.view import Asked, MemoryView
-from memrl_core.workspace import start_run
+from memrl_core.retrieval.view import Asked, MemoryView
 
 NAME = "policies"
 BASE = "base"

@@ -24,8 +24,8 @@ from benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_m
 from benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.memrl import MemRL
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import MemoryView
 
 NAME = "retrieval"
 QUERIES = 200

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.measuring import Aim, Row, Sizes, peak, seconds
 from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
+from memrl_core.agent.workspace import start_run
 from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.store import Store
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -25,7 +26,6 @@ from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Memory, Task
-from memrl_core.workspace import start_run
 
 NAME = "step"
 RUN = "headless"

@@ -30,8 +30,8 @@ from memrl_core.records import (
     UpdateRecord,
     WriteRecord,
 )
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import MemoryView
 
 Vectors = npt.NDArray[np.float32]
 

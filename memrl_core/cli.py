@@ -21,13 +21,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from memrl_core import __version__, terminal, workspace
-from memrl_core.allocator import return_large_blocks
+from memrl_core import __version__
+from memrl_core.agent import workspace
 from memrl_core.analysis.labels import weights_label
 from memrl_core.analysis.summary import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
-from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks
+from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks, terminal
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import (
     AtWork,
@@ -41,14 +41,14 @@ from memrl_core.commands.console import (
     progress,
 )
 from memrl_core.commands.interrupt import CtrlC
+from memrl_core.commands.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
-from memrl_core.home import home
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
-from memrl_core.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
+from memrl_core.settings import home
 
 HIGHEST_PORT = 65535
 
@@ -340,7 +340,6 @@ def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command; a failure that a person can act on is one sentence and exit code 2, any other one and 1."""
-    return_large_blocks()
     try:
         app()
     except MemRLError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -240,3 +242,8 @@ def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
 def _short(given: object) -> str:
     told = repr(given)
     return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
+
+
+def home() -> Path:
+    """The folder of this person's banks, task files and preferences: `MEMRL_HOME`, or `.memrl` in the home folder."""
+    return Path(os.environ.get("MEMRL_HOME") or Path.home() / ".memrl")

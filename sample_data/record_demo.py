@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.map_layout import MapLayout
 from memrl_core.analysis.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank

@@ -12,10 +12,10 @@ from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REDOES, TOGETHER, UNDOES
 from memrl_core.bank.roles import NEWCOMERS, Role, actor_of
 from memrl_core.learning import order_key
+from memrl_core.learning.scales import RatingScales
 from memrl_core.numerals import short, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import EventKind, LedgerEvent
-from memrl_core.scales import RatingScales
 
 CUT = 80
 MOST_NAMED = 8

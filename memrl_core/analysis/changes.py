@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.agent.asking import asked_by
+from memrl_core.agent.learned import learned_before, learns
 from memrl_core.analysis.counterfactual import AT_ONCE
 from memrl_core.analysis.uses import parsed
-from memrl_core.asked import asked_by
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learned import learned_before, learns
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 
 
 @dataclass(frozen=True, slots=True)

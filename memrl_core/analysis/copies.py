@@ -8,7 +8,7 @@ import pandas as pd
 
 from memrl_core.analysis.starved import starvation
 from memrl_core.retrieval import exact_similarity
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 NO_GATE = 1.0
 

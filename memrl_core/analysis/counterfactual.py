@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from memrl_core.agent.asking import asked_by
+from memrl_core.agent.learned import learned_steps, learns
 from memrl_core.analysis.uses import parsed
 from memrl_core.analysis.whatif import as_recorded
-from memrl_core.asked import asked_by
 from memrl_core.bank import MemoryBank
-from memrl_core.learned import learned_steps, learns
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Decision, RecallRecord
-from memrl_core.view import Asked
+from memrl_core.retrieval.view import Asked
 
 AT_ONCE = 128
 DECIDED_BY_ANOTHER = '"decided_by":"[^"]'

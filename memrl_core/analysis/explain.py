@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from memrl_core.analysis.labels import memory_label
-from memrl_core.exploration import SEEDED_TIES
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
+from memrl_core.retrieval.exploration import SEEDED_TIES
 
 SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
 NEAR_TIE = 1e-6

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 QUANTILE = 0.8
 HISTOGRAM_BINS = 50

@@ -23,7 +23,7 @@ from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import RecallRecord, UtilityPoint
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 Histories = Mapping[str, Sequence[UtilityPoint]]
 """Every memory's entries in the order of their steps, as `bank.histories` gives them."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from memrl_core.asked import view_before
-from memrl_core.asking import templates
+from memrl_core.agent.asking import templates, view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.models.base import Cancelled

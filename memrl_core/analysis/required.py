@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.whatif import Situation, decided, rank_of
-from memrl_core.exploration import order_of_equals
 from memrl_core.policies.base import seed_of
 from memrl_core.retrieval import CLIP, DIGITS, FLAT_SD, recall
+from memrl_core.retrieval.exploration import order_of_equals
 from memrl_core.settings import MemRLSettings
 
 Floats = npt.NDArray[np.float64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Candidate, StepTrace
-from memrl_core.rerun import Rerunner
 
 RerunnerOf = Callable[[StepTrace], Rerunner]
 SEEDS = 11

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 ROWS_AT_ONCE = 1024
 FLOAT32_SLACK = 1e-6

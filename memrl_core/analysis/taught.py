@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.later_selections import Choices, Differing, Histories, differing
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.mirror import folded
@@ -18,7 +19,6 @@ from memrl_core.learning import REWARDING, Fold
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import update_rule
 from memrl_core.records import LedgerEvent, Outcome, StepTrace, UtilityPoint
-from memrl_core.rerun import Rerunner
 
 
 @dataclass(frozen=True, slots=True, eq=False)

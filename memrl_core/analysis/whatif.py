@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.asked import view_before
+from memrl_core.agent.asking import view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import seed_of
 from memrl_core.records import Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import exact_similarity, turns_of
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 NOT_REPLAYABLE = (
     "This step was recorded {what}, so it cannot be decided again. What was stored is shown; the live controls need a "

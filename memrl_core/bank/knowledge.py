@@ -31,7 +31,7 @@ from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, by_step, named_by, order_key
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, UtilityPoint
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 PASTS_KEPT = 8
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)

@@ -17,8 +17,8 @@ from memrl_core.bank.mirror import RunState
 from memrl_core.bank.roles import Role, must_allow, must_be, person_name
 from memrl_core.errors import InputError
 from memrl_core.learning import assigned_credit, order_key
+from memrl_core.learning.scales import LARGEST_REWARD
 from memrl_core.records import EventKind, LedgerEvent
-from memrl_core.scales import LARGEST_REWARD
 
 LONGEST_NOTE = 4000
 

@@ -17,7 +17,7 @@ from memrl_core.bank.unread import UnreadRun
 from memrl_core.errors import InputError
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, order_key, unmoved
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 UNIT_TOLERANCE = 1e-3
 MUCH = 50_000

@@ -16,8 +16,8 @@ from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.roles import person_name
 from memrl_core.errors import InputError
 from memrl_core.learning import active_rewards, in_ledger
+from memrl_core.learning.scales import RatingScales, pairwise_rewards
 from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
-from memrl_core.scales import RatingScales, pairwise_rewards
 
 LONGEST_REASON = 2000
 

@@ -25,7 +25,7 @@ from memrl_core.bank.store import Store
 from memrl_core.errors import BankDamaged, BankError, InputError
 from memrl_core.learning import Fold, active_rewards, effective_reward, in_ledger
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 TRACES_KEPT = 256
 INDEX_PAYS_FROM = 300_000

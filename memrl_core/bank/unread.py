@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memrl_core.bank import codec
-from memrl_core.histories import Earned
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold
+from memrl_core.learning.histories import Earned
 from memrl_core.records import EventKind, LedgerEvent, Utility
 
 MADE_ONE_BY_ONE = 200

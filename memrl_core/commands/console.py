@@ -24,12 +24,12 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.live import Waiting
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankMissing, EmbedderMismatch
 from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
 from memrl_core.models.ollama_client import one_line
-from memrl_core.waiting import Waiting
 
 console = Console()
 

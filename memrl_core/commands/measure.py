@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.commands.choosing import kept_file
 from memrl_core.commands.console import ModelHost, PerHost, at_hosts, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC

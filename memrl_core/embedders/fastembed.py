@@ -14,8 +14,8 @@ import numpy as np
 
 from memrl_core.embedders.base import Vectors, unit_vectors
 from memrl_core.errors import InputError, ModelMissing
-from memrl_core.home import home
 from memrl_core.models.ollama_client import one_line, sendable
+from memrl_core.settings import home
 
 PREFIX = "fastembed:"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from memrl_core.environments.tasks import load_tasks
 from memrl_core.errors import InputError
-from memrl_core.home import home
 from memrl_core.records import Task
+from memrl_core.settings import home
 
 Listed = tuple[str, int, str]
 """A type of task, one of its variations, and the engine's description of it."""

@@ -22,8 +22,8 @@ from memrl_core.environments.lifelong_file import Reported
 from memrl_core.environments.task_files import CheckedFile, stem_of
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.home import home
 from memrl_core.records import Task
+from memrl_core.settings import home
 
 _DIGITS = 8
 _NAME = re.compile(r"\w[\w.-]{0,39}-[0-9a-f]{8}", re.ASCII)

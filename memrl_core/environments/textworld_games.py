@@ -12,8 +12,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from memrl_core.home import home
 from memrl_core.records import Task
+from memrl_core.settings import home
 
 MOST_SEED = 2**32 - 1
 GAME_FILES = ("game.z8", "game.json")

@@ -18,8 +18,8 @@ from memrl_core.bank.faults import event_fault, memory_fault
 from memrl_core.bank.roles import NEWCOMERS, Role, person_name
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.renaming import LINKS
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
-from memrl_core.scales import RatingScales
 
 FORMAT = "memrl-bank"
 SCHEMA_VERSION = 1

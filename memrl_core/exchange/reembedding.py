@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.asked import asked_by
+from memrl_core.agent.asking import asked_by
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local, plain
 from memrl_core.embedders.base import Embedder, embedded

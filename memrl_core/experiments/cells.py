@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from memrl_core import __version__, workspace
-from memrl_core.agent import Agent
+from memrl_core import __version__
+from memrl_core.agent import Agent, workspace
 from memrl_core.analysis.cost import step_cost
 from memrl_core.analysis.regret import step_regret
 from memrl_core.analysis.summary import valid_answers

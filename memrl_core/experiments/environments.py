@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from memrl_core.agent.workspace import SIMULATED
 from memrl_core.environments import environment_class, environment_names, why_unusable
 from memrl_core.errors import InputError
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
-from memrl_core.workspace import SIMULATED
 
 NO_MEMORY, SIMILARITY, MEMRL = "no memory", "similarity only", "MemRL"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError

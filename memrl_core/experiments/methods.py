@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.setup import fits
 from memrl_core.analysis.methods import (
     NO_MEMORY,
     MethodCurve,
@@ -33,7 +34,6 @@ from memrl_core.experiments.results import durations
 from memrl_core.experiments.same_bank import SameBank
 from memrl_core.experiments.study import Stopped, checked_seeds
 from memrl_core.experiments.task_sets import environment_of
-from memrl_core.fitting import fits
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.records import RunInfo

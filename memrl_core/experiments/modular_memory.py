@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.merging import merge_runs
 from memrl_core.experiments.measures import Arm, Difference, difference

@@ -20,16 +20,16 @@ from pydantic import (
     model_validator,
 )
 
+from memrl_core.agent.setup import fits
+from memrl_core.agent.workspace import HASHING, SIMULATED
 from memrl_core.environments import environment_class, make_environment
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
-from memrl_core.fitting import fits
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
 from memrl_core.policies import make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
-from memrl_core.workspace import HASHING, SIMULATED
 
 MOST_SEEDS = 1000
 MOST_CELLS = 10_000

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.setup import give
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.errors import InputError
-from memrl_core.given import give
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Task
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from memrl_core.agent.workspace import SIMULATED
 from memrl_core.analysis.metrics import paired_interval, seed_interval
 from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
-from memrl_core.workspace import SIMULATED
 
 Floats = npt.NDArray[np.float64]
 INTERVAL = "mean over seeds with its 95 % interval (seeds drawn anew)"

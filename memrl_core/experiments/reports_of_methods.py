@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from memrl_core.agent.workspace import SIMULATED
 from memrl_core.analysis.methods import (
     Estimate,
     MethodRow,
@@ -21,7 +22,6 @@ from memrl_core.experiments.report_table import NOTHING, ReportTable, named, tit
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document
-from memrl_core.workspace import SIMULATED
 
 if TYPE_CHECKING:
     from memrl_core.experiments.runner import Experiment

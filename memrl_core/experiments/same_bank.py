@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from memrl_core.agent import NO_VECTOR
+from memrl_core.agent.asking import Asking
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.cost import cost_of
-from memrl_core.asking import Asking
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
@@ -25,8 +26,7 @@ from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.records import Phase, StepTrace
-from memrl_core.rerun import Rerunner
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 
 
 class SameBank:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core import workspace
-from memrl_core.agent import Agent, Episode
+from memrl_core.agent import Agent, Episode, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.base import Environment

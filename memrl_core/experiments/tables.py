@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from memrl_core.agent.workspace import SIMULATED
 from memrl_core.experiments.cross_model import CrossModel
 from memrl_core.experiments.layouts import Layouts
 from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.modular_memory import ModularMemory
 from memrl_core.experiments.report_table import ReportTable
 from memrl_core.numerals import percent, signed
-from memrl_core.workspace import SIMULATED
 
 FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing is credited, updated or written"
 INTERVAL = "paired on the same tasks and luck; 95 % interval, tasks and seeds drawn anew"

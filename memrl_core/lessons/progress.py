@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.errors import InputError
 from memrl_core.lessons.lesson import Lesson
 from memrl_core.lessons.scene import Value

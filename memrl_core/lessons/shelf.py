@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path

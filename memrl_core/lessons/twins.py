@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from memrl_core.agent.twins import Side, TwinRuns, shifts_of, start_twins
 from memrl_core.analysis.metrics import (
     OutcomeGrid,
     cumulative_success,
@@ -19,7 +20,6 @@ from memrl_core.analysis.metrics import (
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.scene import Inputs, Scene, Value, read_inputs
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, TwinRuns, shifts_of, start_twins
 
 SIDES = ("left", "right")
 

@@ -29,11 +29,11 @@ from memrl_core.errors import (
     NotBound,
     PromptTooLong,
 )
-from memrl_core.home import home
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room
 from memrl_core.models.ollama_client import sendable
 from memrl_core.models.stream import Arriving
 from memrl_core.records import Message, Reply
+from memrl_core.settings import home
 
 PREFIX = "gguf:"
 READ_AT_ONCE = 128

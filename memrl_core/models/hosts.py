@@ -20,10 +20,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from memrl_core.errors import EmptyAnswer, ModelError, ModelInterrupted, NotBound, PromptTooLong, ServerDown
-from memrl_core.home import home
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.models.ollama_client import one_line
 from memrl_core.records import Message, Reply
+from memrl_core.settings import home
 
 MOST_AT_ONCE = 64
 LOOK = 0.02

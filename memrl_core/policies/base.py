@@ -26,8 +26,8 @@ from memrl_core.records import (
     ValueChange,
 )
 from memrl_core.retrieval import recall
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 Vector = npt.NDArray[np.float32]
 FLOAT32_SLACK = 1e-6

@@ -25,7 +25,7 @@ from memrl_core.policies.base import Lesson, Policy, changed_value
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.trial import OUTCOMES, Prompt, World
 from memrl_core.records import Decision, Outcome, RecallRecord, Utility, ValueChange
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 __all__ = ["CHECKS", "World", "decision_breaks"]
 

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
 from memrl_core.policies.base import Vector, seed_of
 from memrl_core.records import Candidate, Decision, Reason, Recalled, RecallRecord, Term
 from memrl_core.retrieval import DIGITS, NEAR_MISSES, recall, score_order
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
+from memrl_core.retrieval.view import MemoryView
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 # What a person edits or merges goes on under the id of the oldest of the old ones, with a dot and a number behind it.
 _REWORDED = re.compile(r"\.\d+$")

@@ -8,7 +8,7 @@ from typing import Any
 
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE, first_observation
 from memrl_core.records import Recalled, RecallRecord, StepTrace, Turn
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 LONGEST_REASON = 300
 

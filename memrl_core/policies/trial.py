@@ -31,7 +31,7 @@ from memrl_core.records import (
     ValueChange,
     WriteRecord,
 )
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 
 DIMENSION = 16
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unrated")

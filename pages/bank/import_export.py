@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
 from memrl_core.errors import MemRLError

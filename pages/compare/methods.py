@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.methods import Estimate, MethodRow
-from memrl_core.background import Work
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
 from memrl_core.experiments.task_sets import judged_sets
@@ -22,7 +21,7 @@ from pages.shared.picture import show
 from pages.shared.place import download_name
 from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 USUAL = ("none", "rag", "memp", "memrl")
 MODES: Mapping[Mode, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}

@@ -11,10 +11,9 @@ import streamlit as st
 from memrl_core.analysis.alignment import line_of, supposed_line
 from memrl_core.analysis.comparison import Comparison, compare
 from memrl_core.analysis.counterfactual import Supposed, counterfactual
-from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
 from pages.shared.place import Place
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 LAST = "compare_supposed"
 

@@ -8,19 +8,17 @@ from typing import get_args
 
 import streamlit as st
 
-from memrl_core import workspace
-from memrl_core.background import Work
-from memrl_core.credit import MOST_RERUNS, Credit, Method, cost, credit
+from memrl_core.agent import workspace
+from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed
 from memrl_core.records import GenerateRecord
-from memrl_core.rerun import Rerun, Rerunner
 from pages.decision.case import Case
 from pages.shared.person import person
 from pages.shared.table import in_signs
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 HEIGHT = 340
 

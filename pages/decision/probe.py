@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.whatif import Situation, decided
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent

@@ -15,7 +15,6 @@ from memrl_core.analysis.counterfactual import Supposed, counterfactual
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
 from memrl_core.analysis.starved import Starvation, starvation
-from memrl_core.background import Work
 from memrl_core.errors import InputError
 from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
@@ -27,7 +26,7 @@ from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.table import in_signs, written
 from pages.shared.text import literal
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 SHOWN = 200
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.reversals import first_reversal
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places

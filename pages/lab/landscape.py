@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from memrl_core.agent.twins import TwinRuns, labels
 from memrl_core.analysis.landscape import landscape
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
-from memrl_core.twins import TwinRuns, labels
 from pages.lab.place import LabPlace
 from pages.shared.map_panel import layout_of
 from pages.shared.picture import show

@@ -6,11 +6,11 @@ from typing import Any
 
 import streamlit as st
 
+from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
 from memrl_core.errors import MemRLError
-from memrl_core.lab import QUESTIONS, pairs_in, settings_for
+from memrl_core.experiments.lab import QUESTIONS, pairs_in, settings_for
 from memrl_core.policies import settings_of
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, TwinRuns, labels, start_twins
 from pages.lab import place as lab_place
 from pages.lab.place import LabPlace
 from pages.shared import place as places

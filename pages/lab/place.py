@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import TwinRuns
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
-from memrl_core.lab import BANK, lab_bank
-from memrl_core.twins import TwinRuns
+from memrl_core.experiments.lab import BANK, lab_bank
 from pages.shared import place as places
 from pages.shared.pairs import pair_of
 from pages.shared.text import literal

@@ -5,18 +5,17 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from memrl_core.agent.twins import labels, shifts_of
 from memrl_core.analysis.assumptions import Break, breaks
 from memrl_core.analysis.practice import Practice, measured
 from memrl_core.analysis.theory import formulas
-from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from memrl_core.settings import symbol
-from memrl_core.twins import labels, shifts_of
 from pages.lab.place import LabPlace
 from pages.shared.picture import show
 from pages.shared.text import literal
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 NONE = "theory alone"
 ENOUGH = 5

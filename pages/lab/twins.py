@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
+from memrl_core.agent.twins import TwinRuns
 from memrl_core.errors import MemRLError
+from memrl_core.experiments.lab import Standing, arms_of, standings, streams_of
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.stability import (
     Arm,
@@ -16,9 +18,7 @@ from memrl_core.figures.stability import (
     moving_accuracy_picture,
     retention_gain_picture,
 )
-from memrl_core.lab import Standing, arms_of, standings, streams_of
 from memrl_core.numerals import percent, signed
-from memrl_core.twins import TwinRuns
 from pages.lab import place as lab_place
 from pages.lab.place import LabPlace
 from pages.shared.plotly_map import load_plotly, show_in_place

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from memrl_core.agent.twins import FASTEST, TwinRuns, labels
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.pictures import twins_picture
 from memrl_core.lessons.twins import SIDES, TwinsScene
 from memrl_core.lessons.words import Words, filled
-from memrl_core.twins import FASTEST, TwinRuns, labels
 from pages.lessons.frame import chart
 from pages.shared import lesson_place as places
 from pages.shared.lesson_place import At

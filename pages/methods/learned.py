@@ -8,7 +8,6 @@ import streamlit as st
 
 from memrl_core.analysis.consultations import Consultations, consultations
 from memrl_core.analysis.learned.watching import Watching
-from memrl_core.background import Work
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import policy_class, policy_names
 from pages.methods.learned_actions import actions
@@ -26,7 +25,7 @@ from pages.methods.place import chosen_method
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.text import literal
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 ASKING = ("model on write", "model on read", "citations")
 DRAWN: Mapping[str, Callable[[Case], None]] = {

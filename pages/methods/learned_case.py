@@ -10,7 +10,6 @@ import streamlit as st
 
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.learned.watching import Watching
-from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.picture import Picture
 from memrl_core.policies.base import Policy
@@ -18,7 +17,7 @@ from memrl_core.records import Memory, StepTrace
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 Result = TypeVar("Result")
 Do = Callable[[Callable[[int, int], None], Callable[[], bool]], Result | None]

@@ -7,7 +7,6 @@ import streamlit as st
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.on_this_pool import OnThisPool, on_this_pool
 from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.background import Work
 from memrl_core.figures.methods_on_pool import methods_on_pool_picture
 from memrl_core.numerals import signed
 from memrl_core.policies import usable_policies
@@ -16,7 +15,7 @@ from pages.shared.arm import arm_line
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 SAME, OWN = "The same pool", "Its own recall"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import Differing, marked
 from memrl_core.analysis.taught import (
@@ -20,7 +20,6 @@ from memrl_core.analysis.taught import (
     selections_sentence,
     taught,
 )
-from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.figures.taught import taught_picture
@@ -28,7 +27,7 @@ from pages.shared.later import choices_of
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
 MOST_MARKED = 100

@@ -11,9 +11,9 @@ from memrl_core.analysis.rating_queue import QueueFilter, pairs
 from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
+from memrl_core.learning.scales import Choice, mapping_words
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent
-from memrl_core.scales import Choice, mapping_words
 from pages.rewards.card import answer, elsewhere, heading, judged, read_memories
 from pages.rewards.moves import moves
 from pages.shared.person import person

@@ -9,9 +9,9 @@ import streamlit as st
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError, SettingsError
+from memrl_core.learning.scales import RatingScales, Scale, mapping_words
 from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
-from memrl_core.scales import RatingScales, Scale, mapping_words
 from memrl_core.settings import PolicySettings
 from pages.shared.person import allowed, person
 from pages.shared.place import Place

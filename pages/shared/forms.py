@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank, valid_name

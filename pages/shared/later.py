@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis.later_selections import Choices, compiled, extended
-from memrl_core.background import Work
 from memrl_core.bank import MemoryBank
+from pages.shared.work import Work
 
 KEPT = "later_choices"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.audit_words import Sentences, who
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank

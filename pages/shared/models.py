@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.outline import reply_notes
-from memrl_core.background import Work
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts
@@ -33,7 +32,7 @@ from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import Work, working
 
 EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from memrl_core.agent.twins import TwinRuns, open_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.twins import TwinRuns, open_twins
 
 
 @st.cache_resource

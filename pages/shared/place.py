@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local, shown
 from memrl_core.bank.places import list_banks
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.spreadsheet import file_name
-from memrl_core.live import LiveRun
 from memrl_core.records import RunInfo
 from pages.shared.person import person
 from pages.shared.text import literal

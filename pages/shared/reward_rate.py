@@ -13,9 +13,7 @@ from memrl_core.analysis.sitting import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
-from memrl_core.numerals import signed
-from memrl_core.records import LedgerEvent, StepTrace
-from memrl_core.scales import (
+from memrl_core.learning.scales import (
     MARKS,
     Option,
     RatingScales,
@@ -28,6 +26,8 @@ from memrl_core.scales import (
     stars_reward,
     thumbs_reward,
 )
+from memrl_core.numerals import signed
+from memrl_core.records import LedgerEvent, StepTrace
 from pages.shared.later import choices_of
 from pages.shared.person import allowed, is_told_apart, person
 from pages.shared.reward_queue import save

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.live import LiveRun
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import model_status, status_of

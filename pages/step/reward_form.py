@@ -9,15 +9,15 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.agent import Episode
+from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.labels import memory_label
 from memrl_core.bank.deeds import REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError, StepError
-from memrl_core.live import LiveRun
+from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
-from memrl_core.scales import Option, options
 from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
 from pages.shared.reward_rate import CHOSEN, option_button

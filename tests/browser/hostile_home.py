@@ -21,9 +21,9 @@ from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
+from memrl_core.learning.scales import Criterion, RatingScales
 from memrl_core.policies import POLICIES
 from memrl_core.records import Consulted, Decision, Judgement, Message, Phase, StepTrace
-from memrl_core.scales import Criterion, RatingScales
 from tests.browser.payloads import HOST, HTML, LATEX, MARKDOWN, ODD, PAYLOADS, PLOTLY, RUN, STREAMLIT, TEMPLATES
 from tests.builders import a_run, an_agent
 from tests.core.many_methods import a_bank_of

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from memrl_core import lab
+from memrl_core.agent.twins import Side, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.experiments import lab
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, start_twins
 from pages.lab.place import TWINS, VIEW_TITLES
 from tests.browser.conftest import EXPECT_TIMEOUT, RunningApp
 from tests.browser.test_story import settled, violations

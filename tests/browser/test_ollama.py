@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page

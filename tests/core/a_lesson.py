@@ -7,7 +7,7 @@ from typing import Any
 
 from memrl_core.policies.base import Lesson, Policy
 from memrl_core.records import Consulted, Decision, EmbedRecord, GenerateRecord, Outcome, Reply, StepTrace, Task, Turn
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 
 def decided(policy: Policy[Any], view: MemoryView, seed: int = 0) -> Decision:

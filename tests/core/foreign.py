@@ -16,8 +16,8 @@ from memrl_core.policies.base import Policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.policies.ranking import TermColumn, ranked
 from memrl_core.records import Decision, RecallRecord, Utility
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 
 class NewestSettings(PolicySettings):

@@ -16,7 +16,7 @@ from memrl_core.environments import make_environment
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of
 from memrl_core.records import Memory, Outcome, StepTrace
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import DIMENSION, a_run, a_vector
 
 

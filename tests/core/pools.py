@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core.asking import templates
+from memrl_core.agent.asking import templates
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Ask, NewExperience
 from memrl_core.records import (
@@ -23,7 +23,7 @@ from memrl_core.records import (
     StepTrace,
     Task,
 )
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 
 ASKED = np.array([1.0, 0.0], dtype=np.float32)
 Known = tuple[Outcome, float]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from memrl_core.asked import said_in
-from memrl_core.asking import Asking, templates
+from memrl_core.agent.asking import Asking, said_in, templates
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted, PolicyFailed
 from memrl_core.models.base import ModelOptions
@@ -19,7 +18,7 @@ from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import Ask, Lesson, Question, When
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, Memory, Phase, RecallRecord, StepTrace, ValueChange
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.core.foreign import installed
 from tests.core.forms import FillsForms
 from tests.core.policy_run import an_agent_of

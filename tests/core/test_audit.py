@@ -27,8 +27,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
 from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent
-from memrl_core.scales import RatingScales
 from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector
 from tests.core.eventful import an_eventful_bank
 

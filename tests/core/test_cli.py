@@ -16,9 +16,11 @@ import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from typer.testing import CliRunner
 
-from memrl_core import cli, terminal, workspace
+from memrl_core import cli
+from memrl_core.agent import workspace
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.bank import MemoryBank
+from memrl_core.commands import terminal
 from memrl_core.errors import MemRLError
 from memrl_core.models import gguf
 from memrl_core.settings import PRESETS, MemRLSettings

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.asking import Asking
+from memrl_core.agent.asking import Asking
+from memrl_core.agent.rerun import Rerunner
+from memrl_core.agent.workspace import start_run, tasks_of_set
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
@@ -20,9 +22,7 @@ from memrl_core.models.base import ModelOptions, fewest_tokens
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CAUTION, FOLLOW, YOUR_TASK, first_messages, messages_sent, without
 from memrl_core.records import Memory, Message, Outcome, Phase, Reason, Reply, StepTrace
-from memrl_core.rerun import Rerunner
 from memrl_core.settings import MemRLSettings
-from memrl_core.workspace import start_run, tasks_of_set
 
 TASKS = tasks_of_set("household-train")[:1]
 

@@ -25,12 +25,12 @@ OTHER_TARGETS = [
     for target in sorted(set(re.findall(r"(?:^|`)make ([a-z-]+)\b", text, re.MULTILINE)))
 ]
 NAMES = {
-    "_PHASES": "memrl_core/agent.py",
+    "_PHASES": "memrl_core/agent/agent.py",
     "_OWN": "memrl_core/policies/__init__.py",
     "make_policy": "memrl_core/policies/__init__.py",
-    "take_turn": "memrl_core/turns.py",
-    "earned": "memrl_core/learning.py",
-    "Fold": "memrl_core/learning.py",
+    "take_turn": "memrl_core/agent/turns.py",
+    "earned": "memrl_core/learning/fold.py",
+    "Fold": "memrl_core/learning/fold.py",
     "commit_step": "memrl_core/bank/bank.py",
     "bare_layout": "memrl_core/figures/palette.py",
     "CHANGED": "tests/core/test_policy_contract.py",

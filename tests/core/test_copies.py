@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.copies import copies
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 Pools = list[tuple[list[int], list[int]]]
 

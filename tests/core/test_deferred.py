@@ -21,8 +21,8 @@ from memrl_core.deferred import deferred, source_of
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord, StepTrace, Task
 from memrl_core.retrieval import positions_in, recall, select
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import Asked, MemoryView
 
 POOL = (Recalled("a", 0.9, 1, None), Recalled("b", 0.8, 2, None))
 MISSED = (Recalled("c", 0.1, 3, Reason.BELOW_DELTA),)

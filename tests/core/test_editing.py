@@ -22,7 +22,7 @@ from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownR
 from memrl_core.experiments.poisoning import prune
 from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, Utility, WriteRecord
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
 from tests.oracles.lifecycle import Lifecycle
 

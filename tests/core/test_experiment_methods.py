@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.setup import fits
 from memrl_core.analysis.cost import cost_of
 from memrl_core.analysis.methods import (
     Estimate,
@@ -44,7 +45,6 @@ from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.results import by_epoch
 from memrl_core.experiments.runner import Experiment, run_experiment
 from memrl_core.experiments.tables import rich_tables
-from memrl_core.fitting import fits
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError

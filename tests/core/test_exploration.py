@@ -19,12 +19,12 @@ from memrl_core.analysis.whatif import decided, situation_of
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.exploration import chance_of_best, drawn_keys, ucb_bonus
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.records import Decision, Reason, RecallRecord
+from memrl_core.retrieval.exploration import chance_of_best, drawn_keys, ucb_bonus
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import Asked, MemoryView
 from tests.builders import an_agent
 from tests.core.policy_run import an_agent_of
 from tests.oracles import retrieval as oracle

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.embedders import fastembed
 from memrl_core.errors import InputError, ModelError, ModelMissing
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.household import Household

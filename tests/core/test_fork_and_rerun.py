@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core import workspace
-from memrl_core.background import Work
+from memrl_core.agent import workspace
+from memrl_core.agent.rerun import Credit, Rerun, credit, subsets
 from memrl_core.bank import MemoryBank
-from memrl_core.credit import Credit, credit, subsets
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.records import GenerateRecord, Reply, Turn
-from memrl_core.rerun import Rerun
 from memrl_core.settings import MemRLSettings
+from pages.shared.work import Work
 
 STEPS = 24
 

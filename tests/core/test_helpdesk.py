@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import MESSAGES, TEAMS, Helpdesk

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from memrl_core.agent.turns import write_experience
 from memrl_core.environments import make_environment
 from memrl_core.environments.household import TREATMENTS, Household
 from memrl_core.environments.tasks import check_intent, load_tasks, sample_data_path, sample_tasks
@@ -20,7 +21,6 @@ from memrl_core.errors import InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CHOICE_MARK, offered
 from memrl_core.records import Outcome, Reply, Task, Turn
-from memrl_core.writing import write_experience
 
 HOT_EGG = Task(
     "t",

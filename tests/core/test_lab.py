@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core import lab, workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import Side, TwinRuns, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.lab import QUESTIONS, arms_of, lab_bank, pairs_in, settings_for, standings, streams_of
+from memrl_core.experiments import lab
+from memrl_core.experiments.lab import QUESTIONS, arms_of, lab_bank, pairs_in, settings_for, standings, streams_of
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, TwinRuns, start_twins
 from tests.oracles import metrics as oracle
 
 TASKS = 5

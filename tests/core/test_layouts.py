@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from memrl_core import workspace
-from memrl_core.agent import Agent
+from memrl_core.agent import Agent, workspace
+from memrl_core.agent.turns import read_choice
+from memrl_core.agent.workspace import start_run, tasks_of_set
 from memrl_core.analysis.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -22,8 +23,6 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages, messages_sent
 from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Reply, Turn
-from memrl_core.turns import read_choice
-from memrl_core.workspace import start_run, tasks_of_set
 
 OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
 

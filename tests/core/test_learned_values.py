@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memrl_core.agent.learned import learned_before
 from memrl_core.analysis.learned.actions import known_states, targets
 from memrl_core.analysis.learned.cases import case_calibration, case_history, kernel_weights, losses, used_cases
 from memrl_core.analysis.learned.deciding import GIVEN, NOTHING, PRUNED, SILENT, recollections, what_became
@@ -22,7 +23,6 @@ from memrl_core.analysis.learned.tips import novelty, tips_in_order
 from memrl_core.analysis.learned.values import COLUMNS, deletion, values_moved, values_over_uses
 from memrl_core.analysis.on_this_pool import on_this_pool
 from memrl_core.bank import MemoryBank
-from memrl_core.learned import learned_before
 from memrl_core.policies.methods.awm import kind_of, steps_of
 from memrl_core.policies.methods.rmm_reranker import ranks
 from memrl_core.policies.texts import exchanges

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import TwinRuns, open_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, MemRLError, UnknownRun
 from memrl_core.learning import updated_q
@@ -27,7 +28,6 @@ from memrl_core.lessons.twins import TwinsScene
 from memrl_core.lessons.words import Words, filled
 from memrl_core.records import StepTrace
 from memrl_core.retrieval import zscore
-from memrl_core.twins import TwinRuns, open_twins
 
 SHIPPED = {path.stem: read_lesson(path) for path in sorted(shipped_folder().glob("[0-9]*.toml"))}
 STILL = [key for key, lesson in SHIPPED.items() if lesson.scene.kind != "twins"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from memrl_core.agent.live import LiveRun
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError, ModelInterrupted, StepError
-from memrl_core.live import LiveRun
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Phase, Reply
 from tests.builders import an_agent

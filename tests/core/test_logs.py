@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from memrl_core.background import Work
+from memrl_core.agent.live import LiveRun
 from memrl_core.errors import ModelInterrupted
-from memrl_core.live import LiveRun
 from memrl_core.logs import CONTENTS
 from memrl_core.models.simulated import SimulatedModel
+from pages.shared.work import Work
 from tests.builders import an_agent
 from tests.core.test_no_code_from_data import SOURCES
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.normalisers_compared import NORMALISERS, NormalisersCompared, normalisers_compared
-from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Recalled, RecallRecord
 from memrl_core.retrieval import select
+from memrl_core.retrieval.exploration import Exploration
 from memrl_core.settings import MemRLSettings
 from tests.oracles.retrieval import phase_b, phase_b_fixed
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.openai import OpenAIEmbedder
 from memrl_core.errors import (

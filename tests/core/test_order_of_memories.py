@@ -21,7 +21,7 @@ from memrl_core.exchange.merging import merge, merge_runs
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class
 from memrl_core.records import StepTrace
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_bank, a_run, a_step, a_vector
 
 

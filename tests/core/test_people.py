@@ -12,7 +12,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, Role, person_name
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError, NotAllowed
-from memrl_core.scales import RatingScales
+from memrl_core.learning.scales import RatingScales
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 
 EMBEDDER = HashingEmbedder(DIMENSION)

@@ -16,7 +16,7 @@ from memrl_core.policies.base import NewExperience, one_memory
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Outcome, Phase, RewardSource, StepTrace, Task, Turn
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.core.foreign import installed
 from tests.core.policy_run import an_agent_of
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.asking import templates
+from memrl_core.agent.asking import templates
+from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class
 from memrl_core.policies.base import NewExperience, Question
@@ -42,7 +42,7 @@ from memrl_core.policies.methods.a_mem import (
     with_note,
 )
 from memrl_core.records import Memory, StepTrace, Task
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_run
 
 EMBEDDER = HashingEmbedder()

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.asking import templates
+from memrl_core.agent.asking import templates
+from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class
 from memrl_core.policies.base import NewExperience
@@ -38,7 +38,7 @@ from memrl_core.policies.methods.awm import (
 )
 from memrl_core.prompting import ANSWER_MARK
 from memrl_core.records import Memory, Outcome, Reply, StepTrace, Task
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_run
 
 EMBEDDER = HashingEmbedder()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
+from memrl_core.agent.learned import learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson
 from memrl_core.policies.contract import decision_breaks

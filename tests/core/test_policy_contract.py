@@ -20,7 +20,7 @@ from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
 from memrl_core.policies.spec import BADGES, PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.core.foreign import Newest, NewestSettings
 
 Make = Callable[[], Policy[Any]]

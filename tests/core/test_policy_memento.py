@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_before, learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import CHECKS, decision_breaks
 from memrl_core.policies.methods.memento import (
@@ -41,7 +41,7 @@ from memrl_core.policies.methods.memento import (
 from memrl_core.prompting import CAUTION, FOLLOW
 from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval import NEAR_MISSES
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import DIMENSION, a_vector
 from tests.core.a_lesson import a_lesson, decided
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of

@@ -12,14 +12,14 @@ import pytest
 from pydantic import ValidationError
 
 from memrl_core.agent import Agent
-from memrl_core.asking import Asking, templates
+from memrl_core.agent.asking import Asking, templates
+from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_now
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
@@ -33,7 +33,7 @@ from memrl_core.policies.methods.memory_r1_ops import (
     operation_question,
 )
 from memrl_core.records import Memory, MemoryOperation, Outcome, Phase, Reply, StepTrace, Task
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_run
 
 EMBEDDER = HashingEmbedder()

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
+from memrl_core.agent.asking import templates
+from memrl_core.agent.learned import learned_now
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.whatif import decided, situation_of
-from memrl_core.asking import templates
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_now
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.contract import CHECKS
@@ -43,7 +43,7 @@ from memrl_core.records import (
     ValueChange,
 )
 from memrl_core.retrieval import NEAR_MISSES
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes
 

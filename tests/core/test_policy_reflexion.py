@@ -20,7 +20,7 @@ from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.reflexion import Reflection, laid_out
 from memrl_core.records import Decision, Message, Phase, Reason, RecallRecord, Reply, StepTrace
-from memrl_core.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_vector
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
+from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_before, learned_now
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.policies.base import Lesson
@@ -37,7 +37,7 @@ from memrl_core.policies.methods.rememberer import (
 )
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import an_agent
 from tests.core.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 

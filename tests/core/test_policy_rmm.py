@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.asked import view_before
+from memrl_core.agent.asking import view_before
+from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
-from memrl_core.learned import learned_before, learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import CHECKS, decision_breaks
 from memrl_core.policies.methods.rmm_reranker import (
@@ -35,7 +35,7 @@ from memrl_core.policies.methods.rmm_reranker import (
 )
 from memrl_core.policies.ranking import gumbel_top, ordered_log_gradient, ordered_log_probability
 from memrl_core.records import Consulted, Decision, Memory, Phase, Reason
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector
 from tests.core.a_lesson import a_lesson, decided
 from tests.core.forms import FillsForms

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.asking import templates
+from memrl_core.agent.asking import templates
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.models.simulated import SimulatedModel, plans
@@ -29,7 +29,7 @@ from memrl_core.policies.methods.webcoach import (
     laid_out,
 )
 from memrl_core.records import Outcome, StepTrace
-from memrl_core.view import Asked
+from memrl_core.retrieval.view import Asked
 from tests.core.policy_run import an_agent_of, outcomes, prompt_of
 from tests.core.pools import ASKED, a_memory, a_pool, an_experience, by_template, candidate, decided, reasons, told
 

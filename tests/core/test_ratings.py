@@ -15,8 +15,8 @@ from memrl_core.bank.deeds import MEMORIES, REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role, actor_of
 from memrl_core.errors import InputError, NotAllowed, SettingsError
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
-from memrl_core.scales import RatingScales
 from tests.builders import a_bank, a_run, a_step
 from tests.oracles.raters import Raters, beliefs
 

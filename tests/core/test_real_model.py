@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent
+from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -17,7 +18,6 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import GgufModel
 from memrl_core.policies import settings_of
 from memrl_core.records import Message, Reply, StepTrace, Task
-from memrl_core.workspace import start_run
 
 SMOLLM2 = "gguf:smollm2"
 TASKS = sample_tasks("household-train")[:6]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent, Episode
+from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted
@@ -17,7 +18,6 @@ from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.renaming import Names, renamed_trace
 from memrl_core.exchange.step_spans import spans_of
-from memrl_core.learned import learned_now
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy

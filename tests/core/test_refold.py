@@ -20,7 +20,7 @@ from memrl_core.bank.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.learning import Fold
 from memrl_core.records import EventKind, LedgerEvent
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 
 EMBEDDER = HashingEmbedder(DIMENSION)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.changes import changes
 from memrl_core.analysis.counterfactual import counterfactual
 from memrl_core.analysis.supposed_reward import supposed_reward

@@ -15,8 +15,8 @@ from memrl_core.analysis.required import Requirement, required_q, required_simil
 from memrl_core.analysis.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.view import MemoryView
 from tests.oracles.selection import given_to_the_model
 
 QUERY = np.array([1.0, 0.0], dtype=np.float32)

@@ -16,10 +16,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
-from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import recall, select, zscore
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.exploration import Exploration
+from memrl_core.retrieval.view import MemoryView
 from tests.oracles import retrieval as oracle
 
 

@@ -19,7 +19,7 @@ from memrl_core.bank.roles import LONGEST_NAME, Role
 from memrl_core.errors import InputError, NotAllowed, UnknownRun
 from memrl_core.exchange import reward_records
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
-from memrl_core.scales import RatingScales
+from memrl_core.learning.scales import RatingScales
 from tests.builders import a_bank, a_run, a_step
 
 STEPS = 4

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from memrl_core import workspace
-from memrl_core.asked import view_before
+from memrl_core.agent import workspace
+from memrl_core.agent.asking import view_before
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
@@ -23,9 +24,8 @@ from memrl_core.policies import make_policy
 from memrl_core.policies.base import When
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import StepTrace, Task
-from memrl_core.rerun import Rerunner
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings, PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 TASKS = sample_tasks("household-train")[:6]
 STEPS = 10

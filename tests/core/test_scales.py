@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.scales import (
+from memrl_core.learning.scales import (
     Criterion,
     RatingScales,
     graded_reward,

@@ -19,9 +19,9 @@ from memrl_core.bank.store import Store
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Memory, RecallRecord
 from memrl_core.retrieval import recall, zscore
+from memrl_core.retrieval.phases import MOST_ASKED, shortlist_of
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
-from memrl_core.shortlist import MOST_ASKED, shortlist_of
-from memrl_core.view import Asked, MemoryView
 from tests.oracles import retrieval as oracle
 
 Nearest = Callable[[np.ndarray, int], np.ndarray]

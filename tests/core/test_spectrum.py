@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.spectrum import Spectrum, spectrum
-from memrl_core.exploration import Exploration
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import select
+from memrl_core.retrieval.exploration import Exploration
 from tests.oracles.selection import crossings, taken, z_sides
 
 FIXED = {"fixed_mean": 0.5, "fixed_sd": 0.15}

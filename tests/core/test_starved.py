@@ -16,7 +16,7 @@ from memrl_core.analysis.starved import gini, starvation
 from memrl_core.analysis.uses import uses
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_bank, a_run, a_step, an_agent
 
 NO_USES = pd.DataFrame({"memory_id": [], "selected": []}).astype({"selected": bool})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.environments import make_environment
 from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.conversation import JUDGED_BY_A_PERSON
@@ -20,7 +21,6 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import ModelOptions
 from memrl_core.prompting import offered
 from memrl_core.records import Judgement, Message, Outcome, Reply, Task, Turn
-from memrl_core.rerun import Rerunner
 from tests.builders import an_agent
 
 TREES = (

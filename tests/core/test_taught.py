@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.later_selections import Choices, Differing, compiled
 from memrl_core.analysis.taught import (
     AnsweredBothWays,
@@ -31,7 +32,6 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.learning import REWARDING
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import EventKind, StepTrace
-from memrl_core.rerun import Rerunner
 from tests.builders import a_bank, a_run, a_step, an_agent
 from tests.core.eventful import an_eventful_bank
 from tests.oracles.ledger import Believed, believed

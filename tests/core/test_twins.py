@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import FASTEST, Side, TwinRuns, labels, open_twins, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -25,7 +26,6 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Reply
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import FASTEST, Side, TwinRuns, labels, open_twins, shifts_of, start_twins
 from tests.builders import a_run
 
 EMBEDDER = HashingEmbedder()
@@ -482,7 +482,7 @@ def test_the_sides_go_by_their_policies_where_those_differ(bank: MemoryBank) -> 
 PLAYER = """
 import sys
 from memrl_core.bank import MemoryBank
-from memrl_core.twins import open_twins
+from memrl_core.agent.twins import open_twins
 with MemoryBank.open(sys.argv[1]) as bank:
     twins = open_twins(bank, *sys.argv[2:])
     twins.play(50)

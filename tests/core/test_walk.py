@@ -9,7 +9,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import UnknownRun
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_bank, a_run, a_step
 from tests.core.eventful import an_eventful_bank, believed_by_definition
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli, workspace
+from memrl_core import cli
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders import wordllama
 from memrl_core.embedders.base import Embedder

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.agent import Agent
+from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.projection import Pca
 from memrl_core.bank import MemoryBank, flat, knowledge, store
 from memrl_core.bank.ratings import Rating
@@ -42,7 +43,6 @@ from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task
-from memrl_core.workspace import start_run
 
 TASKS = "household-train"
 BATCH = 6

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli, workspace
+from memrl_core import cli
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
 from tests.ollama.scene import LLAMA

@@ -16,7 +16,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memrl_core import cli, workspace
+from memrl_core import cli
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, ModelInterrupted, ServerDown
 from memrl_core.models.base import ModelOptions

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.agent import Agent
+from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -21,7 +22,6 @@ from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import default_address, facts, list_models
 from memrl_core.prompting import CONTINUE
 from memrl_core.records import Message
-from memrl_core.workspace import start_run
 
 pytestmark = pytest.mark.slow
 LIMITED = ModelOptions(num_ctx=2048, num_predict=32, num_thread=1)

@@ -13,7 +13,7 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis import map_layout
 from tests.instant_umap import InstantUmap
 

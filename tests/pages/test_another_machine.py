@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from tests.ollama.server import OllamaServer
 from tests.pages.test_login import login as login
 from tests.pages.test_pages import said

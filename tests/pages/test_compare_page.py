@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.alignment import line_of
 from memrl_core.analysis.comparison import Comparison, compare
 from memrl_core.analysis.comparison_words import finding

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from tests.builders import a_bank
 from tests.pages.test_pages import said

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import lab, workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import Side, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
-from memrl_core.lab import QUESTIONS, lab_bank, pairs_in, settings_for
+from memrl_core.experiments import lab
+from memrl_core.experiments.lab import QUESTIONS, lab_bank, pairs_in, settings_for
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import Side, shifts_of, start_twins
 from pages.lab.new_pair import OWN
 from pages.lab.twins import CHARTS
 from tests.pages.test_decision_page import plain

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankDamaged
-from memrl_core.live import LiveRun
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase, Reply

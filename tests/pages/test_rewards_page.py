@@ -16,8 +16,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating, Ratings
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged, BankFull
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, Phase
-from memrl_core.scales import RatingScales
 from pages.shared import person as who
 from pages.shared.reward_queue import EMPTY, SHOWN
 from pages.shared.text import literal

@@ -18,8 +18,8 @@ from memrl_core.analysis import sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
-from memrl_core.scales import RatingScales
 from memrl_core.settings import MemRLSettings
 from tests.pages.rating import (
     RUN,

@@ -13,7 +13,7 @@ from memrl_core.policies.methods.rememberer import Advice, State, Table, advice_
 from memrl_core.policies.texts import exchanges
 from memrl_core.prompting import ENCOURAGED
 from memrl_core.records import ValueChange
-from memrl_core.view import Asked
+from memrl_core.retrieval.view import Asked
 
 Said = Literal["encouraged", "discouraged", ""]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from memrl_core.agent.learned import learned_before, learned_steps
 from memrl_core.bank import MemoryBank
-from memrl_core.learned import learned_before, learned_steps
 from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit

@@ -22,8 +22,8 @@ from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import ANSWER_MARK, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity, recall
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 NO_ANSWER = "The model gave no usable answer about {}."
 

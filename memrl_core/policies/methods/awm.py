@@ -21,8 +21,8 @@ from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 ONLY_SUCCESSES = "workflows are induced from successes only"
 NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it was"

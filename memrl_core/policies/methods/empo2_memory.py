@@ -30,8 +30,8 @@ from memrl_core.policies.texts import exchanges, memories_told, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import score_order
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 
 class Empo2Settings(PolicySettings):

@@ -15,8 +15,8 @@ from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import first_messages
 from memrl_core.records import Decision, Memory, MemorySpan, Message, Outcome, RecallRecord
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 FEEDBACK = "Feedback: "
 LABELS: dict[Outcome, str] = {

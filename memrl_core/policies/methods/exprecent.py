@@ -14,7 +14,7 @@ from memrl_core.policies.ranking import Floats, TermColumn, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 Positions = npt.NDArray[np.int64]
 

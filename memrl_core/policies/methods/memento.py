@@ -30,8 +30,8 @@ from memrl_core.policies.ranking import (
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import exact_similarity, score_order
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 PAPER_K, CODE_K = 4, 8
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from memrl_core.exploration import Ties
 from memrl_core.policies.base import (
     Ask,
     Lesson,
@@ -31,8 +30,9 @@ from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
 from memrl_core.records import Decision, Memory, RecallRecord
 from memrl_core.retrieval import recall
+from memrl_core.retrieval.exploration import Ties
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 CHOOSE = "choose operation"
 REQUEST = (

@@ -45,8 +45,8 @@ from memrl_core.records import (
     Utility,
     ValueChange,
 )
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 MOST = 200
 """Memories whose facts are compared, or among which chance decides: all of them stand in the trace."""

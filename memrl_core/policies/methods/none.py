@@ -6,8 +6,8 @@ from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, When, W
 from memrl_core.policies.ranking import Chosen, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, RecallRecord
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 WHY = "this method has no memory"
 

@@ -13,8 +13,8 @@ from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector,
 from memrl_core.policies.methods.none import nothing_recalled, nothing_selected
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 WHY = "this control arm reads no memory"
 

@@ -6,8 +6,8 @@ from memrl_core.policies.base import Policy
 from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, RecallRecord
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 
 class Rag(Policy[PolicySettings]):

@@ -17,8 +17,8 @@ from memrl_core.policies.ranking import Chosen, TermColumn, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICES, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord, Turn
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 REQUEST = (
     "You failed at a task that you will try again. Read what you did, and what you told yourself after earlier tries. "

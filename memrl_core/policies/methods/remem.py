@@ -16,7 +16,7 @@ from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
-from memrl_core.view import MemoryView
+from memrl_core.retrieval.view import MemoryView
 
 PRUNE = "memories to drop"
 REQUEST = (

@@ -43,8 +43,8 @@ from memrl_core.records import (
     ValueChange,
 )
 from memrl_core.retrieval import DIGITS
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 
 class RemembererSettings(PolicySettings):

@@ -31,8 +31,8 @@ from memrl_core.policies.texts import verdict_of
 from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval import score_order
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 ADAPTED = "similarity after adapters / τ"
 NOISE = "noise"

@@ -17,8 +17,8 @@ from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, 
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, memories_shown, task_shown
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
+from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import MemoryView
 
 NEED = "need of memory"
 RELEVANCE = "relevance of memories"

@@ -29,8 +29,8 @@ from memrl_core.prompting import (
     memory_blocks,
 )
 from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, Recalled, RecallRecord
+from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
-from memrl_core.view import Asked, MemoryView
 
 NO_COACH = "No coach was asked about this pool: "
 NUMBERS: Mapping[str, Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""What a policy asks the model for its own ends: forms to fill in, recorded whether they were filled in or not."""
+"""What memory is asked in a step, and what a policy asks the model for its own ends: forms, recorded filled or not."""
 
 from __future__ import annotations
 
@@ -7,12 +7,49 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
-from memrl_core.errors import EmptyAnswer, NotBound, PromptTooLong
+from memrl_core.agent.learned import learned_before
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import EmptyAnswer, InputError, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Form, Question
-from memrl_core.records import Consulted, Message, Phase, Reply
+from memrl_core.prompting import first_observation
+from memrl_core.records import Consulted, Message, Phase, Reply, StepTrace
+from memrl_core.retrieval.view import Asked, MemoryView
+
+Said = dict[str, Any]
+
+
+def asked_by(trace: StepTrace) -> Asked:
+    """What a finished step asked memory for at its beginning. Raises `InputError` when its embedding is not known."""
+    if trace.embed is None:
+        raise InputError("This step was recorded without the embedding of its intent. Nothing was decided again.")
+    return Asked(
+        np.asarray(trace.embed.embedding, dtype=np.float32),
+        task=trace.task.id,
+        intent=trace.task.intent,
+        observation=first_observation(trace.generate.messages, trace.task.intent) if trace.generate else "",
+        step=trace.step,
+        seed=trace.decision.seed if trace.decision is not None else 0,
+        said=said_in(trace),
+    )
+
+
+def said_in(trace: StepTrace) -> Said:
+    """What the model said when the policy consulted it before selecting, by purpose; None for no usable answer."""
+    return {one.purpose: one.filled for one in trace.consulted if one.phase is Phase.SELECT}
+
+
+def view_before(bank: MemoryBank, trace: StepTrace, policy: str = "") -> MemoryView:
+    """What the run saw when a finished step began, with what its policy, or another, had learned by then."""
+    return replace(
+        bank.as_of(trace.run, trace.step - 1),
+        asked=asked_by(trace) if trace.embed is not None else None,
+        learned=learned_before(bank, trace.run, trace.step, policy),
+    )
+
 
 FORM_LIMIT = 2048
 """Tokens of a filled-in form: some hold a line for each of twenty memories."""

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core import workspace
-from memrl_core.agent import Agent
+from memrl_core.agent import Agent, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError, SettingsError, StepError

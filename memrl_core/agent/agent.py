@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core.asking import Asking
+from memrl_core.agent.asking import Asking
+from memrl_core.agent.learned import learn_at, learned_now
+from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, PolicyFailed, StepError
-from memrl_core.histories import Earned
-from memrl_core.learned import learn_at, learned_now
 from memrl_core.learning import earned
+from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged
@@ -49,9 +50,7 @@ from memrl_core.records import (
     ValueChange,
     WriteRecord,
 )
-from memrl_core.turns import ended, recalled_for, take_turn, unsent, with_turn
-from memrl_core.view import Asked
-from memrl_core.writing import write_experience
+from memrl_core.retrieval.view import Asked
 
 PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRecord | UpdateRecord | WriteRecord
 

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from memrl_core.agent.workspace import HASHING, PATIENCE, Preferences, default_embedder, embedder_of, openai_models
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.gate import suggest_delta
 from memrl_core.analysis.labels import memory_label, weights_label
@@ -33,7 +34,6 @@ from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
-from memrl_core.workspace import HASHING, PATIENCE, Preferences, default_embedder, embedder_of, openai_models
 
 MODELS_NAMED = 8
 

@@ -14,7 +14,7 @@ from statistics import fmean, multimode
 from typing import Any
 
 from memrl_core.errors import SettingsError
-from memrl_core.histories import Earned, Histories, beginning, moved
+from memrl_core.learning.histories import Earned, Histories, beginning, moved
 from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
 from memrl_core.settings import OFF
 

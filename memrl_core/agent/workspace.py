@@ -17,6 +17,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.agent import Agent
+from memrl_core.agent.live import LiveRun
+from memrl_core.agent.rerun import Rerunner
+from memrl_core.agent.setup import fits, give
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
@@ -39,10 +42,6 @@ from memrl_core.errors import (
     ModelError,
     ModelMissing,
 )
-from memrl_core.fitting import fits
-from memrl_core.given import give
-from memrl_core.home import home as home
-from memrl_core.live import LiveRun
 from memrl_core.models import gguf, ollama_status
 from memrl_core.models.base import LanguageModel, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
@@ -62,8 +61,8 @@ from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import RunInfo, StepTrace, Task
-from memrl_core.rerun import Rerunner
 from memrl_core.settings import PolicySettings
+from memrl_core.settings import home as home
 
 DEMO, REAL_DEMO = "demo", "demo-smollm2"
 RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_smollm2_bank"}

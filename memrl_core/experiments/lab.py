@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.twins import TwinRuns, labels
 from memrl_core.analysis.bootstrap import Floats
 from memrl_core.analysis.metrics import (
     OutcomeGrid,
@@ -21,7 +22,6 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.figures.stability import Arm, Stream
 from memrl_core.settings import MemRLSettings
-from memrl_core.twins import TwinRuns, labels
 
 BANK = "lab"
 

@@ -1,0 +1,37 @@
+"""Phases A and B: what is recalled and what is selected."""
+
+from memrl_core.retrieval.phases import (
+    CLIP,
+    DIGITS,
+    FLAT_SD,
+    NEAR_MISSES,
+    Floats,
+    Standardised,
+    exact_similarity,
+    positions_in,
+    recall,
+    score_order,
+    select,
+    standardised_pool,
+    turns_of,
+    without_poor,
+    zscore,
+)
+
+__all__ = (
+    "CLIP",
+    "DIGITS",
+    "FLAT_SD",
+    "NEAR_MISSES",
+    "Floats",
+    "Standardised",
+    "exact_similarity",
+    "positions_in",
+    "recall",
+    "score_order",
+    "select",
+    "standardised_pool",
+    "turns_of",
+    "without_poor",
+    "zscore",
+)
