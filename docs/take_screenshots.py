@@ -1,59 +1,129 @@
-"""Take the pictures of this folder from the running app: `python docs/take_screenshots.py` (needs Chromium)."""
+"""Take the site's pictures from the running app: `python docs/take_screenshots.py [NAME ...]` (needs Chromium)."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+import httpx
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
 PORT = 8765
-HERE = Path(__file__).parent
-STEP = "step?bank=demo&step=11"
-LAB = "lab"
-REWARDS = "rewards?bank=demo&run=household&step=21&show=all"
-DECISION = "decision?bank=demo&step=29&ask=pair&weight=0.7"
-METHODS = "methods?bank=demo&run=household&step=29&show=pool"
-TASKS = "tasks?environment=sql"
-PICTURES = (
-    ("step-light.png", "light", STEP, ".memory-map .plot-container", 1130),
-    ("step-dark.png", "dark", STEP, ".memory-map .plot-container", 1130),
-    ("decision-light.png", "light", DECISION, ".st-key-diagram .plot-container", 1540),
-    ("rewards-light.png", "light", REWARDS, "[class*='st-key-output_']", 980),
-    ("methods-light.png", "light", METHODS, ".st-key-methods_on_pool .plot-container", 1180),
-    ("tasks-light.png", "light", TASKS, ".st-key-tasks_prompt", 1000),
-    ("lab-light.png", "light", LAB, ".st-key-lab_begin", 1180),
-)
+START_TIMEOUT = 150.0
+SETTLED = 3000
+"""Milliseconds until an element that has appeared is drawn in full."""
+PICTURES = Path(__file__).parent / "pictures"
+STEP, LAB, STEP_DRAWN = "step?bank=demo&step=11", "lab", ".memory-map .plot-container"
+STILLS = {
+    "step": (STEP, STEP_DRAWN, 1130),
+    "decision": ("decision?bank=demo&step=29&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
+    "rewards": ("rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
+    "methods": ("methods?bank=demo&run=household&step=29&show=pool", ".st-key-methods_on_pool .plot-container", 1180),
+    "tasks": ("tasks?environment=sql", ".st-key-tasks_prompt", 1000),
+    "lab": (LAB, ".st-key-lab_begin", 1180),
+}
+"""By name: the link, what has to be there, and the height."""
 EPOCHS_BEFORE, EPOCHS = 4, 8
 
+MOVING = "step.gif"
+GIF_VIEW, GIF_WIDTH = {"width": 1280, "height": 880}, 960
+FRAMES = {
+    "Phase A · recall": 1500,
+    "Phase B · rerank": 3000,
+    "answer, turn 1": 3500,
+    "answer, turn 2": 2500,
+    "Q update": 3000,
+    "New memory": 4000,
+    "next task": 3000,
+}
+"""A frame is taken when the button Step first offers this, for so many milliseconds: what comes before it is done."""
 
-def main() -> None:
-    """Serve the demo from an empty home folder; photograph the screens of the README."""
-    with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(PORT), "--headless"],
-            env={**os.environ, "MEMRL_HOME": home},
+
+def main(names: list[str]) -> None:
+    """Serve the demo from an empty home folder, and photograph what is named, or everything."""
+    with served() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--use-angle=swiftshader"]
         )
-        time.sleep(5)
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, scheme, where, drawn, height in PICTURES:
-            page = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(f"http://127.0.0.1:{PORT}/{where}")
-            page.wait_for_selector(drawn, timeout=60_000)
-            if where == STEP:
-                page.locator(".st-key-part_RECALL summary").click()
-            if where == LAB:
-                play_twins(page)
-            page.wait_for_timeout(3000)
-            page.screenshot(path=str(HERE / name))
+        for name in names or [*STILLS, MOVING]:
+            if name == MOVING:
+                moving(browser, address)
+            else:
+                still(browser, address, name)
         browser.close()
-        server.terminate()
-        server.wait()
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of an app with a home folder of its own, for as long as the block lasts."""
+    address = f"http://127.0.0.1:{PORT}"
+    with tempfile.TemporaryDirectory() as home:
+        command = [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(PORT), "--headless"]
+        server = subprocess.Popen(command, env={**os.environ, "MEMRL_HOME": home})
+        try:
+            transport = httpx.HTTPTransport(retries=9)
+            with httpx.Client(transport=transport, timeout=START_TIMEOUT) as client:
+                client.get(f"{address}/_stcore/health").raise_for_status()
+            yield address
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def still(browser: Browser, address: str, name: str) -> None:
+    """One screen as `NAME-light.png`."""
+    where, drawn, height = STILLS[name]
+    page = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme="light")
+    page.goto(f"{address}/{where}")
+    page.wait_for_selector(drawn, timeout=90_000)
+    if where == STEP:
+        page.locator(".st-key-part_RECALL summary").click()
+    if where == LAB:
+        play_twins(page)
+    page.wait_for_timeout(SETTLED)
+    page.screenshot(path=str(PICTURES / f"{name}-light.png"))
+    page.close()
+
+
+def moving(browser: Browser, address: str) -> None:
+    """The next step of the demo, one phase after the other, as `step.gif`."""
+    page = browser.new_page(viewport=GIF_VIEW, color_scheme="light")  # type: ignore[arg-type]
+    page.goto(f"{address}/step?bank=demo")
+    page.wait_for_selector(STEP_DRAWN, timeout=90_000)
+    page.wait_for_timeout(SETTLED)
+    button = page.locator(".st-key-step button")
+    frames: dict[str, Image.Image] = {}
+    while "next task" not in frames:
+        before = button.inner_text()
+        page.keyboard.press("n")
+        page.wait_for_function(
+            "before => { const step = document.querySelector('.st-key-step button');"
+            " return step && step.innerText !== before; }",
+            arg=before,
+            timeout=60_000,
+        )
+        page.wait_for_timeout(SETTLED)
+        offered = next((name for name in FRAMES if name in button.inner_text()), "")
+        if offered and offered not in frames:
+            frames[offered] = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    size = (GIF_WIDTH, GIF_WIDTH * GIF_VIEW["height"] // GIF_VIEW["width"])
+    first, *rest = (
+        frame.resize(size, Image.Resampling.LANCZOS).quantize(
+            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        )
+        for frame in frames.values()
+    )
+    times = [FRAMES[name] for name in frames]
+    first.save(PICTURES / MOVING, save_all=True, append_images=rest, duration=times, loop=0, optimize=True)
+    page.close()
 
 
 def play_twins(page: Page) -> None:
@@ -68,4 +138,4 @@ def play_twins(page: Page) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

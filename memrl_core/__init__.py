@@ -1,3 +1,3 @@
 """The core of MemRL Inspector: everything that works without a screen."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 LOCALHOST = "127.0.0.1"
 FOREIGN = (
     "This request came by the name {host}, and the app serves this machine only. Nothing is shown. Open it as "
-    "localhost, or set up a login: see “Several people” in the README."
+    "localhost, or set up a login: see “A login” in docs/how-to/rating.md."
 )
 NEEDS_LOGIN = (
     "This app was told to listen on {address}, where strangers could read and change the banks, and no login is set "
     "up. Nothing is shown there. Leave the address away to use it on this machine, forward the port (ssh -L), or set "
-    "up a login first: see “Several people” in the README."
+    "up a login first: see “A login” in docs/how-to/rating.md."
 )
 
 

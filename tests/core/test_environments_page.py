@@ -19,7 +19,7 @@ from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.task_sets import tasks_of_set
 from tests.builders import an_agent
 
-PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "own-environment.md").read_text(encoding="utf-8")
 NAME = "guess_number"
 
 

@@ -1,0 +1,104 @@
+"""What README, CONTRIBUTING, SECURITY and the site name is there: files, tests, targets of make, commands, options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from memrl_core.bank import MemoryBank
+from memrl_core.cli import app
+from memrl_core.policies import POLICIES
+
+ROOT = Path(__file__).parents[2]
+COMMANDS: Any = get_command(app)
+GENERATED = {"commands.md", "methods.md"}
+OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in (*OUTSIDE, *ROOT.glob("docs/**/*.md"))
+}
+PATH = re.compile(r"(?<![\w/.~-])((?:memrl_core|pages|tests|docs|sample_data|benchmarks)/[\w./-]*\w)")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)")
+
+
+def test_every_path_and_link_leads_somewhere() -> None:
+    lost = []
+    for name, text in PAGES.items():
+        lost += [(name, path) for path in PATH.findall(text) if not (ROOT / path).exists()]
+        links = {link for link in LINK.findall(text) if Path(link).name not in GENERATED}
+        lost += [(name, link) for link in links if not ((ROOT / name).parent / link).exists()]
+    assert lost == [] and len(PAGES) > 15
+
+
+def test_every_test_and_every_target_of_make_is_there() -> None:
+    text = "\n".join(PAGES.values())
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)\b", text, re.MULTILINE))
+    assert {target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)} == set()
+    assert targets >= {"app", "test", "lint", "docs"}
+    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    named = set(re.findall(r"\btest_\w+\b(?!\.py)", text)) - {
+        "test_my_policy_keeps_the_contract",
+        "test_it_keeps_the_contract",
+    }
+    assert {name for name in named if f"def {name}(" not in written} == set()
+
+
+def test_every_command_with_its_options_can_be_typed() -> None:
+    """Each line of a shell block, and each `memrl …` in a sentence."""
+    typed = [line for text in PAGES.values() for line in re.findall(r"(?:^|`)memrl ([a-z][^`\n]*)", text, re.MULTILINE)]
+    wrong = []
+    for line in typed:
+        words = shlex.split(line, comments=True)
+        command = COMMANDS
+        while words and hasattr(command, "commands") and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in options]
+        if hasattr(command, "commands") or unknown:
+            wrong.append(f"memrl {line}")
+    assert wrong == [] and len(typed) > 30
+
+
+def test_readme_and_contributing_are_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 150
+    assert len(PAGES["CONTRIBUTING.md"].splitlines()) <= 150
+
+
+def test_the_agent_in_the_readme_records_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGES["README.md"], re.MULTILINE | re.DOTALL)
+    exec(code, {})
+    with MemoryBank.open("my-bank") as bank:
+        first, second = bank.memories("my-run")
+        q = {memory_id: utility.q for memory_id, utility in bank.utilities("my-run").items()}
+        (candidate,) = bank.trace("my-run", 2).recall.pool
+    assert candidate.similarity == pytest.approx(0.8) and candidate.memory_id == first.id
+    assert q[first.id] > q[second.id] == 0.0
+    assert np.count_nonzero([line.strip() != "" for line in code.splitlines()]) == 12
+
+
+def test_every_command_and_option_says_what_it_does() -> None:
+    commands = [COMMANDS]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        assert command.help, command.name
+        assert [parameter.name for parameter in command.params if not parameter.help] == [], command.name
+    assert len(commands) > 20
+
+
+@pytest.mark.slow
+def test_every_command_and_method_has_its_place_in_the_generated_pages() -> None:
+    spec = spec_from_file_location("generated", ROOT / "docs" / "generated.py")
+    assert spec and spec.loader
+    generated = module_from_spec(spec)
+    spec.loader.exec_module(generated)
+    commands, methods = generated.commands(), generated.methods()
+    assert [name for name in COMMANDS.commands if f"## `memrl {name}`" not in commands] == []
+    assert [name for name in POLICIES if f"`{name}` · *" not in methods] == []
