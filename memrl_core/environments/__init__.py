@@ -25,7 +25,7 @@ _OWN: Mapping[str, str] = {
     "household": "household:Household",
     "helpdesk": "helpdesk:Helpdesk",
     "sql": "sql:Sql",
-    "lifelong_db": "lifelong_db:LifelongDb",
+    "lifelong_db": "mysql.lifelong_db:LifelongDb",
     "scienceworld": "scienceworld:ScienceWorld",
     "textworld": "textworld:TextWorld",
     "task_file": "task_file:TaskFile",

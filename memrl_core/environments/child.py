@@ -22,7 +22,7 @@ from typing import IO, Any
 MOST_CHARACTERS = 20_000_000
 """A longer reply counts as a failure."""
 
-LAST_COMPLAINT = 2_000
+STDERR_KEPT = 2_000
 """Bytes that are kept of what a process wrote to its standard error."""
 
 TIME_TO_END = 2.0
@@ -45,52 +45,57 @@ class Child:
     def __init__(self, module: str) -> None:
         self.module = module
         self.started = 0
-        self._life: _Life | None = None
+        self._process: _Process | None = None
         self._end: Callable[[], object] | None = None
 
     @property
     def running(self) -> bool:
         """Whether it has been started and has not ended."""
-        life = self._life
-        return life is not None and life.process.poll() is None
+        process = self._process
+        return process is not None and process.popen.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Id of its process; None before the first start and after `close`."""
+        return None if self._process is None else self._process.popen.pid
 
     def ask(self, question: Mapping[str, Any], within: float) -> dict[str, Any]:
         """Its answer to `question`, within so many seconds. Raises `ChildFailed`."""
         try:
             asked = _line(question)
-            life = self._life
-            if life is None or life.process.poll() is not None:
-                life = self._start()
-            return life.answer(asked, within)
+            process = self._process
+            if process is None or process.popen.poll() is not None:
+                process = self._start()
+            return process.answer(asked, within)
         except BaseException:  # After an interrupt, too: its answer would be taken for that to the next question.
             self.close()
             raise
 
     def close(self) -> None:
         """End it and everything that it started; it can be asked again."""
-        self._life = None
+        self._process = None
         if self._end is not None:
             self._end()
 
-    def _start(self) -> _Life:
+    def _start(self) -> _Process:
         self.close()
         try:
-            life = _Life(self.module)
+            process = _Process(self.module)
         except (OSError, RuntimeError) as error:
             raise ChildFailed(f"its process could not be started ({str(error)[:200]})") from None
-        self._life, self._end = life, weakref.finalize(self, life.end)
+        self._process, self._end = process, weakref.finalize(self, process.end)
         self.started += 1
-        return life
+        return process
 
 
-class _Life:
-    """One process from its start to its end, with a thread that talks to it and one that hears its complaints.
+class _Process:
+    """One run of the worker process, with a thread that writes to its stdin and one that reads its stderr.
 
     Only these threads use the pipes, and each closes its own: they may be blocked in them for as long as they like.
     """
 
     def __init__(self, module: str) -> None:
-        self.process = subprocess.Popen(
+        self.popen = subprocess.Popen(
             [sys.executable, "-P", "-X", "utf8", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -99,11 +104,11 @@ class _Life:
         )
         self._questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._complaint = b""
+        self._stderr = b""
         self._ended = False
-        threading.Thread(target=self._talk, daemon=True).start()
-        self._listening = threading.Thread(target=self._listen, daemon=True)
-        self._listening.start()
+        threading.Thread(target=self._write_stdin, daemon=True).start()
+        self._stderr_reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._stderr_reader.start()
 
     def answer(self, question: bytes, within: float) -> dict[str, Any]:
         self._questions.put(question)
@@ -112,7 +117,7 @@ class _Life:
         except queue.Empty:
             raise ChildFailed(f"it did not answer within {within:g} seconds") from None
         if not line:
-            raise ChildFailed("it was ended meanwhile" if self._ended else f"its process ended ({self._last_words()})")
+            raise ChildFailed("it was ended meanwhile" if self._ended else f"its process ended ({self._last_line()})")
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):
@@ -123,14 +128,14 @@ class _Life:
 
     def end(self) -> None:
         self._ended = True
-        _kill(self.process)
+        _kill(self.popen)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(TIME_TO_END)
+            self.popen.wait(TIME_TO_END)
         self._questions.put(None)
         self._replies.put(b"")
 
-    def _talk(self) -> None:
-        questions, answers = _open(self.process.stdin), _open(self.process.stdout)
+    def _write_stdin(self) -> None:
+        questions, answers = _open(self.popen.stdin), _open(self.popen.stdout)
         with contextlib.suppress(OSError), questions, answers:
             while (question := self._questions.get()) is not None:
                 questions.write(question)
@@ -138,18 +143,18 @@ class _Life:
                 self._replies.put(answers.readline(MOST_CHARACTERS))
         self._replies.put(b"")
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError), _open(self.process.stderr) as complaints:
-            while more := os.read(complaints.fileno(), 65_536):
-                self._complaint = (self._complaint + more)[-LAST_COMPLAINT:]
+    def _read_stderr(self) -> None:
+        with contextlib.suppress(OSError), _open(self.popen.stderr) as pipe:
+            while more := os.read(pipe.fileno(), 65_536):
+                self._stderr = (self._stderr + more)[-STDERR_KEPT:]
 
-    def _last_words(self) -> str:
-        self._listening.join(TIME_TO_END)
-        lines = self._complaint.decode(errors="replace").strip().splitlines()
+    def _last_line(self) -> str:
+        self._stderr_reader.join(TIME_TO_END)
+        lines = self._stderr.decode(errors="replace").strip().splitlines()
         if lines:
             return lines[-1][:200]
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return f"code {self.process.wait(TIME_TO_END)}"
+            return f"code {self.popen.wait(TIME_TO_END)}"
         return "without a word"
 
 
@@ -184,7 +189,7 @@ idle = Idle()
 
 
 def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-    """In the child: answer questions until there are no more.
+    """Answer questions until there are no more, in the child.
 
     What else is printed goes to standard error, and what else is read from standard input is empty.
     """
@@ -194,14 +199,14 @@ def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_hear, args=(questions, heard), daemon=True).start()
+    threading.Thread(target=_read_questions, args=(questions, heard), daemon=True).start()
     while line := heard.get():
         replies.write(_line(answer(json.loads(line))))
         replies.flush()
 
 
-def _hear(questions: IO[bytes], heard: queue.SimpleQueue[bytes]) -> None:
-    """In the child: pass the questions on; and when nobody can ask any more, end what is still at work on one."""
+def _read_questions(questions: IO[bytes], heard: queue.SimpleQueue[bytes]) -> None:
+    """Pass the questions on, in the child; when nobody can ask any more, end what is still at work on one."""
     for line in questions:
         heard.put(line)
     heard.put(b"")

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 from memrl_core.environments import environment_class, why_unusable
 from memrl_core.environments.databases.checking import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.lifelong_file import ENVIRONMENT as LIFELONG
-from memrl_core.environments.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
+from memrl_core.environments.mysql.lifelong_file import ENVIRONMENT as LIFELONG
+from memrl_core.environments.mysql.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
 from memrl_core.environments.own_data import KEYS, checker_of, faults_of_text, unknown_keys
 from memrl_core.environments.task_file import TaskFile, as_database_task, left_to_people
 from memrl_core.environments.tasks import check_intent

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from memrl_core.environments import environment_class, environment_names
-from memrl_core.environments.lifelong_file import Reported
+from memrl_core.environments.mysql.lifelong_file import Reported
 from memrl_core.environments.task_files import CheckedFile, stem_of
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError

@@ -258,8 +258,8 @@ def child_of(layout: MapLayout) -> subprocess.Popen[bytes]:
     """The process in which a layout is being fitted, once there is one."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        life = layout._umap._child._life if layout._umap is not None else None
-        if life is not None:
-            return life.process
+        process = layout._umap._child._process if layout._umap is not None else None
+        if process is not None:
+            return process.popen
         time.sleep(0.01)
     raise AssertionError("no process was started")

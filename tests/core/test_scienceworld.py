@@ -87,9 +87,9 @@ def child_of(world: ScienceWorld) -> Child:
 
 
 def process_of(world: ScienceWorld) -> int:
-    life = child_of(world)._life
-    assert life is not None
-    return life.process.pid
+    pid = child_of(world).pid
+    assert pid is not None
+    return pid
 
 
 def java_of(world: ScienceWorld) -> int:
@@ -543,7 +543,7 @@ def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
         "from memrl_core.environments.scienceworld_engine import Engine\n"
         "engine = Engine()\n"
         "engine.begin('boil', 0, 'easy')\n"
-        "print(engine._child._life.process.pid, flush=True)\n"
+        "print(engine._child.pid, flush=True)\n"
         "while True: engine.act('wait')\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:

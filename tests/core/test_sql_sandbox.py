@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.environments.child import ChildFailed
-from memrl_core.environments.databases import clock, mysql_dates
+from memrl_core.environments.databases import clock
 from memrl_core.environments.databases import sandbox as module
 from memrl_core.environments.databases.sandbox import Limits, Sandbox, Table
+from memrl_core.environments.mysql import dates
 from memrl_core.errors import EnvironmentFailed, InputError
 
 PEOPLE = Table("people", "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", [[1, "Ann"], [2, "Bob"], [3, None]])
@@ -48,8 +49,8 @@ def assert_unharmed(sandbox: Sandbox) -> None:
 
 
 def process_of(sandbox: Sandbox) -> int:
-    assert sandbox._child is not None and sandbox._child._life is not None
-    return sandbox._child._life.process.pid
+    assert sandbox._child is not None and sandbox._child.pid is not None
+    return sandbox._child.pid
 
 
 def test_rows_come_with_the_names_of_their_columns(sandbox: Sandbox) -> None:
@@ -283,7 +284,7 @@ def test_dates_are_counted_as_sqlite_counts_them(sandbox: Sandbox, function: str
 
 
 def test_the_clock_is_that_of_tasks_made_for_mysql() -> None:
-    assert str(mysql_dates.NOW) == clock.NOW
+    assert str(dates.NOW) == clock.NOW
 
 
 def test_views_defaults_checks_and_indexes_may_use_dates(sandbox: Sandbox) -> None:

@@ -13,10 +13,10 @@ from operator import itemgetter
 import sqlglot
 from sqlglot import exp
 
-from memrl_core.environments.databases.mysql import Reading, parsed
 from memrl_core.environments.databases.results import Tied, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Ran
 from memrl_core.environments.databases.statements import Dialect
+from memrl_core.environments.mysql.translate import Reading, parsed
 
 RANK = "rank_in_order"
 

@@ -2,7 +2,7 @@
 
 `sqlglot` reads a statement; what the two mean differently is then written out: joins in UPDATE and DELETE, division,
 what a column stores, functions, comparisons of text, and the order in which MySQL gives groups. Functions that SQLite
-lacks are those of `mysql_functions`. MySQL accepts some statements that are refused here, with a sentence, and refuses
+lacks are those of `functions`. MySQL accepts some statements that are refused here, with a sentence, and refuses
 some that run here (a column that is neither grouped nor aggregated, a derived table without a name).
 
 Known to differ: numbers are floats, so that a DECIMAL is exact where it is stored, shown or compared, but not within a
@@ -25,13 +25,12 @@ from sqlglot.dialects.sqlite import SQLite
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.mysql import MySQLParser
 
-from memrl_core.environments.databases.mysql_changes import changed
-from memrl_core.environments.databases.mysql_expressions import rewritten
-from memrl_core.environments.databases.mysql_queries import arranged
-from memrl_core.environments.databases.mysql_values import Columns, column_type, kinds_in
+from memrl_core.environments.mysql.clauses import arranged, changed
+from memrl_core.environments.mysql.expressions import rewritten
+from memrl_core.environments.mysql.kinds import Columns, column_type, kinds_in
 from memrl_core.errors import InputError
 
-CHILD = "memrl_core.environments.databases.mysql_child"
+CHILD = "memrl_core.environments.mysql.functions"
 """The sandbox's process in which translated statements run."""
 
 LONGEST = 20_000

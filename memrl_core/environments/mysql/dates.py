@@ -23,27 +23,16 @@ _MOMENT = re.compile(
     r"\s*(\d{4})[-/.]?(\d{1,2})[-/.]?(\d{1,2})(?:[T ]+(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?"
 )
 _TIME = re.compile(r"\s*(\d{1,3}):(\d{1,2})(?::(\d{1,2}))?")
-_FIELDS: Mapping[str, str] = {
-    "Y": r"(?P<Y>\d{4})",
-    "y": r"(?P<y>\d{2})",
-    "m": r"(?P<m>\d{1,2})",
-    "c": r"(?P<m>\d{1,2})",
-    "d": r"(?P<d>\d{1,2})",
-    "e": r"(?P<d>\d{1,2})",
-    "H": r"(?P<H>\d{1,2})",
-    "k": r"(?P<H>\d{1,2})",
-    "h": r"(?P<h>\d{1,2})",
-    "I": r"(?P<h>\d{1,2})",
-    "l": r"(?P<h>\d{1,2})",
-    "i": r"(?P<i>\d{1,2})",
-    "s": r"(?P<s>\d{1,2})",
-    "S": r"(?P<s>\d{1,2})",
-    "p": r"(?P<p>[AaPp][Mm])",
-    "M": r"(?P<M>[A-Za-z]+)",
-    "b": r"(?P<M>[A-Za-z]+)",
-    "W": r"[A-Za-z]+",
-    "a": r"[A-Za-z]+",
-}
+_FIELDS = dict.fromkeys("Wa", "[A-Za-z]+") | {
+    code: f"(?P<{codes[0]}>{pattern})"
+    for pattern, fields in {
+        r"\d{4}": ("Y",), r"\d{2}": ("y",), r"\d{1,2}": ("mc", "de", "Hk", "hIl", "i", "sS"), "[AaPp][Mm]": ("p",),
+        "[A-Za-z]+": ("Mb",),
+    }.items()
+    for codes in fields
+    for code in codes
+}  # fmt: skip
+"""Pattern of each field of STR_TO_DATE; those with the same meaning have the same name."""
 
 
 def moment(value: Any) -> datetime:

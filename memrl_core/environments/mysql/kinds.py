@@ -11,7 +11,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from memrl_core.environments.databases.mysql_functions import PREFIX
+from memrl_core.environments.mysql.functions import PREFIX
 
 Columns = tuple[tuple[str, str], ...]
 """Name and MySQL type of every column, in the order of the table."""
@@ -147,3 +147,8 @@ def _of_branches(node: exp.Expr, kinds: Kinds) -> Kind:
 
 def _sum_of(one: Kind, other: int) -> Kind:
     return min(MOST_DIGITS, one + other) if isinstance(one, int) else None
+
+
+def call(name: str, *given: exp.Expr) -> exp.Anonymous:
+    """A call of a function by its name; the arguments are taken as they are."""
+    return exp.Anonymous(this=name, expressions=list(given))

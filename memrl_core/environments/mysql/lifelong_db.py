@@ -7,7 +7,7 @@ when the reference has an ORDER BY at its top, and rows that this leaves level m
 through them, any of them may come), because what MySQL does beyond is promised to nobody. And the benchmark compares a
 changed table by a hash that was published; here it is compared by its rows.
 
-MySQL's statements run on SQLite: see `databases.mysql`.
+MySQL's statements run on SQLite: see `translate`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from memrl_core.environments.base import EnvironmentSpec
 from memrl_core.environments.databases.checking import faults_of
-from memrl_core.environments.databases.mysql import CHILD, columns_of, to_sqlite
-from memrl_core.environments.databases.mysql_values import Columns
 from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
+from memrl_core.environments.mysql.kinds import Columns
+from memrl_core.environments.mysql.translate import CHILD, columns_of, to_sqlite
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 

@@ -1,29 +1,58 @@
 """Functions of MySQL that SQLite lacks or means otherwise; each is called `mysql_` and its name.
 
 As in MySQL a function gives NULL for what it cannot use, and text counts as the number it begins with. The clock stands
-still, so that the same statement always gives the same rows.
+still, so that the same statement always gives the same rows. Run as a program, this is the sandbox's process with them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
+from functools import cmp_to_key, partial
 from typing import Any
 
 import regex
 
-from memrl_core.environments.databases import mysql_dates as dates
-from memrl_core.environments.databases.mysql_aggregates import AGGREGATES
-from memrl_core.environments.databases.mysql_numbers import is_number, number, text
+from memrl_core.environments.mysql.dates import FUNCTIONS as DATES
 
 PREFIX = "mysql_"
 LONGEST = 1_000_000
 """Characters of a text; MySQL gives NULL for what would be longer."""
 
+LONGEST_LIST = 1024
+"""Characters of a GROUP_CONCAT, as MySQL has it unless told otherwise."""
+
 SEARCHING = 0.5
 """Seconds for a pattern in one text."""
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+
+
+def number(value: Any) -> int | float:
+    """A value that is not NULL as a number: a text as the number it begins with, 0 when it begins with none."""
+    if isinstance(value, int | float):
+        return value
+    found = _NUMBER.match(text(value))
+    if found is None:
+        return 0
+    return float(found.group()) if found.group(2) or found.group(1)[0] == "." or found.group(3) else int(found.group())
+
+
+def is_number(value: str) -> bool:
+    """Whether a text is a number from its beginning to its end."""
+    return _NUMBER.fullmatch(value.rstrip()) is not None
+
+
+def text(value: Any) -> str:
+    """A value that is not NULL, as MySQL would write it."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
 
 
 def rounded(value: Any, digits: Any = 0, how: str = ROUND_HALF_UP) -> int | float:
@@ -129,7 +158,7 @@ def cast(value: Any, kind: str, digits: Any = 0) -> Any:
     return text(value)[: int(digits)] if digits else text(value)
 
 
-def logarithm(*values: Any) -> float | None:
+def logarithm(*values: Any) -> float:
     """LOG(x), or LOG(base, x)."""
     given = [float(number(value)) for value in values]
     return math.log(given[-1]) if len(given) == 1 else math.log(given[1], given[0])
@@ -207,7 +236,7 @@ SCALARS: Mapping[str, Callable[..., Any]] = {
     "like_binary": like_binary,
     "regexp": regexp,
     "regexp_like": regexp,
-    **dates.FUNCTIONS,
+    **DATES,
 }
 """Functions that are NULL when an argument is, by name in lower case."""
 
@@ -218,6 +247,76 @@ _TAKING_NULL: Mapping[str, Callable[..., Any]] = {
     "field": lambda x, *values: 0 if x is None else _position(x, [v for v in values if v is not None]),
     "elt": lambda n, *values: values[int(n) - 1] if 0 < int(n) <= len(values) else None,
 }
+
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+def _spread(rows: Rows, *, sample: bool, root: bool) -> float | None:
+    """STDDEV or VARIANCE, of the population or of a sample; NULL without values, and for a sample of one."""
+    values = [float(number(value)) for (value,) in rows if value is not None]
+    if len(values) <= sample:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - sample)
+    return math.sqrt(variance) if root else variance
+
+
+def _count_distinct(rows: Rows) -> int:
+    """COUNT(DISTINCT a, b): the different rows without a NULL; case does not count."""
+    return len({tuple(v.lower() if isinstance(v, str) else v for v in row) for row in rows if None not in row})
+
+
+def _group_concat(rows: Rows) -> str | None:
+    """Values joined by a separator, each once or every time, in the order of keys ("a" up, "d" down), cut to a length.
+
+    A row is separator, distinct, directions, value and its keys.
+    """
+
+    def order(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
+        for direction, x, y in zip(one[2], map(_sortable, one[4:]), map(_sortable, other[4:]), strict=True):
+            if x != y:
+                return (1 if x > y else -1) * (1 if direction == "a" else -1)
+        return 0
+
+    kept = [text(row[3]) for row in sorted((row for row in rows if row[3] is not None), key=cmp_to_key(order))]
+    if int(rows[0][1]):
+        kept = list({value.lower(): value for value in reversed(kept)}.values())[::-1]
+    return text(rows[0][0]).join(kept)[:LONGEST_LIST] if kept else None
+
+
+def _sortable(value: Any) -> tuple[int, Any]:
+    if value is None:
+        return 0, 0
+    return (1, value) if isinstance(value, int | float) else (2, text(value).lower())
+
+
+def _aggregate(finish: Callable[[Rows], Any]) -> type[Any]:
+    """Class for `create_aggregate` that gives all rows to a function."""
+
+    class Gathered:
+        def __init__(self) -> None:
+            self.rows: list[tuple[Any, ...]] = []
+
+        def step(self, *values: Any) -> None:
+            self.rows.append(values)
+
+        def finalize(self) -> Any:
+            return finish(self.rows)
+
+    return Gathered
+
+
+AGGREGATES: Mapping[str, Callable[[Rows], Any]] = {
+    **dict.fromkeys(("std", "stddev", "stddev_pop"), partial(_spread, sample=False, root=True)),
+    **dict.fromkeys(("variance", "var_pop"), partial(_spread, sample=False, root=False)),
+    "stddev_samp": partial(_spread, sample=True, root=True),
+    "var_samp": partial(_spread, sample=True, root=False),
+    "count_distinct": _count_distinct,
+    "group_concat": _group_concat,
+    "any_value": lambda rows: next(value for (value,) in rows),
+}
+"""Functions of many rows, by name in lower case."""
 
 
 NAMES = frozenset(PREFIX + name for name in (*SCALARS, *_TAKING_NULL, *AGGREGATES))
@@ -231,7 +330,7 @@ def register(connection: sqlite3.Connection) -> None:
     for name, function in _TAKING_NULL.items():
         connection.create_function(PREFIX + name, -1, _careful(function, null=False), deterministic=True)
     for name, aggregate in AGGREGATES.items():
-        connection.create_aggregate(PREFIX + name, -1, aggregate)
+        connection.create_aggregate(PREFIX + name, -1, _aggregate(aggregate))
 
 
 def _careful(function: Callable[..., Any], *, null: bool) -> Callable[..., Any]:
@@ -244,3 +343,10 @@ def _careful(function: Callable[..., Any], *, null: bool) -> Callable[..., Any]:
             return None
 
     return called
+
+
+if __name__ == "__main__":
+    from memrl_core.environments.child import serve
+    from memrl_core.environments.databases.sandbox_child import Database
+
+    serve(Database(register, NAMES).answer)
