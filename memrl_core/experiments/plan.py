@@ -27,13 +27,15 @@ from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
-from memrl_core.policies import make_policy, policy_class, policy_names, preset_of, settings_that_fit
+from memrl_core.policies import POLICIES, make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
 
 MOST_SEEDS = 1000
 MOST_CELLS = 10_000
 DEFAULT_POLICY = "memrl"
+EVERY = "all"
+"""In the grid, in place of names: every policy that comes with the program."""
 HOUSEHOLD = "household"
 """The environment whose memories can be poisoned."""
 SHIFT = "shift_at"
@@ -179,7 +181,8 @@ class Plan(_Part):
     """One experiment.
 
     `settings` hold for every arm whose policy has them. `grid` maps "policy", or settings that all of its policies
-    have, to values; every combination is an arm, besides those of `arms`. Cells are arms × streams × seeds; arms of
+    have, to values (`policy = ["all"]`: every policy that comes with the program); every combination is an arm, besides
+    those of `arms`. Cells are arms × streams × seeds; arms of
     equal stream and seed meet the same tasks with the same luck, so they are compared in pairs.
     """
 
@@ -206,6 +209,8 @@ class Plan(_Part):
         for name, values in grid.items():
             if not values:
                 raise ValueError(f"{name}: the list is empty; give at least one value")
+        if grid.get("policy") == [EVERY]:
+            grid = {**grid, "policy": list(POLICIES)}
         if math.prod(map(len, grid.values())) > MOST_CELLS:
             raise ValueError(f"these are more than {MOST_CELLS:,} combinations; give fewer values")
         policies = [_one_of_the_policies(policy) for policy in grid.get("policy", [DEFAULT_POLICY])]
