@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from memrl_core.policies.base import Vector, seed_of
 from memrl_core.records import Candidate, Decision, Reason, Recalled, RecallRecord, Term
-from memrl_core.retrieval import DIGITS, NEAR_MISSES, recall, score_order
+from memrl_core.retrieval import DIGITS, NEAR_MISSES, recall, score_order, zscore
 from memrl_core.retrieval.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
 from memrl_core.retrieval.view import MemoryView
 
@@ -61,6 +61,19 @@ def similarities(recalled: RecallRecord) -> Floats:
     return _similar(recalled.pool)
 
 
+def positions(recalled: RecallRecord, view: MemoryView) -> Places:
+    """Where the pool's memories stand in the arrays of `view` (n,), as in `view.q[positions(recalled, view)]`.
+
+    Those that were left out are not among them.
+    """
+    return view.positions_of(member.memory_id for member in recalled.pool)
+
+
+def z(values: Floats) -> Floats:
+    """The z-scores (n,) of a pool's values (n,), by its population sd; all 0 where that is below 1e-9 (eq. 7)."""
+    return zscore(values).z
+
+
 def ranked(
     recalled: RecallRecord,
     view: MemoryView,
@@ -90,7 +103,7 @@ def ranked(
     taken = set(chosen.positions)
     reasons = chosen.reasons or {}
     told, scores = _terms_of(terms, n), score.tolist()
-    rows = [view.position(member.memory_id) for member in pool]
+    rows = positions(recalled, view)
     q, visits = view.q[rows].tolist(), view.visits[rows].tolist()
     candidates = []
     for rank, position in enumerate(order.tolist(), start=1):

@@ -17,7 +17,7 @@ from memrl_core.policies import POLICIES, contract, make_policy
 from memrl_core.policies.base import Lesson, Policy, When, added, deleted
 from memrl_core.policies.contract import CHECKS
 from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked
+from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
 from memrl_core.policies.spec import BADGES, PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
 from memrl_core.retrieval.view import Asked, MemoryView
@@ -201,7 +201,7 @@ class Ucb(Newest):
     spec = replace(Newest.spec, learns="nothing")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        visits = view.visits[[view.position(member.memory_id) for member in recalled.pool]]
+        visits = view.visits[positions(recalled, view)]
         bonus = TermColumn("bonus", 1 / np.sqrt(1.0 + visits))
         return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
 
@@ -270,3 +270,13 @@ def test_a_failure_without_a_reward_is_found() -> None:
 
     with pytest.raises(AssertionError):
         contract.takes_a_lesson_without_reward(a_policy(learn=learn))
+
+
+def test_what_a_policy_computes_with_has_one_row_per_member_of_the_pool() -> None:
+    looked = contract.World(Newest(NewestSettings(k1=3)), 1, size=12, steps=0).look()
+    pool, view = looked.recalled.pool, looked.view
+    assert len(pool) == 3 and looked.recalled.left_out
+    assert [view.ids[row] for row in positions(looked.recalled, view)] == [member.memory_id for member in pool]
+    q = view.q[positions(looked.recalled, view)]
+    assert z(q) == pytest.approx((q - q.mean()) / q.std())
+    assert z(np.full(3, 0.5)).tolist() == [0.0, 0.0, 0.0]

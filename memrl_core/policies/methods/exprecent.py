@@ -10,7 +10,7 @@ from pydantic import Field
 
 from memrl_core.policies.base import Vector
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag, ExpRagSettings
-from memrl_core.policies.ranking import Floats, TermColumn, ranked
+from memrl_core.policies.ranking import Floats, TermColumn, positions, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
@@ -101,8 +101,8 @@ def of_task(view: MemoryView, task: str) -> Positions:
 
 def ages(recalled: RecallRecord, view: MemoryView) -> Floats:
     """How many of the pool are newer, for each of its n members (n,)."""
-    positions = np.array([view.position(member.memory_id) for member in recalled.pool], dtype=np.int64)
-    newer: Floats = (positions[None, :] > positions[:, None]).sum(axis=1).astype(np.float64)
+    stands = positions(recalled, view)
+    newer: Floats = (stands[None, :] > stands[:, None]).sum(axis=1).astype(np.float64)
     return newer
 
 

@@ -23,6 +23,7 @@ from memrl_core.policies.ranking import (
     gumbel_top,
     ordered_log_gradient,
     ordered_log_probability,
+    positions,
     ranked,
     similarities,
 )
@@ -219,7 +220,7 @@ class RMMReranker(Policy[RMMSettings]):
         """s (n,) of the pool, and what is to be said of it."""
         if view.asked is None:
             return similarities(recalled), "s is the similarity: the embedding of what is asked is not known."
-        rows = [view.position(member.memory_id) for member in recalled.pool]
+        rows = positions(recalled, view)
         memories = view.embeddings[rows].astype(np.float64)
         query = view.asked.embedding.astype(np.float64)
         lessons = view.learned.lessons if isinstance(view.learned, Learned) else 0

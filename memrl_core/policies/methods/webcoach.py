@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from memrl_core.policies.base import Ask, NewExperience, Policy, Question, When, Written, one_memory, seed_of
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.prompting import (
@@ -236,7 +236,7 @@ class WebCoach(Policy[WebCoachSettings]):
 def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
     """exp(−Δt / scale) of the pool (n,), where Δt counts the newer memories that the run sees."""
     seen = view.positions()
-    stands = np.searchsorted(seen, [view.position(member.memory_id) for member in recalled.pool])
+    stands = np.searchsorted(seen, positions(recalled, view))
     newer = len(seen) - 1 - stands
     return np.asarray(np.exp(-newer / scale), dtype=np.float64)
 
