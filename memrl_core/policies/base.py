@@ -203,8 +203,8 @@ class Policy(Generic[S]):
         return believed.q
 
     def step_size(self, believed: Utility) -> float:
-        """The share of the way to the reward that q goes next."""
-        return 0.0
+        """The share of the way to the reward that q goes next, by `rule`."""
+        return type(self).rule(believed, believed.q + 1, self.settings.model_dump()) - believed.q
 
     def update(self, credited: Sequence[str], reward: float, values: Mapping[str, Utility]) -> tuple[ValueChange, ...]:
         """How `reward` moves the q of the memories credited with it."""

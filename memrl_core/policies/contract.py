@@ -145,7 +145,7 @@ def learns_where_its_card_says(make: Make) -> None:
             moved = [
                 type(policy).rule(Utility(0.25, 2), reward, policy.settings.model_dump()) for reward in (-1.0, 1.0)
             ]
-            assert moved != [0.25, 0.25], f"`learns` is “{learns}”, and no reward moves q."
+            assert moved != [0.25, 0.25], f"`learns` is “{learns}”, and no reward moves q: `rule` says how far."
             continue
         assert not credited, f"Memories are credited with rewards, and `learns` is “{learns}”, not “q”."
         assert learns != "nothing" or not policy.values(world.state), "Values are learned, and `learns` is “nothing”."

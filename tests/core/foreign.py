@@ -41,9 +41,6 @@ class Newest(Policy[NewestSettings]):
     def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
         return believed.q + settings["share"] * (reward - believed.q)
 
-    def step_size(self, believed: Utility) -> float:
-        return self.settings.share
-
 
 @dataclass
 class EntryPoint:
