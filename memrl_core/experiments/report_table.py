@@ -1,4 +1,4 @@
-"""What an experiment found, as tables that a terminal and a README can show."""
+"""What an experiment found, as tables for a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReportTable:
 
 
 def markdown(table: ReportTable) -> str:
-    """The table for a README."""
+    """The table in Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
