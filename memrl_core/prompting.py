@@ -146,41 +146,57 @@ def without(
 def messages_sent(
     record: GenerateRecord, turn: int, recalled: str = "", bound: bool | None = None, left_out: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """What turn number `turn` (from 0) sends, in the layout of the record's options.
+    """What turn number `turn` (from 0) sends (see `sent`)."""
+    return sent(record, turn, recalled, bound, left_out)[0]
+
+
+def sent(
+    record: GenerateRecord, turn: int, recalled: str = "", bound: bool | None = None, left_out: Collection[str] = ()
+) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
+    """What turn number `turn` (from 0) sends, in the layout of the record's options, and where each memory stands.
 
     For a turn that has taken place, what memory added, whether the model was bound and which memories were left out are
-    the record's; for the next one they are `recalled`, `bound` and `left_out`.
+    the record's; for the next one they are `recalled`, `bound` and `left_out`. A memory that is sent as several
+    messages has a span in each.
     """
     if turn < len(record.turns):
         then = record.turns[turn]
         recalled, bound, left_out = then.recalled.text if then.recalled else "", then.reply.bound, then.left_out
     if left_out:
-        record = replace(record, messages=without(record.messages, record.spans, left_out)[0])
+        messages, spans = without(record.messages, record.spans, left_out)
+        record = replace(record, messages=messages, spans=spans)
     before = record.turns[:turn]
     layout: Layout = record.options.get("layout") or "block"
     asked = next((n for n, message in enumerate(record.messages) if message.role == "user"), None)
     if layout == "block" or asked is None:
-        return conversation_so_far(record.messages, before, recalled)
+        return conversation_so_far(record.messages, before, recalled), record.spans
     told, _, mine = record.messages[asked].content.rpartition(f"{YOUR_TASK}\n\n")
     line, _, observation = mine.partition("\n")
     added, memories = _split(told)
     write = json.dumps if bound else ANSWER_MARK.__add__
+    first = list(record.messages[:asked])
+    spans_sent: list[MemorySpan] = []
     if layout == "turns":
-        earlier = [message for memory in memories for message in _as_turns(memory, bool(bound))]
+        for memory_id, memory in memories:
+            for message in _as_turns(memory, bool(bound)):
+                spans_sent.append(MemorySpan(memory_id, len(first), 0, len(message.content)))
+                first.append(message)
         task = Message("user", f"{added}{line}\n{observation}")
-        return conversation_so_far(
-            (*record.messages[:asked], *earlier, task), before, recalled, json.dumps if bound else str
-        )
+        conversation = conversation_so_far((*first, task), before, recalled, json.dumps if bound else str)
+        return conversation, tuple(spans_sent)
     latest = with_recalled(before[-1].observation, recalled) if before else observation
     done = "".join(f"{write(turn.reply.text)}\n" for turn in before)
-    # What stands next to the task is followed first.
-    memories.sort(key=lambda memory: WHAT_WENT_WRONG not in memory)
-    text = "".join(f"{_as_transcript(memory, bool(bound))}\n\n" for memory in memories)
-    first = record.messages[:asked]
     if bound and memories:
         # The schema holds the list. Small models pick from one that stands in the prompt, whatever the memories say.
-        first, latest = (Message("system", CONTINUE),), _without_choices(latest)
-    return (*first, Message("user", f"{added}{text}{line}\n{latest}\n{done}"))
+        first, latest = [Message("system", CONTINUE)], _without_choices(latest)
+    text = added
+    # What stands next to the task is followed first.
+    for memory_id, memory in sorted(memories, key=lambda one: WHAT_WENT_WRONG not in one[1]):
+        start = len(text)
+        text += _as_transcript(memory, bool(bound))
+        spans_sent.append(MemorySpan(memory_id, len(first), start, len(text)))
+        text += "\n\n"
+    return (*first, Message("user", f"{text}{line}\n{latest}\n{done}")), tuple(spans_sent)
 
 
 def conversation_so_far(
@@ -198,22 +214,22 @@ def conversation_so_far(
     return tuple(sent)
 
 
-def _split(told: str) -> tuple[str, list[str]]:
-    """What stands before the blocks of memories, and the text of each memory in them, without its header."""
+def _split(told: str) -> tuple[str, list[tuple[str, str]]]:
+    """What stands before the blocks of memories, and the id and text of each memory in them."""
     headings = {title for _, title in _BLOCKS}
     before: list[str] = []
-    memories: list[list[str]] = []
+    memories: list[tuple[str, list[str]]] = []
     within = False
     for line in told.splitlines():
         if line in headings:
             within = True
         elif within and line.startswith(_HEADER_BEGINS) and line.endswith("]"):
-            memories.append([])
+            memories.append((line.removeprefix(_HEADER_BEGINS).removesuffix("]"), []))
         elif within and memories:
-            memories[-1].append(line)
+            memories[-1][1].append(line)
         else:
             before.append(line)
-    return "".join(f"{line}\n" for line in before if line), ["\n".join(lines).strip() for lines in memories]
+    return "".join(f"{line}\n" for line in before if line), [(i, "\n".join(lines).strip()) for i, lines in memories]
 
 
 def _as_transcript(memory: str, bound: bool) -> str:

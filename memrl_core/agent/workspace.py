@@ -43,7 +43,7 @@ from memrl_core.errors import (
     ModelMissing,
 )
 from memrl_core.models import gguf, ollama_status
-from memrl_core.models.base import LanguageModel, checked_options
+from memrl_core.models.base import LanguageModel, ModelOptions, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
 from memrl_core.models.hosts import HostedModel, Hosts
 from memrl_core.models.ollama import OllamaModel
@@ -60,7 +60,7 @@ from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.models.simulated_reader import NAME, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
-from memrl_core.records import RunInfo, StepTrace, Task
+from memrl_core.records import Message, RunInfo, StepTrace, Task
 from memrl_core.settings import PolicySettings
 from memrl_core.settings import home as home
 
@@ -375,6 +375,20 @@ def _model_at(address: str, name: str, timeout: float, trusted: bool = False) ->
 
         return OpenAIModel(name, address, timeout, trusted)
     return OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
+
+
+def rendered(model: str, messages: Sequence[Message], options: ModelOptions, preferences: Preferences) -> str:
+    """The text that the chat template of a model makes of `messages`, as it is installed now.
+
+    Raises `InputError` where nobody tells, and `ModelError`.
+    """
+    if is_gguf(model):
+        return GgufModel(model).rendered(messages, options)
+    address = _address_of(model, preferences)
+    if model.startswith(OPENAI_PREFIX):
+        raise InputError(f"The server at {address} applies the chat template itself, and does not tell the result.")
+    name, timeout = model.removeprefix(OLLAMA_PREFIX), preferences.timeout
+    return ollama_status.rendered(address, name, messages, options.think, timeout)
 
 
 def is_simulated(model: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -24,9 +24,11 @@ from memrl_core.models.ollama_client import (
     is_local,
     one_line,
     pull_command,
+    sendable,
     serve_command,
 )
 from memrl_core.models.stream import Broken
+from memrl_core.records import Message
 
 __all__ = [
     "InstalledModel",
@@ -230,6 +232,39 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
         "server": version,
     }
     return {name: value for name, value in told.items() if value}
+
+
+def rendered(address: str, name: str, messages: Sequence[Message], think: bool, timeout: float = 5.0) -> str:
+    """The text that the server makes of `messages` by the model's chat template.
+
+    Raises `InputError` where the server does not tell (before 0.12), and `ModelError`.
+    """
+    arguments = connection(address, timeout)
+    body = {
+        "model": checked_name(name),
+        "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+        "stream": False,
+        "think": think,
+        # A server that does not know the field answers: with as little as can be.
+        "options": {"num_predict": 1},
+        "_debug_render_only": True,
+    }
+    host = arguments.pop("host")
+    try:
+        with httpx.Client(**arguments) as client:
+            told = client.post(f"{host}/api/chat", json=body).raise_for_status().json()
+        return str(told["_debug_info"]["rendered_template"])
+    except KeyError:
+        raise InputError(
+            f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
+            "does not tell."
+        ) from None
+    except httpx.HTTPStatusError as error:
+        raise failure(
+            ollama.ResponseError(error.response.text, error.response.status_code), address, name, timeout
+        ) from None
+    except FAILURES as error:
+        raise failure(error, address, name, timeout) from None
 
 
 def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:

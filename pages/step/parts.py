@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
-from typing import Literal
+from itertools import groupby
+from typing import Any, Literal
 
 import streamlit as st
 
+from memrl_core import workspace
 from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
 from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, value_label
 from memrl_core.analysis.summary import valid_answers
+from memrl_core.background import Work
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
+from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
-from memrl_core.prompting import messages_sent, offered
-from memrl_core.records import Candidate, GenerateRecord, Message, Phase, Turn, UtilityPoint, ValueChange
+from memrl_core.prompting import messages_sent, offered, sent
+from memrl_core.records import Candidate, GenerateRecord, MemorySpan, Message, Phase, Turn, UtilityPoint, ValueChange
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
+from pages.shared.work import working
 from pages.step.consulted import consulted
 from pages.step.controls import AUTO_OPENED, OPEN_PARTS
 from pages.step.judgement import judged
@@ -296,26 +301,59 @@ def _sent(view: View, record: GenerateRecord) -> int:
     assert trace is not None
     turn, layout = 0, record.options.get("layout") or "block"
     with st.container(horizontal=True, vertical_alignment="center"):
-        sent = "was sent" if record.turns else "will be sent"
+        what = "was sent" if record.turns else "will be sent"
         turns = len(record.turns)
-        st.markdown(f"**Exactly what {sent}**, laid out as {layout}", width="content")
+        st.markdown(f"**Exactly what {what}**, laid out as {layout}", width="content")
         if turns > 1:
             turn = st.selectbox(
                 "Turn", range(turns), format_func=lambda n: f"turn {n + 1} of {turns}", width=150,
                 label_visibility="collapsed", key=f"prompt_turn_{trace.id}",
             )  # fmt: skip
-    framed = turn == 0 and layout == "block"
+    messages, spans = sent(record, turn, bound=_will_bind(view, record))
+    _memories_in(view, record, turn, {span.memory_id for span in spans})
     with st.container(height=PROMPT_HEIGHT, key="prompt"):
-        if framed:
-            for number, message in enumerate(record.messages):
-                _role(message)
-                _message(view, record, number, message)
-            return turn
-        _memories_in(view, record, turn)
-        for message in messages_sent(record, turn, bound=_will_bind(view, record)):
+        whole = {span.message: span for span in spans if span.end - span.start == len(messages[span.message].content)}
+        # A memory that is sent as several messages stands in one frame.
+        for span, group in groupby(enumerate(messages), lambda one: whole.get(one[0]) and whole[one[0]].memory_id):
+            _messages(view, [*group], [] if span else spans, span or "")
+    if trace.origin == "agent" and not record.simulated:
+        _by_the_template(record, messages)
+    return turn
+
+
+def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequence[MemorySpan], memory_id: str) -> None:
+    """Numbered messages as they are, with a frame around each memory in them, or around all, which are `memory_id`."""
+    if not memory_id:
+        for number, message in messages:
+            _role(message)
+            _message(view, spans, number, message)
+        return
+    number = messages[0][0]
+    with st.container(border=True, key=f"span_{number}_0"):
+        memory_button(view, memory_id, f"prompt_{number}_0", _q_then(view).get(memory_id))
+        for _, message in messages:
             _role(message)
             verbatim(message.content)
-    return turn
+
+
+def _by_the_template(record: GenerateRecord, messages: Sequence[Message]) -> None:
+    """What the model's chat template makes of the messages, when a person asks for it."""
+    wanted = st.toggle(
+        "As the model reads it",
+        key="prompt_template",
+        help="The one text that the chat template of the model, as it is installed now, makes of these messages.",
+    )
+    if not wanted:
+        return
+    options, preferences = ModelOptions.model_validate(record.options), workspace.load_preferences()
+
+    def make(*_: Any) -> str:
+        return workspace.rendered(record.model, messages, options, preferences)
+
+    text = working("template", f"{record.model} {hash(messages)}", lambda: Work(make), "messages")
+    if text is not None:
+        with st.container(height=PROMPT_HEIGHT, key="prompt_as_read"):
+            verbatim(text)
 
 
 def _role(message: Message) -> None:
@@ -328,10 +366,10 @@ def _will_bind(view: View, record: GenerateRecord) -> bool:
     return bool(choices) and view.live is not None and view.live.agent.model.binds
 
 
-def _memories_in(view: View, record: GenerateRecord, turn: int) -> None:
-    """A button for each memory that the turn was sent."""
+def _memories_in(view: View, record: GenerateRecord, turn: int, framed: Collection[str]) -> None:
+    """A button for each memory that the turn was sent and that has no frame in the messages."""
     left_out = record.turns[turn].left_out if record.turns else ()
-    told = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in left_out)
+    told = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in (*left_out, *framed))
     if told:
         with st.container(horizontal=True, gap="small"):
             for memory_id in told:
@@ -384,10 +422,10 @@ def _prompt(view: View) -> GenerateRecord:
     return view.live.episode.prompt()
 
 
-def _message(view: View, record: GenerateRecord, number: int, message: Message) -> None:
+def _message(view: View, spans: Sequence[MemorySpan], number: int, message: Message) -> None:
     """A message as it is, with a frame around each memory in it."""
     at, q = 0, _q_then(view)
-    for span in (span for span in record.spans if span.message == number):
+    for span in (span for span in spans if span.message == number):
         _plain_part(message.content[at : span.start])
         with st.container(border=True, key=f"span_{number}_{span.start}"):
             memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))

@@ -21,7 +21,7 @@ from memrl_core.errors import EmptyAnswer, ModelInterrupted
 from memrl_core.experiments.layouts import run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.prompting import first_messages, messages_sent
+from memrl_core.prompting import first_messages, messages_sent, sent
 from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Reply, Turn
 
 OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
@@ -70,8 +70,7 @@ def _record(layout: str) -> GenerateRecord:
 @pytest.mark.parametrize("layout", ["transcript", "turns"])
 @pytest.mark.parametrize("bound", [True, False])
 def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: bool) -> None:
-    sent = messages_sent(_record(layout), 0, bound=bound)
-    told = "\n".join(message.content for message in sent)
+    told = "\n".join(message.content for message in messages_sent(_record(layout), 0, bound=bound))
     for word in (
         "heat the egg",
         "take egg",
@@ -99,10 +98,56 @@ def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None
     assert "You hold it." in lines and "You see an egg." not in lines
 
 
+@pytest.mark.parametrize("layout", ["block", "transcript", "turns"])
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_what_is_sent_tells_where_each_memory_stands(layout: str, bound: bool, turns: int) -> None:
+    turn = Turn(Reply("take egg", bound=bound, offered=True), "You hold it.\nYou can:\n- wait", 0.0, False, False)
+    messages, spans = sent(replace(_record(layout), turns=(turn,) * turns), turns, bound=bound)
+    for memory, own, other in ((WORKED, "heat egg", "cool it"), (FAILED, "It broke.", "take egg")):
+        mine = [span for span in spans if span.memory_id == memory.id]
+        told = "\n".join(messages[span.message].content[span.start : span.end] for span in mine)
+        assert own in told and other not in told and "heat the egg now" not in told
+    assert layout != "turns" or len(spans) == 5
+
+
+@pytest.mark.parametrize("layout", ["block", "turns"])
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_turn_begins_with_all_that_the_one_before_sent_so_that_a_server_reads_it_once(
+    layout: str, bound: bool
+) -> None:
+    turn = Turn(Reply("take egg", bound=bound, offered=True), "You hold it.\nYou can:\n- wait", 0.0, False, False)
+    record = _record(layout)
+    for _ in range(3):
+        before = messages_sent(record, len(record.turns), bound=bound)
+        record = replace(record, turns=(*record.turns, turn))
+        after = messages_sent(record, len(record.turns), bound=bound)
+        assert after[: len(before)] == before and len(after) == len(before) + 2
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_transcript_begins_with_its_memories_and_its_task_in_every_turn(bound: bool) -> None:
+    turn = Turn(Reply("take egg", bound=bound, offered=True), "You hold it.\nYou can:\n- wait", 0.0, False, False)
+    record = _record("transcript")
+    *first, begun = messages_sent(record, 0, bound=bound)
+    *then, later = messages_sent(replace(record, turns=(turn, turn)), 2, bound=bound)
+    assert first == then
+    shared = begun.content[: begun.content.index("Task: heat the egg now\n") + len("Task: heat the egg now\n")]
+    assert later.content.startswith(shared)
+
+
 def test_earlier_tasks_are_exchanges_of_the_chat() -> None:
-    sent = messages_sent(_record("turns"), 0, bound=False)
-    assert [message.role for message in sent] == ["system", "user", "assistant", "user", "assistant", "user", "user"]
-    assert [message.content for message in sent if message.role == "assistant"] == ["take egg", "heat egg"]
+    messages = messages_sent(_record("turns"), 0, bound=False)
+    assert [message.role for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "user",
+    ]
+    assert [message.content for message in messages if message.role == "assistant"] == ["take egg", "heat egg"]
 
 
 @pytest.mark.parametrize("layout", ["block", "transcript", "turns"])
@@ -231,7 +276,7 @@ def test_each_layout_is_tried_with_the_same_memories_and_without(
         name, simulated = "reader", False
 
     made = workspace.make_model
-    monkeypatch.setattr(workspace, "make_model", lambda name, own: Reader() if name == "reader" else made(name, own))
+    monkeypatch.setattr(workspace, "make_model", lambda name, *own: Reader() if name == "reader" else made(name, *own))
     monkeypatch.setattr(workspace, "must_be_there", lambda *_: {})
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
         found = run_layouts(bank, ["reader"], "household-train", tasks=4, seeds=[0], epochs=4)

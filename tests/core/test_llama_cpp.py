@@ -97,6 +97,11 @@ def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes
 
 
 @pytest.mark.slow
+def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> None:
+    told = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
+    assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in told
+
+
 def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -> None:
     told = [Message("user", "Write a story about an egg. " * 65)]
     reply = model.chat(told, SMALL.model_copy(update={"num_predict": 300}))

@@ -160,6 +160,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not self._fits(body):
             return
+        if body.get("_debug_render_only") and faults.renders:
+            whole = "".join(f"<|{message['role']}|>{message['content']}" for message in body["messages"])
+            self._json({"model": body["model"], "created_at": NOW, "_debug_info": {"rendered_template": whole}})
+            return
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
         if body.get("format") and faults.schema == "heeded":
             text = form(body["format"], body["messages"]) if faults.form is None else faults.form

@@ -29,6 +29,7 @@ from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
 from pages.shared import place as places
 from pages.shared.header import status_of
+from pages.step.controls import OPEN_PARTS
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 
@@ -679,6 +680,34 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     assert "1 not among the lines offered" in text and "1 of 1 answers were not among the lines offered" in text
     badges = [badge for badge in app.markdown if ":gray-badge[system]" in badge.value]
     assert badges
+
+
+@pytest.mark.parametrize("layout", ["transcript", "turns"])
+def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of_it(
+    home: Path, visit: Visit, layout: str
+) -> None:
+    with OllamaServer() as server:
+        preferences = workspace.Preferences(ollama_address=server.address)
+        workspace.save_preferences(preferences)
+        with MemoryBank.create(str(workspace.banks_folder() / "real"), "hashing-1024", 1024) as bank:
+            options: dict[str, Any] = {"environment_options": {"own_words": False}, "model_options": {"layout": layout}}
+            settings = MemRLSettings(delta=-1, k2=1)
+            workspace.start_run(
+                bank, environment="household", tasks="household-train", model="llama3.2", run="r", settings=settings,
+                task_count=2, **options,
+            )  # fmt: skip
+            live = workspace.live_run(bank, "r", preferences)
+            traces = list(live.agent.run(live.tasks))
+        assert traces[1].decision is not None and traces[1].decision.selected == ("r-0001",)
+        app = visit("step", bank="real", step="2")
+        app.session_state[OPEN_PARTS] = {Phase.GENERATE: True}
+        app.run()
+        frames = [one.key for one in app.button if one.key and one.key.startswith("open_prompt_")]
+        assert len(frames) == 1 and not any((one.key or "").startswith("open_sent_") for one in app.button)
+        app.toggle(key="prompt_template").set_value(True).run()
+        assert app.session_state["work_template"][1].wait(30)
+        app.run()
+        assert any(block.value.startswith("<|system|>") for block in app.code)
 
 
 def test_the_models_chip_says_what_its_weights_are(home: Path, visit: Visit) -> None:
