@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from memrl_core import workspace
+from memrl_core.agent import workspace
 from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
 from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, value_label
 from memrl_core.analysis.summary import valid_answers
-from memrl_core.background import Work
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
@@ -30,7 +29,7 @@ from pages.shared.arm import arm_line, spec_of
 from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
-from pages.shared.work import working
+from pages.shared.work import Work, working
 from pages.step.consulted import consulted
 from pages.step.controls import AUTO_OPENED, OPEN_PARTS
 from pages.step.judgement import judged

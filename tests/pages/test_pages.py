@@ -755,7 +755,7 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
     path = workspace.banks_folder() / a_bank()
     script = (
         "import os, sys\n"
-        "from memrl_core import workspace\n"
+        "from memrl_core.agent import workspace\n"
         "from memrl_core.bank import MemoryBank\n"
         "bank = MemoryBank.open(sys.argv[1])\n"
         "live = workspace.live_run(bank, 'r', workspace.Preferences())\n"
