@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from memrl_core.environments import make_environment
 from memrl_core.models.simulated import SimulatedModel
 from tests.small_banks import DIMENSION, a_bank, a_run, a_step, a_vector
 
-__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "an_agent"]
+__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "an_agent", "numbers"]
 
 
 def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:
@@ -22,3 +23,8 @@ def an_agent(path: Path, model: Any = None, environment: str = "household", run:
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
     return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))
+
+
+def numbers(text: str) -> list[str]:
+    """The numbers in a text, in order, with their signs as they are written: `["+0.30", "2,000", "5"]`."""
+    return re.findall(r"[+−]?\d(?:[\d.,]*\d)?", text)

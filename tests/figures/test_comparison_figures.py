@@ -15,6 +15,7 @@ from memrl_core.figures.comparison import reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
+from tests.builders import numbers
 from tests.core.lockstep import a_compared, a_line
 
 HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
@@ -100,7 +101,7 @@ def test_the_title_says_who_earned_more_and_whether_it_may_be_chance(other: list
 def test_one_task_has_no_band() -> None:
     rewards = rewards_of([1, -1], [1, 1], tasks="xx")
     picture = reward_picture(rewards, ["a", "b"])
-    assert "on one task: no interval" in picture.title
+    assert "on one task" in picture.title
     assert [trace.fill for trace in picture.figure.data] == [None] * 3
 
 
@@ -116,7 +117,7 @@ def test_a_memory_has_a_line_of_its_q_in_every_run() -> None:
     for trace, (name, points) in zip(picture.figure.data, histories, strict=True):
         assert (trace.name, list(trace.x), list(trace.y)) == (name, [p.step for p in points], [p.after for p in points])
         assert list(trace.marker.symbol) == ["diamond"] + ["circle"] * (len(points) - 1)
-    assert picture.title == "#1: q ends at +0.300 in a (1 reward), −0.500 in b (2 rewards)"
+    assert numbers(picture.title) == ["1", "+0.300", "1", "−0.500", "2"]
     assert picture.title in picture.alt
     assert list(picture.table["q after"]) == [0.0, 0.3, 0.0, -0.3, -0.5]
     assert list(picture.table["run"]) == ["a", "a", "b", "b", "b"]

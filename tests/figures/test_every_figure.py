@@ -10,6 +10,7 @@ import pytest
 from memrl_core.figures.taught import MOST_SHOWN, taught_picture
 from memrl_core.figures.waterfall import difference_picture
 from memrl_core.records import Candidate, Term
+from tests.builders import numbers
 from tests.figures.conftest import colours
 
 HERE = Path(__file__).parent
@@ -46,7 +47,7 @@ def test_the_parts_of_a_difference_add_up_to_it() -> None:
     (bars,) = picture.figure.data
     assert sum(bars.x[:-1]) == pytest.approx(0.3) and list(bars.measure)[-1] == "total"
     assert picture.table["part of the difference"].sum() == pytest.approx(0.3)
-    assert "0.300 ahead" in picture.title and "most of it by λ · z_q" in picture.title
+    assert "0.300 ahead" in picture.title and "most of it" in picture.title
 
 
 def test_the_name_of_a_term_from_a_file_is_no_markup() -> None:
@@ -59,4 +60,4 @@ def test_what_people_taught_goes_from_q_without_to_q_now() -> None:
     picture = taught_picture(moved, {"reward_failure": -1.0, "reward_success": 1.0}, "r")
     assert len(picture.table) == len(moved)
     assert list(picture.table["Δ"]) == [now for _, now in moved.values()]
-    assert picture.title.startswith("10 q stand higher and 5 lower")
+    assert numbers(picture.title)[:2] == ["10", "5"]

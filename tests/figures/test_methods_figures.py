@@ -13,6 +13,7 @@ import pytest
 from memrl_core.analysis.methods import UNKNOWN, Estimate, MethodCurve, MethodRow
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.figures.picture import Picture
+from tests.builders import numbers
 
 HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
 
@@ -74,15 +75,15 @@ def test_the_bands_are_the_intervals() -> None:
 def test_the_title_names_the_best_and_counts_what_lies_beyond_luck() -> None:
     curves = [a_curve("high", 0.5, 0.9), a_curve("near", 0.2, 0.28), a_curve("low", 0.0, 0.1)]
     title = csr_picture(curves, a_curve("no memory", 0.1, 0.2)).title
-    assert title.startswith("By epoch 2, high has solved 90% of the tasks at least once")
-    assert "2 tries without memory come to 20%, and 1 of 3 arms lies beyond their band" in title
+    assert numbers(title)[:2] == ["2", "90"]
+    assert "20%" in title and "1 of 3 arms" in title
     assert "without memory" not in csr_picture(curves).title
 
 
 def test_one_seed_has_a_line_and_no_band() -> None:
     curve = MethodCurve("a", "paper", np.array([0.5, 0.5]), np.array([nan, nan]), np.array([nan, nan]))
     picture = csr_picture([curve], curve)
-    assert "0 of 1 arm lie beyond" in picture.title
+    assert "0 of 1 arm" in picture.title
     assert list(named(picture, "CSR").y) == [0.5, 0.5]
 
 
@@ -105,14 +106,12 @@ def test_gains_are_sorted_and_those_that_may_be_chance_look_otherwise() -> None:
     assert list(clear.error_x.array) == pytest.approx([0.1, 0.1])
     assert list(picture.figure.layout.yaxis.ticktext) == ["c · paper", "a · paper", "b · adapted"]
     assert list(picture.table["arm"]) == ["b", "a", "c"]
-    assert picture.title == (
-        "1 of 3 arms solves more than no memory beyond chance; most: b, +40.0 points (95 %: +30.0 to +50.0)"
-    )
+    assert numbers(picture.title) == ["1", "3", "+40.0", "95", "+30.0", "+50.0"]
 
 
 def test_a_gain_without_an_interval_is_not_called_clear() -> None:
     picture = gain_picture([a_row("a", gain=Estimate(0.5, nan, nan))])
-    assert picture.title == "0 of 1 arm solve more than no memory beyond chance; most: a, +50.0 points"
+    assert numbers(picture.title) == ["0", "1", "+50.0"]
     assert picture.figure.data[0].name == "may be chance"
 
 
@@ -127,10 +126,7 @@ def test_both_rates_stand_beside_each_other_and_their_order_is_told() -> None:
     assert list(a.x) == [rows[arm].lost_of_failures.value for arm in order] == sorted(a.x)
     assert np.array_equal(b.x, [rows[arm].lost_of_solved.value for arm in order], equal_nan=True)
     assert (a.marker.symbol, a.marker.color) != (b.marker.symbol, b.marker.color)
-    assert picture.title == (
-        "By A (of all failures) a loses most, 40%; by B (of what had been solved) b loses most, 30%: the two do not "
-        "agree"
-    )
+    assert numbers(picture.title) == ["40", "30"] and "not agree" in picture.title
 
 
 def test_rates_that_agree_are_not_said_to_differ() -> None:
@@ -151,11 +147,11 @@ def test_calls_are_turns_and_questions_and_the_most_successful_stands_on_top() -
     assert list(questions.x) == [rows[arm].consulted for arm in order]
     assert picture.figure.layout.barmode == "stack"
     assert list(picture.table["arm"]) == order[::-1]
-    assert picture.title == ("a takes most: 2,000 tokens and 5.0 calls a task; c takes least: 500 and 2.0")
+    assert numbers(picture.title) == ["2,000", "5.0", "500", "2.0"] and picture.title.startswith("a ")
 
 
 def test_a_model_that_reports_no_tokens_is_said_so() -> None:
-    assert cost_picture([a_row("a", tokens=nan)]).title == "No model reported its tokens"
+    assert cost_picture([a_row("a", tokens=nan)]).title.startswith("No model reported")
 
 
 # --- all of them --------------------------------------------------------------------------------------------------

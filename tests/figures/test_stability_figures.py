@@ -36,7 +36,7 @@ from memrl_core.figures.stability import (
     moving_accuracy_picture,
     retention_gain_picture,
 )
-from tests.builders import an_agent
+from tests.builders import an_agent, numbers
 
 NAN = float("nan")
 HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
@@ -108,15 +108,12 @@ def test_an_unfinished_epoch_is_hollow_counts_its_tasks_and_stays_out_of_gap_and
     assert line.y[-1] == 0.5
     assert list(picture.table["tasks"]) == ["4 of 4 tasks"] * 3 + ["2 of 4 tasks"]
     assert max(named(picture, "solved before")[0].x) == 3
-    assert picture.title == (
-        "memrl, epoch 3: 1 of 4 tasks were solved before and fail now (CSR 75%, accuracy 50%). CSR never falls, so it "
-        "alone cannot show forgetting"
-    )
+    assert numbers(picture.title) == ["3", "1", "4", "75", "50"]
 
 
 def test_a_first_epoch_that_still_runs_is_told_with_its_count() -> None:
     picture = curves_picture([Arm("memrl", np.array([[1, 0, NAN]]))])
-    assert picture.title.startswith("memrl, epoch 1 (2 of 3 tasks): 0 of 3 tasks were solved before")
+    assert numbers(picture.title)[:5] == ["1", "2", "3", "0", "3"]
 
 
 def test_two_arms_have_a_panel_each_on_one_axis_and_a_legend_once() -> None:
@@ -130,7 +127,11 @@ def test_two_arms_have_a_panel_each_on_one_axis_and_a_legend_once() -> None:
     layout = picture.figure.layout
     assert layout.xaxis.domain[1] < layout.xaxis2.domain[0]
     assert [note.text for note in layout.annotations] == ["<b>memrl</b>", "<b>rag</b>"]
-    assert picture.title.startswith("memrl, epoch 3: 1 of 4 tasks") and "; rag, epoch 3: 0 of 4 tasks" in picture.title
+    assert numbers(picture.title)[:3] == ["3", "1", "4"] and numbers(picture.title.split("; rag")[1])[:3] == [
+        "3",
+        "0",
+        "4",
+    ]
 
 
 def test_a_baseline_is_a_line_in_every_panel_and_a_column() -> None:
@@ -174,10 +175,7 @@ def test_the_moving_share_has_its_wilson_band_where_something_was_rated() -> Non
 def test_the_moving_title_tells_each_arms_last_window() -> None:
     arms = [Stream("memrl", np.array([0.0, 1, 1]), (2,)), Stream("rag", np.array([1.0, 0]), (2,))]
     picture = moving_accuracy_picture(arms, 2)
-    assert picture.title == (
-        "memrl solved 2 of the last 2 rated steps (95 %: 34% to 100%); rag solved 1 of the last 2 rated steps (95 %: "
-        "9% to 91%)"
-    )
+    assert numbers(picture.title) == ["2", "2", "95", "34", "100", "1", "2", "95", "9", "91"]
     assert [shape.x0 for shape in picture.figure.layout.shapes] == [2]
     assert [line.line.dash for line in picture.figure.data[1::2]] == ["solid", "dash"]
 
@@ -206,10 +204,7 @@ def test_bars_and_table_are_the_counted_changes() -> None:
             assert list(bar.y) == list(getattr(epoch_changes(success), field))
         assert list(picture.table[name]) == [*bars[0].y, *bars[1].y]
         assert list(bars[0].marker.opacity) == [1, 1, 1, 0.5]
-    assert picture.title == (
-        "memrl, epoch 3: 1 kept, 1 recovered, 0 newly solved, 1 forgotten, 1 never solved; "
-        "rag, epoch 3: 1 kept, 0 recovered, 1 newly solved, 0 forgotten, 2 never solved"
-    )
+    assert numbers(picture.title) == ["3", "1", "1", "0", "1", "1", "3", "1", "0", "1", "0", "2"]
 
 
 def test_five_states_have_five_colours_five_hatchings_and_five_marks() -> None:
@@ -232,7 +227,7 @@ def test_the_grid_has_the_state_of_every_task_with_the_first_solved_on_top() -> 
             assert (np.isnan(code) and state == TaskState.NOT_ATTEMPTED) or order[int(code)] == state
     assert list(picture.table["epoch 3"]) == ["kept", "recovered", "forgotten", "never solved"]
     assert list(picture.table["epoch 4"]) == ["kept", "forgotten", "not attempted", "not attempted"]
-    assert picture.title == "memrl: 3 of 4 tasks were solved; 2 of these were lost later, 1 won back"
+    assert numbers(picture.title) == ["3", "4", "2", "1"]
 
 
 def test_tasks_are_sorted_by_their_first_success_and_else_stay_in_order() -> None:
@@ -278,17 +273,14 @@ def test_the_last_point_is_a_star_and_alone_has_intervals() -> None:
     assert trail.line.dash != other.line.dash
     for axis in (picture.figure.layout.xaxis, picture.figure.layout.yaxis):
         assert axis.range[0] <= 0 and axis.range[1] >= 1
-    assert picture.title == (
-        "memrl, epoch 3: 50% of what the epoch before solved was solved again, and 50% of what it failed was solved; "
-        "rag, epoch 3: 100% of what the epoch before solved was solved again, and 33% of what it failed was solved"
-    )
+    assert numbers(picture.title) == ["3", "50", "50", "3", "100", "33"]
 
 
 def test_the_trail_of_an_unfinished_epoch_ends_hollow_and_says_its_count() -> None:
     success = np.vstack([GRID, [1, NAN, 1, NAN]])
     picture = retention_gain_picture([Arm("memrl", success)])
     assert picture.figure.data[0].marker.symbol[-1] == "star-open"
-    assert picture.title.startswith("memrl, epoch 4 (2 of 4 tasks): 100% of")
+    assert numbers(picture.title)[:4] == ["4", "2", "4", "100"]
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -308,11 +300,11 @@ def all_pictures(arm: Arm) -> list[Picture]:
 @pytest.mark.parametrize("success", [np.zeros((0, 3)), np.full((1, 3), NAN)], ids=["nothing begun", "nothing rated"])
 def test_before_the_first_rated_task_every_picture_says_so(success: np.ndarray) -> None:
     curves, moving, changes, grid, trail = (picture.title for picture in all_pictures(Arm("memrl", success)))
-    assert curves.startswith("memrl: no rated task yet")
-    assert changes == "memrl: no rated task yet"
-    assert moving == "No rated step yet"
-    assert grid.startswith("memrl: 0 of 3 tasks were solved")
-    assert trail.endswith("no retention and gain yet")
+    assert curves.startswith("memrl: no rated")
+    assert changes.startswith("memrl: no rated")
+    assert moving.startswith("No rated step")
+    assert numbers(grid)[:2] == ["0", "3"]
+    assert trail.endswith("and gain yet")
 
 
 def test_every_picture_can_be_sent_has_words_and_stands_on_any_background() -> None:
