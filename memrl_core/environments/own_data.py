@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from memrl_core.environments.answers import MOST_CHOICES, chosen, judge, number_alone, tolerance_of, without_unseen
-from memrl_core.environments.databases.setups import database_data
+from memrl_core.environments.databases.task import database_data
 from memrl_core.environments.patterns import search
 from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICES

@@ -10,10 +10,9 @@ from typing import Any
 from memrl_core.environments.answers import chosen, judge
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.conversation import ANSWER, JUDGED_BY_A_PERSON
-from memrl_core.environments.databases.setups import database_data
-from memrl_core.environments.databases.task import DatabaseTask, database_task
+from memrl_core.environments.databases.task import DatabaseTask, database_data, database_task
+from memrl_core.environments.databases.world import Sql
 from memrl_core.environments.own_data import SQL, checker_of, faults_of
-from memrl_core.environments.sql import Sql
 from memrl_core.errors import InputError
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn

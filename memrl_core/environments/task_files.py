@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from memrl_core.environments import environment_class, why_unusable
-from memrl_core.environments.databases.checking import order_is_open
+from memrl_core.environments.databases.judging import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.mysql.lifelong_file import ENVIRONMENT as LIFELONG
 from memrl_core.environments.mysql.lifelong_file import Noted, Reported, is_lifelong, read_lifelong

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from memrl_core.environments.databases import world as databases
-from memrl_core.environments.databases.checking import order_is_open
+from memrl_core.environments.databases.judging import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import database_task
-from memrl_core.environments.sql import Sql
+from memrl_core.environments.databases.world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered
 from memrl_core.records import Outcome, Reply, Task, Turn

@@ -13,7 +13,7 @@ from memrl_core.agent.rerun import Rerunner
 from memrl_core.environments import make_environment
 from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.conversation import JUDGED_BY_A_PERSON
-from memrl_core.environments.databases.setups import database_data
+from memrl_core.environments.databases.task import database_data
 from memrl_core.environments.task_file import LONGEST_TEXT, TaskFile
 from memrl_core.environments.task_files import check_file
 from memrl_core.environments.tasks import sample_data_path

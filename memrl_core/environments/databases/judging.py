@@ -2,18 +2,90 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrl_core.environments.databases import showing
-from memrl_core.environments.databases.results import Tied, content_differs, differs, differs_beyond_ties, other_count
+from memrl_core.environments.databases.results import (
+    Tied,
+    content_differs,
+    differs,
+    differs_beyond_ties,
+    other_count,
+    tied_rows,
+)
 from memrl_core.environments.databases.sandbox import Ran, Sandbox
-from memrl_core.environments.databases.statements import split
+from memrl_core.environments.databases.statements import joined, on_one_line, split
 from memrl_core.environments.databases.task import DatabaseTask
-from memrl_core.environments.databases.ties import tied_rows
 from memrl_core.errors import InputError
 from memrl_core.records import Judgement
+
+MOST_ROWS = 20
+LONGEST_CELL = 60
+LONGEST_LINE = 400
+LONGEST_BLOCK = 3_000
+"""Characters of one result in an observation."""
+
+_CHANGES = ("insert", "update", "delete", "replace", "with")
+
+
+def result_text(ran: Ran, statement: str) -> str:
+    """What became of a statement: a line, and below it the rows that came, each line set in by two blanks."""
+    if ran.error:
+        return f"failed: {on_a_line(ran.error)[:LONGEST_LINE]}"
+    if ran.columns:
+        return f"{_count(ran)}\n{rows_below(ran.columns, ran.rows)}"
+    if ran.changed or on_one_line(statement).lower().startswith(_CHANGES):
+        return f"{counted(ran.changed)} changed"
+    return "done"
+
+
+def table_text(create: str, ran: Ran, rows: int) -> str:
+    """A table as a task begins: its CREATE statement, how many rows it has, and those in `ran`."""
+    shown = f"{counted(rows)}{f', the first {len(ran.rows)}' if rows > len(ran.rows) else ''}"
+    return f"{create.strip().rstrip(';')};\n{shown}{':' if rows else ''}\n{rows_below(ran.columns, ran.rows)}"
+
+
+def rows_below(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """The names of the columns and the first rows, a line each, set in by two blanks."""
+    lines = [columns, *rows[:MOST_ROWS]] if columns else rows[:MOST_ROWS]
+    told = "\n".join("  " + " | ".join(map(cell, line))[:LONGEST_LINE] for line in lines)
+    return told if len(told) <= LONGEST_BLOCK else told[:LONGEST_BLOCK].rpartition("\n")[0] + "\n  …"
+
+
+def content_text(tables: Mapping[str, Sequence[Sequence[Any]]]) -> str:
+    """The rows of tables, each under its name."""
+    return "\n".join(f"{name}: {counted(len(rows))}\n{rows_below((), rows)}".rstrip() for name, rows in tables.items())
+
+
+def cell(value: Any) -> str:
+    """A value on one line, cut."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"X'{_cut(value[:LONGEST_CELL].hex())}'"
+    return _cut(on_a_line(value)) if isinstance(value, str) else repr(value)
+
+
+def counted(rows: int) -> str:
+    """A number of rows in words."""
+    return "1 row" if rows == 1 else f"{rows:,} rows"
+
+
+def _count(ran: Ran) -> str:
+    number = f"more than {counted(len(ran.rows))}" if ran.cut else counted(len(ran.rows))
+    return f"{number}, the first {MOST_ROWS}" if len(ran.rows) > MOST_ROWS else number
+
+
+def on_a_line(text: str) -> str:
+    """The beginning of a text, with codes in the place of what cannot be printed."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:LONGEST_LINE])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+
 
 MOST_CHARACTERS = 4_000
 
@@ -86,7 +158,7 @@ def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
         return "no statement returned rows"
     wanted, rows = expected.answer, came.answer
     if rows.cut:
-        return f"more than {showing.counted(len(rows.rows))} came, {len(wanted.rows):,} were expected"
+        return f"more than {counted(len(rows.rows))} came, {len(wanted.rows):,} were expected"
     told = other_count(len(wanted.columns), len(rows.columns), "column")
     if told or not expected.ties:
         return told or differs(wanted.rows, rows.rows, task.ordered)
@@ -105,10 +177,86 @@ def _shown(task: DatabaseTask, state: HandedIn, other: HandedIn | None) -> str:
     if task.kind == "query":
         if state.answer is None:
             return state.failed or "No statement returned rows."
-        return showing.result(state.answer, "")
+        return result_text(state.answer, "")
     tables = state.content
     if other is not None:
         there = {name.lower(): rows for name, rows in other.content.items()}
         differing = {n: r for n, r in tables.items() if differs(there.get(n.lower(), ()), r, ordered=False)}
         tables = differing or tables
-    return showing.content(tables)
+    return content_text(tables)
+
+
+_ROW_KEY = re.compile(r"\bINTEGER(\s+PRIMARY\s+KEY)(?:\s+ASC\b)?(?:\s+AUTOINCREMENT\b)?", re.IGNORECASE)
+
+
+def unusable(task: DatabaseTask, expected: HandedIn) -> str:
+    """Why what the reference of a task hands in is no standard for others, as a sentence; "" when it is one."""
+    if expected.failed:
+        return f"its reference does not run ({expected.failed[:200]})."
+    if task.kind == "modification":
+        return expected.unread
+    if expected.answer is None:
+        return "its reference returns no rows, not even none."
+    return "its reference returns more rows than can be compared." if expected.answer.cut else ""
+
+
+def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> bool:
+    """Whether what the reference gives depends on the order in which the rows of the tables are stored.
+
+    It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
+    like any answer. So a LIMIT without an ORDER BY is told, and ties of an ORDER BY that is not the answer's own. False
+    for a reference that is no standard for others. Raises `EnvironmentFailed`.
+    """
+    try:
+        expected = expected_of(sandbox, task, translate)
+        if unusable(task, expected):
+            return False
+        return bool(why_not(task, expected, attempted(sandbox, _reversed(task), task.reference, translate)))
+    except InputError:
+        return False
+
+
+def _reversed(task: DatabaseTask) -> DatabaseTask:
+    """The task with the rows of its tables in the opposite order.
+
+    SQLite stores rows by their INTEGER PRIMARY KEY. A query reads the same with an INT there, which stores them as they
+    come; a change may need the numbers that only INTEGER PRIMARY KEY gives.
+    """
+    tables = [
+        table.model_copy(
+            update={
+                "rows": table.rows[::-1],
+                "create": _ROW_KEY.sub(r"INT\1", table.create) if task.kind == "query" else table.create,
+            }
+        )
+        for table in task.tables
+    ]
+    return task.model_copy(update={"tables": tables})
+
+
+def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> list[str]:
+    """A sentence for each fault: of the tables, the reference, the near misses and the drafts; all of them are run."""
+
+    def tried(statements: str) -> str:
+        return why_not(task, expected, attempted(sandbox, task, statements, translate))
+
+    try:
+        expected = expected_of(sandbox, task, translate)
+    except InputError as error:
+        return [str(error)]
+    if told := unusable(task, expected):
+        return [f"It cannot be judged: {told}"]
+    found = []
+    if told := tried(task.reference):
+        found.append(f"Its reference fails when it is run again: {told[:200]}.")
+    if task.kind == "modification" and not tried(""):
+        found.append("It is solved by doing nothing.")
+    for number, statements in enumerate(task.near_misses, start=1):
+        if not tried(statements):
+            found.append(f"Near miss {number} solves it: {statements[:80]}")
+    if task.drafts and all(map(tried, task.drafts)):
+        found.append("None of its drafts solves it.")
+    for statements in task.offered:
+        if len(joined(split(statements, task.dialect), task.dialect).splitlines()) != 1:
+            found.append(f"A statement that may be offered does not fit on one line: {statements[:80]}")
+    return found

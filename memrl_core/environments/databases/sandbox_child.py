@@ -1,6 +1,6 @@
 """SQLite without a way out, in a process of its own: one database in memory, one statement a question.
 
-What a statement may do is listed in `allowed`; everything else is refused before it runs. Work, memory and the size of
+What a statement may do is listed below; everything else is refused before it runs. Work, memory and the size of
 an answer are bounded, and the process can open no file.
 """
 
@@ -16,9 +16,6 @@ from functools import partial
 from typing import Any
 
 from memrl_core.environments.child import serve
-from memrl_core.environments.databases.allowed import ACTIONS, FUNCTIONS, INNER_TABLES, REFUSED
-from memrl_core.environments.databases.bounds import bounded
-from memrl_core.environments.databases.clock import stand_still
 
 Register = Callable[[sqlite3.Connection], None]
 
@@ -29,6 +26,135 @@ PULSE = 1_000
 """Instructions of SQLite's machine between two looks at the clock."""
 
 _FAULTS = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, RecursionError)
+
+ACTIONS = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_REINDEX,  # Asked for by CREATE INDEX.
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_DROP_VIEW,
+    }
+)
+"""What SQLite asks leave for, and gets."""
+
+# Neither random nor randomblob, and dates with a clock that stands still: the same statement gives the same rows.
+_HARMLESS = """
+    -> ->> abs avg changes char coalesce concat concat_ws count format glob group_concat hex if ifnull iif instr
+    last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length printf quote replace round
+    rtrim sign soundex sqlite_version string_agg substr substring sum total total_changes trim typeof unhex unicode
+    unlikely upper zeroblob
+    acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10 log2 mod pi pow power
+    radians sin sinh sqrt tan tanh trunc
+    current_date current_time current_timestamp date datetime julianday strftime time timediff unixepoch
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number
+    json json_array json_array_length json_each json_extract json_group_array json_group_object json_insert json_object
+    json_patch json_quote json_remove json_replace json_set json_tree json_type json_valid
+"""
+FUNCTIONS = frozenset(_HARMLESS.split())
+"""The functions that may be called."""
+
+REFUSED: Mapping[int, str] = {
+    sqlite3.SQLITE_ATTACH: "ATTACH",
+    sqlite3.SQLITE_DETACH: "DETACH",
+    sqlite3.SQLITE_PRAGMA: "PRAGMA",
+    sqlite3.SQLITE_ALTER_TABLE: "ALTER TABLE",
+    sqlite3.SQLITE_ANALYZE: "ANALYZE",
+    sqlite3.SQLITE_CREATE_VTABLE: "a virtual table",
+    sqlite3.SQLITE_CREATE_TRIGGER: "a trigger",
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER: "a trigger",
+    sqlite3.SQLITE_TRANSACTION: "a transaction of its own",
+    sqlite3.SQLITE_SAVEPOINT: "a savepoint",
+}
+"""Words for some of what is refused."""
+
+INNER_TABLES = frozenset(("dbstat", "fts3tokenize", "sqlite_dbpage", "sqlite_stmt", "bytecode", "tables_used"))
+"""Tables by which SQLite tells about itself."""
+
+
+MEMORY = 128 * 2**20
+"""Bytes that SQLite may hold."""
+
+
+def bounded(limits: Mapping[str, Any]) -> sqlite3.Connection:
+    """A new database; `limits` are those of `sandbox.Limits` by their names."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    pages = int(limits["pages"])
+    for pragma in (
+        "temp_store = MEMORY",
+        f"max_page_count = {pages}",
+        f"temp.max_page_count = {pages}",
+        # A view or a DEFAULT may call the functions of `stand_still`. Those that nobody may call only fail, wherever.
+        "trusted_schema = ON",
+        f"hard_heap_limit = {MEMORY}",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+    for limit, most in (
+        (sqlite3.SQLITE_LIMIT_LENGTH, int(limits["value"])),
+        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, int(limits["statement"])),
+        (sqlite3.SQLITE_LIMIT_COLUMN, 200),
+        (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200),
+        (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 100),
+        (sqlite3.SQLITE_LIMIT_VDBE_OP, 100_000),
+        (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
+        (sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 200),
+        (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1),
+    ):
+        connection.setlimit(limit, most)
+    with contextlib.suppress(AttributeError):  # Not every SQLite was built with them.
+        connection.enable_load_extension(False)
+    return connection
+
+
+NOW = "2025-01-01 00:00:00"
+"""What the clock shows, always; it is the same for tasks that were made for MySQL."""
+
+_PLACE_OF_TIME = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
+_FIXED = {"current_date": NOW[:10], "current_time": NOW[11:], "current_timestamp": NOW}
+_CLOCK = ("now", "subsec", "subsecond")
+
+
+def stand_still(connection: sqlite3.Connection) -> None:
+    """Put functions that never look at the clock in the place of SQLite's own; local time is UTC.
+
+    They do for every other argument what SQLite's do.
+    """
+    os.environ["TZ"] = "UTC"
+    if hasattr(time, "tzset"):
+        time.tzset()
+    plain = sqlite3.connect(":memory:", isolation_level=None)
+    for name, value in _FIXED.items():
+        connection.create_function(name, 0, partial(str, value), deterministic=True)
+    for (name,) in plain.execute("SELECT DISTINCT name FROM pragma_function_list").fetchall():
+        if name in _PLACE_OF_TIME:
+            function = partial(_called, plain, name, _PLACE_OF_TIME[name])
+            connection.create_function(name, -1, function, deterministic=True)
+        elif name == "timediff":
+            connection.create_function(name, 2, partial(_called, plain, name, 0), deterministic=True)
+
+
+def _called(plain: sqlite3.Connection, name: str, place: int, *values: Any) -> Any:
+    given = [NOW if _asks_for_now(value) else value for value in values]
+    if len(given) == place:
+        given.append(NOW)
+    return plain.execute(f"SELECT {name}({', '.join('?' * len(given))})", given).fetchone()[0]
+
+
+def _asks_for_now(value: Any) -> bool:
+    """Whether SQLite would take a value for the time that it is; it reads a text up to its first NUL."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return isinstance(value, str) and value.partition("\0")[0].lower() in _CLOCK
 
 
 class Database:

@@ -11,13 +11,35 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions
-from memrl_core.environments.databases import showing
-from memrl_core.environments.databases.checking import faults_of, unusable
-from memrl_core.environments.databases.judging import HandedIn, expected_of, handed_in, judgement, run, why_not
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.databases.judging import (
+    HandedIn,
+    expected_of,
+    faults_of,
+    handed_in,
+    judgement,
+    on_a_line,
+    result_text,
+    run,
+    table_text,
+    unusable,
+    why_not,
+)
 from memrl_core.environments.databases.sandbox import CHILD, Ran, Sandbox
-from memrl_core.environments.databases.script import BACK, FAILED, HANDED_IN, OPEN, experience
-from memrl_core.environments.databases.statements import COMMIT, Dialect, control_of, joined, on_one_line, read, split
+from memrl_core.environments.databases.statements import (
+    BACK,
+    COMMIT,
+    FAILED,
+    HANDED_IN,
+    OPEN,
+    Dialect,
+    control_of,
+    experience,
+    joined,
+    on_one_line,
+    read,
+    split,
+)
 from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
@@ -141,7 +163,7 @@ class DatabaseWorld(Environment):
             elif not control:
                 ran = run(self._sandbox, statement, self.translate)
                 answer, failed = ran if ran.columns else answer, ran.error
-            told = {"rollback": BACK, "begin": OPEN}.get(control) or showing.result(ran, statement)
+            told = {"rollback": BACK, "begin": OPEN}.get(control) or result_text(ran, statement)
             report.append(f"[{number}] {told}")
             if not control and (word := _LAST_WORD.search(on_one_line(statement, self.dialect))):
                 report.append(f"(If {word.group(1).upper()} was not part of this, put a semicolon before it.)")
@@ -160,7 +182,7 @@ class DatabaseWorld(Environment):
         if not why:
             return self._end(report, came, f"Solved in {turns} turn{'' if turns == 1 else 's'}.", "")
         if failed:
-            told = f"the last statement failed: {showing.on_a_line(failed)[:200].rstrip('.')}."
+            told = f"the last statement failed: {on_a_line(failed)[:200].rstrip('.')}."
         elif self._task.kind == "modification":
             told = "the tables are not as they should be."
         else:
@@ -200,7 +222,7 @@ class DatabaseWorld(Environment):
         given = self._task.tables[number]
         name = given.name.replace('"', '""')
         first = self._sandbox.run(f'SELECT * FROM "{name}" LIMIT {FIRST_ROWS}')
-        return showing.table(given.create, first, len(given.rows))
+        return table_text(given.create, first, len(given.rows))
 
 
 def _choices(task: DatabaseTask, seed: int) -> str:
@@ -209,3 +231,20 @@ def _choices(task: DatabaseTask, seed: int) -> str:
     lines = list(dict.fromkeys(f"{joined(statements, task.dialect)}; {COMMIT}" for statements in one_by_one))
     order = np.random.default_rng(seed).permutation(len(lines))
     return f"\n{CHOICES}\n" + "\n".join(CHOICE_MARK + lines[n] for n in order)
+
+
+class Sql(DatabaseWorld):
+    """The tasks about databases that come with the program."""
+
+    name = "sql"
+    spec = EnvironmentSpec(
+        title="SQL",
+        idea="Answer a question about a few tables, or change them as asked, by typing SQL; hand in with COMMIT. The "
+        "simulated model chooses among ready statements instead.",
+        judged="By running it: 1 when the rows, or for a change the tables, are those that the task's own solution "
+        "gives; 0 when they are not, or when nothing was handed in. Where order counts, rows that its ORDER BY leaves "
+        "level may come in any order.",
+        source="Tables and tasks written for this program, in plain SQLite; no model is needed to judge them.",
+        answer_tokens=400,
+    )
+    sets = ("sql-train", "sql-heldout")

@@ -20,8 +20,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
-from memrl_core.environments.databases.checking import order_is_open, unusable
-from memrl_core.environments.databases.judging import HandedIn, attempted, expected_of, why_not
+from memrl_core.environments.databases.judging import HandedIn, attempted, expected_of, order_is_open, unusable, why_not
 from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.task import DatabaseTask
