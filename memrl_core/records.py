@@ -236,7 +236,8 @@ class Reply:
     `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
     asked with instead of the record's, because an attempt before it failed; `notes` what else is to be told of how the
     answer came about. `window` is how many tokens prompt and answer may have together, where that is known. `host` is
-    the address that answered, where there were several.
+    the address that answered, where there were several. `cached_tokens` of the prompt were known to the server from an
+    earlier one and not read again, where it tells.
     """
 
     text: str
@@ -254,6 +255,7 @@ class Reply:
     notes: tuple[str, ...] = ()
     window: int | None = None
     host: str = ""
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,18 @@ def _generate(trace: StepTrace) -> str:
     return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
 
 
+def tokens_of(reply: Reply) -> list[str]:
+    """How many tokens were read for a reply and written in it, as far as the server tells."""
+    told = []
+    if reply.prompt_tokens is not None:
+        room = "" if reply.window is None else f" of {reply.window:,}"
+        cached = f" ({reply.cached_tokens:,} from the server's cache)" if reply.cached_tokens is not None else ""
+        told.append(f"{reply.prompt_tokens:,}{room} tokens read{cached}")
+    if reply.answer_tokens is not None:
+        told.append(f"{reply.answer_tokens} tokens written")
+    return told
+
+
 def reply_notes(reply: Reply) -> list[str]:
     """What happened to a reply on its way, besides that a person stopped it."""
     notes = [f"cut at {reply.cut}"] if reply.cut else []

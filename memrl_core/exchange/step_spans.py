@@ -162,6 +162,7 @@ def _turn(record: GenerateRecord, number: int) -> Attributes:
         **_messages("llm.output_messages", [Message("assistant", reply.text)]),
         **_said("output", reply.text),
         "llm.token_count.prompt": read,
+        "llm.token_count.prompt_details.cache_read": reply.cached_tokens,
         "llm.token_count.completion": written,
         "llm.token_count.total": None if read is None or written is None else read + written,
     }

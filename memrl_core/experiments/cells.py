@@ -357,10 +357,15 @@ def _epoch_at(share: float, total: int) -> int:
 
 
 def _timeless(trace: StepTrace) -> StepTrace:
-    """The trace without what differs between two equal runs: its id, the clock, the durations and who answered."""
+    """The trace without what differs between two equal runs: its id, the clock, the durations, who answered and what
+    it had cached.
+    """
     generate = trace.generate
     if generate is not None:
-        turns = tuple(replace(turn, reply=replace(turn.reply, seconds=0.0, host="")) for turn in generate.turns)
+        turns = tuple(
+            replace(turn, reply=replace(turn.reply, seconds=0.0, host="", cached_tokens=None))
+            for turn in generate.turns
+        )
         generate = replace(generate, turns=turns)
     consulted = tuple(replace(one, seconds=0.0) for one in trace.consulted)
     return replace(trace, id="", started="", seconds={}, generate=generate, consulted=consulted)

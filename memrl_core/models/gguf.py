@@ -185,6 +185,7 @@ class GgufModel:
         return Reply(
             text,
             prompt_tokens=arrived.usage.get("prompt_tokens"),
+            cached_tokens=(arrived.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
             answer_tokens=written,
             seconds=seconds,
             cut=cut,

@@ -186,6 +186,7 @@ class OpenAIModel:
             text,
             prompt_tokens=usage[0],
             answer_tokens=usage[1],
+            cached_tokens=usage[2],
             seconds=arriving.seconds,
             cut=cut,
             replaced=replaced,
@@ -196,13 +197,14 @@ class OpenAIModel:
 
 
 _Hooks = dict[str, list[Callable[..., Any]]]
-_Usage = tuple[int | None, int | None]
-_NO_USAGE: _Usage = (None, None)
+_Usage = tuple[int | None, int | None, int | None]
+_NO_USAGE: _Usage = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of a streamed answer: its text, what it brought of reasoning, and why it is the last."""
+    """One part of a streamed answer: its text, what it brought of reasoning, why it is the last, and, where it tells,
+    how many tokens were read and written, and how many of those read came from the server's cache."""
 
     text: str
     thought: str
@@ -213,7 +215,7 @@ class _Part:
 async def _parts(chunks: AsyncIterator[Any]) -> AsyncIterator[_Part]:
     """The parts of an answer. Raises one of `ALL_FAILURES` for what is no answer: the client checks nothing."""
     async for chunk in chunks:
-        usage = chunk.usage and (int(chunk.usage.prompt_tokens), int(chunk.usage.completion_tokens))
+        usage = chunk.usage and (int(chunk.usage.prompt_tokens), int(chunk.usage.completion_tokens), _cached(chunk))
         choice = chunk.choices[0] if chunk.choices else None
         delta = choice and choice.delta
         yield _Part(
@@ -222,6 +224,14 @@ async def _parts(chunks: AsyncIterator[Any]) -> AsyncIterator[_Part]:
             "" + ((choice and choice.finish_reason) or ""),
             usage or None,
         )
+
+
+def _cached(chunk: Any) -> int | None:
+    told = getattr(chunk.usage.prompt_tokens_details, "cached_tokens", None)
+    if told is None:
+        # llama.cpp's server tells it so where it does not tell it as OpenAI does.
+        told = (getattr(chunk, "timings", None) or {}).get("cache_n")
+    return None if told is None else int(told)
 
 
 class _Stream(Stream[_Part]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memrl_core.analysis.explain import update_formula
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import operation_line, reply_notes
+from memrl_core.analysis.outline import operation_line, reply_notes, tokens_of
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
 from memrl_core.numerals import dimensions, signed
@@ -124,10 +124,7 @@ def _marked(record: GenerateRecord, number: int, told: ToldStep) -> Iterator[Pas
 
 
 def _about(reply: Reply) -> str:
-    parts = [f"{reply.seconds:.2f} s"]
-    room = "" if reply.window is None else f" of {reply.window:,}"
-    parts += [] if reply.prompt_tokens is None else [f"{reply.prompt_tokens:,}{room} tokens read"]
-    parts += [] if reply.answer_tokens is None else [f"{reply.answer_tokens} tokens written"]
+    parts = [f"{reply.seconds:.2f} s", *tokens_of(reply)]
     parts += ["stopped: kept as it was"] if reply.stopped else []
     parts += reply_notes(reply)
     return f" ({', '.join(parts)})"

@@ -15,7 +15,7 @@ from memrl_core.analysis.explain import normaliser_line, score_formula, setting_
 from memrl_core.analysis.labels import memory_label
 from memrl_core.analysis.later_selections import compiled, marked
 from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, value_label
+from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, tokens_of, value_label
 from memrl_core.analysis.summary import valid_answers
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
@@ -439,12 +439,7 @@ def _plain_part(text: str) -> None:
 
 
 def _about_reply(reply) -> None:
-    parts = [f"{reply.seconds:.2f} s"]
-    if reply.prompt_tokens is not None:
-        room = "" if reply.window is None else f" of {reply.window:,}"
-        parts.append(f"{reply.prompt_tokens:,}{room} tokens read")
-    if reply.answer_tokens is not None:
-        parts.append(f"{reply.answer_tokens} tokens written")
+    parts = [f"{reply.seconds:.2f} s", *tokens_of(reply)]
     if reply.stopped:
         parts.append("**stopped**: kept as it was, no automatic reward")
     parts += [literal(note) if note == BOUND else f"**{literal(note)}**" for note in reply_notes(reply)]

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
+from memrl_core.analysis.outline import tokens_of
 from memrl_core.errors import InputError, MemRLError, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models import gguf
 from memrl_core.models.base import ModelOptions
@@ -97,6 +98,15 @@ def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes
 
 
 @pytest.mark.slow
+def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model: GgufModel) -> None:
+    long = [Message("system", "Go on. " * 60), *HELLO]
+    model.chat(long, SMALL)
+    reply = model.chat([*long, Message("assistant", "Hello"), Message("user", "Again")], SMALL)
+    assert reply.prompt_tokens is not None and reply.cached_tokens is not None
+    assert 100 < reply.cached_tokens < reply.prompt_tokens
+    assert f"({reply.cached_tokens} from the server's cache)" in tokens_of(reply)[0]
+
+
 def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> None:
     told = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
     assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in told

@@ -181,6 +181,20 @@ def test_options_are_sent_and_a_limit_that_is_met_is_told(server: Any) -> None:
     assert endless.cut == "64 characters" and len(endless.text) == 64
 
 
+@pytest.mark.parametrize(
+    ("more", "timings", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 30}}, {}, 30),
+        ({}, {"timings": {"cache_n": 31}}, 31),
+        ({"prompt_tokens_details": None}, {}, None),
+    ],
+)
+def test_what_a_server_had_cached_of_a_prompt_is_told(server: Any, more: Any, timings: Any, cached: int | None) -> None:
+    usage = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42, **more}
+    reply = chat(server, lambda to, _: to.stream("One", {"choices": [], "usage": usage, **timings}))
+    assert (reply.prompt_tokens, reply.answer_tokens, reply.cached_tokens) == (40, 2, cached)
+
+
 def test_an_answer_is_bound_by_what_the_server_takes(server: Any) -> None:
     def wants_an_object(to: Handler, body: dict[str, Any]) -> None:
         wanted = body["response_format"]["json_schema"]["schema"]
