@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.summary import valid_answers
+from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import NO_MEMORY

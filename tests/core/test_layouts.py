@@ -13,7 +13,7 @@ import pytest
 from memrl_core.agent import Agent, workspace
 from memrl_core.agent.turns import read_choice
 from memrl_core.agent.workspace import start_run, tasks_of_set
-from memrl_core.analysis.outline import reply_notes
+from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household

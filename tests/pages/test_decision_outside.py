@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.uses import uses
-from memrl_core.analysis.whatif import situation_of
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.decision.whatif import situation_of
+from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError

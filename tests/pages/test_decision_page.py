@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis.answers import names
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.spectrum import spectrum
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.decision.answers import names
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
 from pages.decision.catalogue import BY_KEY

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis import sitting
+from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from tests.pages.rating import by_people, key_starting, known_as, press
@@ -86,7 +86,7 @@ def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visi
 def test_a_reward_is_kept_under_the_name_of_the_login(
     demo: Path, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
     known_as("ann")
     with MemoryBank.open(str(demo)) as bank:
         bank.people.assign("cem@example.org", Role.RATE, "boss")

@@ -11,7 +11,7 @@ import pytest
 from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis import sitting
+from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating, Ratings
 from memrl_core.bank.roles import NEWCOMERS, Role
@@ -47,7 +47,7 @@ MARKUP = "<b>x</b> **y** :red[z]"
 
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(demo: Path, 
 def test_a_key_that_comes_before_anyone_can_have_read_is_not_counted(
     demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sitting, "TOO_SOON", 3600.0)
+    monkeypatch.setattr(rating_queue, "TOO_SOON", 3600.0)
     app = press(visit("rewards", bank="demo", step="5"), "2")
     assert "before you could have read" in plain(app)
     assert at(app) == 5 and rewards(demo) == []

@@ -14,7 +14,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis import sitting
+from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
@@ -46,7 +46,7 @@ THREE = {**TWO, "cem": (0.5, 0.0, -1.0, -0.5)}
 
 @pytest.fixture(autouse=True)
 def ann(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitting, "TOO_SOON", 0.0)
+    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
     known_as("ann")
 
 
