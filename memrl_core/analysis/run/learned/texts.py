@@ -20,7 +20,7 @@ from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.methods.a_mem import NoteChange, NoteNode, Notes, evolution_diff, link_graph
 from memrl_core.policies.methods.awm import Induced, Workflows
-from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, calibration, kernel_of, loss_history
+from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, calibration, kernel_of
 from memrl_core.records import Memory, Outcome, StepTrace
 from memrl_core.retrieval import exact_similarity
 
@@ -63,7 +63,7 @@ def case_history(
 
 def losses(history: CaseHistory) -> pd.DataFrame:
     """A row for each task that trained the network: step, labelled rows, loss of its batch before and after."""
-    rows = [(loss.step, loss.rows, loss.before, loss.after) for loss in loss_history(history.after)]
+    rows = [(loss.step, loss.rows, loss.before, loss.after) for loss in history.after.losses]
     return pd.DataFrame(rows, columns=["step", "rows", "before", "after"])
 
 
