@@ -1,8 +1,9 @@
 """A small text household: find an object, perhaps treat it with an appliance, and put it where it belongs.
 
 In the spirit of ALFWorld's six task families (place, examine in light, clean, heat, cool, place two); own world, words
-and rules. Every treatment can be done with two appliances of unequal, hidden reliability: one that fails ruins the
-object and ends the episode. Nothing knows which memory, if any, was used.
+and rules. Every treatment can be done with two appliances of unequal, hidden reliability, in an order that changes from
+episode to episode: one that fails ruins the object and ends the episode. Which of the two is the reliable one is drawn
+from the number of the house. Nothing knows which memory, if any, was used.
 """
 
 from __future__ import annotations
@@ -36,11 +37,7 @@ TREATMENTS: Mapping[str, Mapping[str, float]] = {
     "cool": {"fridge": 0.5, "freezer": 0.95},
     "light": {"desk lamp": 0.5, "floor lamp": 0.95},
 }
-"""Treatment to appliance to the chance that it works. Never shown to an agent.
-
-The unreliable one stands first in each pair, and is offered first: a model that takes what comes first is at a
-disadvantage before a shift and at an advantage after it.
-"""
+"""Treatment to appliance to the chance that it works in house 0. Never shown to an agent."""
 
 VERBS = {"heat": "heat", "clean": "clean", "cool": "cool", "light": "examine"}
 OPEN_PLACES = ("counter", "table", "desk", "shelf")
@@ -48,6 +45,18 @@ CLOSED_PLACES = ("cabinet", "drawer", "basket", "pantry")
 PLACES = OPEN_PLACES + CLOSED_PLACES
 RUINED = " is ruined"
 GOAL_FAMILIES = ("place", "examine", "clean", "heat", "cool", "place two")
+
+HANDBOOK_THINGS = {"vase": "table", "jug": "cabinet", "pie": "pantry", "scarf": "drawer", "pear": "basket"}
+"""Things of the handbook's cases, none of which is in a task, and where they are."""
+HANDBOOK_CASES: Mapping[str, tuple[str, str]] = {
+    "place": ("put the {o} on the {t}", ""),
+    "examine": ("look at the {o} in good light", "light"),
+    "clean": ("put a clean {o} on the {t}", "clean"),
+    "heat": ("put a hot {o} on the {t}", "heat"),
+    "cool": ("put a cold {o} on the {t}", "cool"),
+    "place two": ("put two {o}s on the {t}", ""),
+}
+"""Family to what such a task is called in the handbook, and the treatment it needs."""
 
 INSTRUCTIONS = (
     "You act in a household. Each turn you see what happened and what you can do. "
@@ -59,6 +68,28 @@ INSTRUCTIONS = (
 class HouseholdOptions(EnvironmentOptions):
     """What can change in the household."""
 
+    house: int = Field(
+        0,
+        ge=0,
+        title="House",
+        description="Which appliance of a pair is the reliable one is drawn from this number; where nobody chose, it "
+        "is the run's seed.",
+    )
+    handbook: int = Field(
+        0,
+        ge=0,
+        le=len(HANDBOOK_THINGS),
+        title="Cases of a handbook",
+        description="For each family of tasks, that many solved cases with other things are written into the memory "
+        "before the first step; 0: the memory begins empty.",
+    )
+    stale: float = Field(
+        0.4,
+        ge=0,
+        le=1,
+        title="Stale share",
+        description="Of these cases, that much uses the less reliable appliance.",
+    )
     shift_at: int | list[int] = Field(
         0,
         title="The world changes at step",
@@ -67,9 +98,9 @@ class HouseholdOptions(EnvironmentOptions):
 
 
 class Household(Environment):
-    """The household world. From each step of `shift_at` on the reliabilities of a pair are swapped.
+    """The household world; `HouseholdOptions` says what its arguments mean.
 
-    0 or an empty list means that nothing shifts; a second shift swaps them back.
+    From each step of `shift_at` on the reliabilities of a pair are swapped; a second shift swaps them back.
     """
 
     name = "household"
@@ -84,15 +115,21 @@ class Household(Environment):
     )
     Options = HouseholdOptions
     sets = ("household-train", "household-heldout", "household-demo")
+    seed_option = "house"
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 10
 
-    def __init__(self, shift_at: int | Sequence[int] = 0) -> None:
+    def __init__(
+        self, shift_at: int | Sequence[int] = 0, house: int = 0, handbook: int = 0, stale: float = 0.4
+    ) -> None:
         given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
         if any(not isinstance(step, int) or step < 0 for step in given):
             raise InputError("The step of a shift is a whole number and not negative; 0 means that nothing shifts.")
         self.shifts = tuple(sorted(step for step in given if step))
+        self._house, self._handbook, self._stale = house, handbook, stale
+        rng = np.random.default_rng([house, 0])
+        self._swapped = {treatment: bool(house) and bool(rng.random() < 0.5) for treatment in TREATMENTS}
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this household."""
@@ -105,6 +142,9 @@ class Household(Environment):
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InputError(f"Task {task.id[:80]} is not a household task. Choose tasks of the household.") from None
         self._rng = np.random.default_rng(seed)
+        # What is offered first must say nothing about which of a pair is reliable.
+        order = np.random.default_rng([seed, 1])
+        self._appliances = {t: [list(pair)[i] for i in order.permutation(len(pair))] for t, pair in TREATMENTS.items()}
         self._at_step = at_step
         self._searched = list(OPEN_PLACES)
         self._holding = ""
@@ -142,7 +182,7 @@ class Household(Environment):
     def reliability(self, treatment: str, appliance: str, at_step: int) -> float:
         """The true chance that `appliance` works at `at_step`: for studies of regret, never for an agent."""
         pair = TREATMENTS[treatment]
-        swaps = sum(at_step >= shift for shift in self.shifts)
+        swaps = self._swapped[treatment] + sum(at_step >= shift for shift in self.shifts)
         if swaps % 2 == 0:
             return pair[appliance]
         other = next(name for name in pair if name != appliance)
@@ -192,6 +232,29 @@ class Household(Environment):
         better = _better_script(task.intent, wanted, done) if wanted else []
         return text + (block(AVOID, avoid) if avoid else "") + (block(TRY_INSTEAD, better) if better else "")
 
+    def first_memories(self) -> list[tuple[str, str]]:
+        """The handbook: solved cases of every family, with things that are in no task; a share of them stale."""
+        written = []
+        rng = np.random.default_rng([self._house, 2])
+        for intent, treatment in HANDBOOK_CASES.values():
+            places = list(rng.permutation(OPEN_PLACES))
+            stale = round(self._stale * self._handbook)
+            for number, (thing, place) in enumerate(list(HANDBOOK_THINGS.items())[: self._handbook]):
+                target = next(known for known in [places[number % len(places)], *places] if known != place)
+                script = [f"search {place}"] if place in CLOSED_PLACES else []
+                fetch, put = f"take {thing} from {place}", f"put {thing} on {target}"
+                script.append(fetch)
+                if treatment:
+                    by_reliability = sorted(TREATMENTS[treatment], key=lambda a: self.reliability(treatment, a, 0))
+                    script.append(f"{VERBS[treatment]} {thing} with {by_reliability[number >= stale]}")
+                if treatment != "light":
+                    script.append(put)
+                if "two" in intent:
+                    script += [fetch, put]
+                called = intent.format(o=thing, t=target)
+                written.append((called, f"{TASK_LINE}{called}\n{block(STEPS_THAT_WORKED, script)}"))
+        return [written[position] for position in rng.permutation(len(written))]
+
     def _choices(self) -> list[str]:
         offered = [f"search {place}" for place in PLACES if place not in self._searched]
         if not self._holding:
@@ -201,7 +264,7 @@ class Household(Environment):
             return list(dict.fromkeys(offered))
         thing = _kind(self._holding)
         if not self._treated:
-            offered += [f"{VERBS[t]} {thing} with {a}" for t, pair in TREATMENTS.items() for a in pair]
+            offered += [f"{VERBS[t]} {thing} with {a}" for t, pair in self._appliances.items() for a in pair]
         offered += [f"put {thing} on {place}" for place in OPEN_PLACES]
         return offered
 

@@ -261,3 +261,33 @@ def test_unknown_environments_and_options_are_said() -> None:
         make_environment("household", colour="red")
     with pytest.raises(InputError, match="not a household task"):
         Household().reset(Task("x", "y", "household"), seed=0, at_step=1)
+
+
+def test_the_order_of_what_is_offered_says_nothing_about_which_appliance_is_reliable() -> None:
+    first = []
+    for seed in range(200):
+        choices = offered(played(Household(), HOT_EGG, PLAN[:2], seed)[-1].observation)
+        first.append(next(choice for choice in choices if choice.startswith("heat egg")))
+    assert 0.4 < np.mean([choice == "heat egg with stove" for choice in first]) < 0.6
+
+
+def test_each_house_has_reliable_appliances_of_its_own_and_all_are_equally_hard() -> None:
+    of_house = [[Household(house=n).reliability("heat", name, 1) for name in TREATMENTS["heat"]] for n in range(1, 200)]
+    assert {tuple(sorted(pair)) for pair in of_house} == {(0.5, 0.95)}
+    assert 0.4 < np.mean([pair[0] > pair[1] for pair in of_house]) < 0.6
+
+
+def test_the_handbook_has_cases_of_other_things_and_the_share_that_is_stale() -> None:
+    world = Household(house=4, handbook=5, stale=0.4)
+    cases = world.first_memories()
+    kinds = {task.data["object"] for name in Household.sets for task in sample_tasks(name)}
+    assert len(cases) == 30 and not any(set(intent.split()) & kinds for intent, _ in cases)
+    reliable = [
+        world.reliability(treatment, appliance, 0) == 0.95
+        for _, case in cases
+        for treatment, pair in TREATMENTS.items()
+        for appliance in pair
+        if case.partition(f"with {appliance}")[1]
+    ]
+    assert len(reliable) == 4 * 5 and sum(reliable) == 4 * 3
+    assert not Household(house=4).first_memories()

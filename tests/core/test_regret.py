@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.run.cost import chance, cumulative_regret, step_regret
+from memrl_core.analysis.regret import chance, cumulative_regret, step_regret
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
@@ -83,7 +83,7 @@ def test_asking_for_a_chance_leaves_an_episode_under_way_as_it_was() -> None:
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
     agent = an_agent(tmp_path_factory.mktemp("regret") / "bank", k1=8, k2=3, delta=0.2)
-    list(agent.run(sample_tasks("household-train")[:30], epochs=2))
+    list(agent.run(sample_tasks("household-train")[:15], epochs=4))
     return agent
 
 
@@ -241,7 +241,7 @@ def test_the_regret_of_a_run_adds_up_step_by_step(lived: Agent) -> None:
         assert row.cumulative == pytest.approx(total)
         assert found.first <= found.best
         assert len(trace.decision.selected) > 1 or found.first == found.got
-    assert (table["regret"] > 0).any() and (table["first"] < table["got"]).any()
+    assert (table["regret"] != 0).any() and (table["first"] < table["got"]).any()
 
 
 def test_a_prompt_is_read_as_the_simulated_model_reads_it(lived: Agent) -> None:
