@@ -24,6 +24,7 @@ OWN_WORDS = "own_words"
 _OWN: Mapping[str, str] = {
     "household": "household:Household",
     "helpdesk": "helpdesk:Helpdesk",
+    "parametric": "parametric:Parametric",
     "sql": "databases.world:Sql",
     "lifelong_db": "mysql.lifelong_db:LifelongDb",
     "scienceworld": "scienceworld:ScienceWorld",

@@ -19,13 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
-from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.run.cost import step_cost, step_regret
+from memrl_core.analysis.cost import step_cost
+from memrl_core.analysis.regret import step_regret
+from memrl_core.analysis.summary import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing
-from memrl_core.experiments.plan import ArmPlan, Plan, Stream
+from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.poisoning import poison, prune
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.experiments.task_sets import named_tasks
@@ -179,6 +180,18 @@ def drawn(name: str, count: int, seed: int) -> list[Task]:
     return [tasks[position] for position in order[: count or len(tasks)]]
 
 
+def of_epoch(chosen: Sequence[Task], stage: Stage, epoch: int, seed: int) -> list[Task]:
+    """The tasks of an epoch (0: the first) of fresh ones: new, or with the chance `stage.repeat` of an earlier epoch.
+
+    Equal for all arms under a seed; a higher chance repeats what a lower one does, and more.
+    """
+    first = epoch * stage.count
+    rng = np.random.default_rng([seed, epoch, zlib.crc32(b"repeat")])
+    chances, earlier = rng.random(stage.count), rng.integers(0, max(first, 1), stage.count)
+    repeated = (chances < stage.repeat) & (epoch > 0)
+    return [chosen[earlier[n] if repeated[n] else first + n] for n in range(stage.count)]
+
+
 class _Course:
     """One cell on its way through its stream."""
 
@@ -210,7 +223,7 @@ class _Course:
             chosen = drawn(stage.tasks, count, cell.seed)
             similarity = _mean_similarity(agent, chosen)
             for turn in range(epochs):
-                tasks = chosen[turn * stage.count :][: stage.count] if stage.fresh else chosen
+                tasks = of_epoch(chosen, stage, turn, cell.seed) if stage.fresh else chosen
                 self._intervene(epoch, total, tasks)
                 epoch += 1
                 for task in tasks:

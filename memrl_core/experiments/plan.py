@@ -40,9 +40,11 @@ HOUSEHOLD = "household"
 """The environment whose memories can be poisoned."""
 SHIFT = "shift_at"
 """The option of environments whose world can shift."""
+OF_STAGES = ("repeat", "tasks")
+"""What a stream's grid may set of its stages; everything else in it is an option of the environment."""
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
-    "poison", "methods", "environments",
+    "poison", "methods", "environments", "conditions",
 ]  # fmt: skip
 
 
@@ -119,13 +121,22 @@ class ArmPlan(_Part):
 class Stage(_Part):
     """One set of tasks, gone through `epochs` times (None: as often as the experiment says).
 
-    `fresh` makes every epoch take other tasks, `count` of them, so that nothing is ever met again.
+    `fresh` makes every epoch take other tasks, `count` of them, so that nothing is ever met again. With `repeat` each
+    of them is, with that chance, one of an earlier epoch after all.
     """
 
     tasks: str = "household-train"
     count: int = Field(0, ge=0, description="How many tasks, drawn anew for each seed; 0 takes all.")
     epochs: int | None = Field(None, ge=1, le=1000)
     fresh: bool = False
+    repeat: float = Field(0, ge=0, le=1, description="Of fresh tasks: the chance that one was met in an earlier epoch.")
+
+    @field_validator("repeat")
+    @classmethod
+    def _of_fresh_tasks(cls, repeat: float, before: ValidationInfo) -> float:
+        if repeat and not before.data.get("fresh"):
+            raise ValueError("without fresh = true every task comes in every epoch; leave repeat out, or add fresh")
+        return repeat
 
     @field_validator("tasks")
     @classmethod
@@ -184,6 +195,9 @@ class Plan(_Part):
     have, to values (`policy = ["all"]`: every policy that comes with the program); every combination is an arm, besides
     those of `arms`. Cells are arms × streams × seeds; arms of
     equal stream and seed meet the same tasks with the same luck, so they are compared in pairs.
+
+    A stream of the file may have a `grid` too: it maps options of its environment, and `repeat` and `tasks` of its
+    stages, to values, and every combination is a stream of its own.
     """
 
     title: str = Field(min_length=1, max_length=200)
@@ -202,6 +216,11 @@ class Plan(_Part):
     # After the arms, because their policies say which settings there are.
     settings: dict[str, Any] = Field(default_factory=dict)
     streams: list[Stream] = Field(default_factory=lambda: [Stream()], min_length=1)
+
+    @field_validator("streams", mode="before")
+    @classmethod
+    def _every_condition(cls, streams: Any) -> Any:
+        return [one for stream in streams for one in _conditions(stream)] if isinstance(streams, list) else streams
 
     @field_validator("grid")
     @classmethod
@@ -325,6 +344,35 @@ def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> lis
         said = [policy] * ("policy" in grid) + [f"{symbols[name]} = {value}" for name, value in chosen.items()]
         combined.append(ArmPlan(name=", ".join(said)[:80], policy=policy, settings=chosen))
     return [*arms, *combined] or [ArmPlan(name="MemRL")]
+
+
+def _conditions(stream: Any) -> list[Any]:
+    """The streams that one of a file stands for: one for each combination of its grid, named by its values.
+
+    Raises `ValueError` with the name of a combination that cannot be run, and why.
+    """
+    if not isinstance(stream, Mapping) or "grid" not in stream:
+        return [stream]
+    grid = stream["grid"]
+    if not isinstance(grid, Mapping) or not all(isinstance(values, list) and values for values in grid.values()):
+        raise ValueError("grid: it maps names to lists of values, none of them empty")
+    if math.prod(map(len, grid.values())) > MOST_CELLS:
+        raise ValueError(f"grid: these are more than {MOST_CELLS:,} combinations; give fewer values")
+    found = []
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        name = " · ".join(f"{key} {value}" for key, value in chosen.items())
+        of_stages = {key: chosen.pop(key) for key in OF_STAGES if key in chosen}
+        stages = [{**stage, **of_stages} for stage in stream.get("stages", [{}])]
+        rest = {key: value for key, value in stream.items() if key != "grid"}
+        one = {**rest, "name": name[:80], "stages": stages, "options": {**stream.get("options", {}), **chosen}}
+        try:
+            Stream.model_validate(one)
+        except ValidationError as error:
+            told = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"grid: {name}: {told}") from None
+        found.append(one)
+    return found
 
 
 def _one_of_the_policies(policy: Any) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.metrics import adaptation_time, average_accuracy, backward_transfer, forward_transfer
+from memrl_core.analysis.metrics import adaptation_time, average_accuracy, backward_transfer, forward_transfer
 from memrl_core.experiments.cells import EVALUATE, LEARN
+from memrl_core.experiments.conditions import conditions_report
 from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
@@ -235,6 +236,7 @@ REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "poison": poison_report,
     "methods": methods_report,
     "environments": environments_report,
+    "conditions": conditions_report,
 }
 
 

@@ -55,20 +55,9 @@ class Study:
         self._on_progress = on_progress
         self._cancelled = cancelled or (lambda: False)
 
-    def learn(
-        self,
-        part: str,
-        tasks: Sequence[Task],
-        epochs: int,
-        seed: int,
-        model: str,
-        settings: PolicySettings | None = None,
-    ) -> str:
-        """Go through `tasks` `epochs` times with an empty memory; the run's name. `settings` are of this run alone.
-
-        Raises `Stopped`.
-        """
-        agent = self._agent(part, tasks, seed, model, None, settings=settings)
+    def learn(self, part: str, tasks: Sequence[Task], epochs: int, seed: int, model: str) -> str:
+        """Go through `tasks` `epochs` times with an empty memory; the run's name. Raises `Stopped`."""
+        agent = self._agent(part, tasks, seed, model, None)
         worlds = _worlds(tasks, agent.environment)
         with self.bank.batch(STEPS_A_WRITE):
             for epoch in range(1, epochs + 1):
@@ -86,12 +75,11 @@ class Study:
         model: str,
         base: str | None,
         options: Mapping[str, Any] | None = None,
-        settings: PolicySettings | None = None,
     ) -> tuple[str, list[bool]]:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
         updated or written. `options` are the model's. The run's name, and which tasks ended well. Raises `Stopped`.
         """
-        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options, settings)
+        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options)
         worlds = _worlds(tasks, agent.environment)
         won = []
         with self.bank.batch(STEPS_A_WRITE):
@@ -111,13 +99,12 @@ class Study:
         model: str,
         base: str | None,
         options: Mapping[str, Any] | None = None,
-        settings: PolicySettings | None = None,
     ) -> Agent:
         info = workspace.start_run(
             self.bank,
             environment=tasks[0].environment,
             tasks="",
-            settings=settings or self._settings,
+            settings=self._settings,
             seed=seed,
             model=model,
             base=base,

@@ -45,6 +45,7 @@ def some(environment: str, *data: Mapping[str, Any]) -> list[Task]:
 TASKS: Mapping[str, Callable[[], Sequence[Task]]] = {
     "household": lambda: sample_tasks("household-train")[:3],
     "helpdesk": lambda: environment_class("helpdesk").make_tasks("helpdesk-train")[::150],
+    "parametric": lambda: environment_class("parametric").make_tasks("parametric-middle")[::900],
     "sql": lambda: sample_tasks("sql-train")[:2],
     "lifelong_db": lambda: some("lifelong_db", BOATS, FLEET),
     "scienceworld": lambda: some("scienceworld", {"task": "find-non-living-thing", "variation": 0}),

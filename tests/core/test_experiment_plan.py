@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from memrl_core.cli import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import plan as plan_module
-from memrl_core.experiments.cells import cells_of
-from memrl_core.experiments.plan import read_plan
+from memrl_core.experiments.cells import cells_of, of_epoch
+from memrl_core.experiments.plan import Plan, Stage, read_plan
+from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.policies import POLICIES, policy_class
 from memrl_core.settings import PRESETS, MemRLSettings
 
@@ -233,3 +234,54 @@ def test_an_arm_runs_under_its_preset_with_its_own_settings_above_it(tmp_path: P
     settings = plan.settings_of(arm).model_dump()
     assert settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
     assert settings["q_floor"] == 0.0
+
+
+CONDITIONS = """
+[[streams]]
+name = "any"
+options = { mean = 0.5 }
+[[streams.stages]]
+tasks = "parametric-middle"
+count = 10
+fresh = true
+[streams.grid]
+spread = [0.0, 0.4]
+repeat = [0.0, 0.5, 1.0]
+"""
+
+
+def test_a_streams_grid_is_a_stream_for_each_combination(tmp_path: Path) -> None:
+    plan = read_plan(a_file(tmp_path, CONDITIONS))
+    found = [(one.options, one.stages[0].repeat) for one in plan.streams]
+    assert found == [({"mean": 0.5, "spread": s}, r) for s in (0.0, 0.4) for r in (0.0, 0.5, 1.0)]
+    assert len({one.name for one in plan.streams}) == 6
+    assert Plan.model_validate(plan.model_dump()) == plan
+
+
+@pytest.mark.parametrize(
+    ("grid", "cell"),
+    [
+        ("spread = [0.4, 0.9]", "spread 0.9"),
+        ("colour = [1]", "colour 1"),
+        ("repeat = [2]", "repeat 2"),
+        ("spread = []", ""),
+    ],
+)
+def test_a_condition_that_cannot_run_is_named(tmp_path: Path, grid: str, cell: str) -> None:
+    text = CONDITIONS.partition("[streams.grid]")[0] + f"[streams.grid]\n{grid}\n"
+    told = refusal(a_file(tmp_path, text))
+    assert cell in told and "grid" in told
+
+
+def test_repeats_come_from_earlier_epochs_with_their_chance_and_are_the_same_for_every_arm() -> None:
+    tasks = named_tasks("parametric-middle", 400)
+
+    def epochs(repeat: float) -> list[list[str]]:
+        stage = Stage(tasks="parametric-middle", count=100, fresh=True, repeat=repeat)
+        return [[task.id for task in of_epoch(tasks, stage, epoch, seed=1)] for epoch in range(4)]
+
+    never, half, always = map(epochs, (0.0, 0.5, 1.0))
+    assert never == [[task.id for task in tasks[n : n + 100]] for n in range(0, 400, 100)]
+    assert all(set(always[n]) <= {one for epoch in never[:n] for one in epoch} for n in (1, 2, 3))
+    met = [one in {known for epoch in never[:n] for known in epoch} for n in (1, 2, 3) for one in half[n]]
+    assert 0.4 < sum(met) / len(met) < 0.6

@@ -440,7 +440,7 @@ def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
 
 
 def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> None:
-    lesson, kept, (left, _, _, right, _, forgotten) = walked("06-the-world-shifts")
+    lesson, kept, (_, _, _, right, _, forgotten) = walked("06-the-world-shifts")
     scene = lesson.scene
     assert isinstance(scene, TwinsScene) and scene.shift_after is not None
     assert (scene.task_count, scene.shift_after, scene.epochs) == (8, 8, 12)
@@ -454,7 +454,7 @@ def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> No
     outcomes = ("success", "failure", "success")
     won_back = [steps for steps in attempts if tuple(step.reward.outcome for step in steps) == outcomes]
     assert won_back
-    for _, lost, back in won_back:
+    for _, lost, _ in won_back:
         assert lost.update.changes and all(change.after < change.before for change in lost.update.changes)
     assert any(set(lost.decision.selected) != set(back.decision.selected) for _, lost, back in won_back)
 

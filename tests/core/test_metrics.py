@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memrl_core.analysis.run.metrics import (
+from memrl_core.analysis.forgotten import forgetting
+from memrl_core.analysis.metrics import (
     Correlation,
     TaskState,
     adaptation_time,
@@ -34,7 +35,6 @@ from memrl_core.analysis.run.metrics import (
     solved_before_failing_now,
     task_states,
 )
-from memrl_core.analysis.run.over_time import forgetting
 from memrl_core.errors import InputError
 from tests.oracles import metrics as oracle
 

@@ -1,1 +1,0 @@
-"""Runs side by side, and a run beside what it would have been."""

@@ -1,1 +1,0 @@
-"""One decision: what was recalled and selected, why, and what would have changed it."""

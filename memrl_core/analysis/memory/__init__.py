@@ -1,1 +1,0 @@
-"""One memory, or how memories relate: where its q comes from, how it is used, what it is near."""

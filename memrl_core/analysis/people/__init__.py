@@ -1,1 +1,0 @@
-"""What people judged: queues, agreement, and what their rewards changed."""

@@ -1,1 +1,0 @@
-"""A whole run: how well it went, what its method learned, and what theory says."""

@@ -1,0 +1,250 @@
+"""What theory expects of one q under equation 4, as curves and as formulas with their numbers.
+
+Source: arXiv 2601.03192 v2, equations 10 to 19. The rewards of a memory are taken as independent draws of one
+distribution with mean β and standard deviation σ; α is held; t counts updates. `practice` tells where a run departs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+PAPER = "arXiv 2601.03192"
+SHARES_SLACK = 1e-6
+MOST_VISITS = 1000
+"""Visits after which a q that has not told two memories apart is said never to."""
+
+
+def mean_q(t: npt.ArrayLike, alpha: npt.ArrayLike, beta: float, q0: float) -> Floats:
+    """E[Q_t] = β + (1 − α)^t (q0 − β) (eq. 12), in the shape of `t` and `alpha`.
+
+    Raises `InputError` for an α outside (0, 1], for t below 0, and for what is not finite; so do the others.
+    """
+    beta, q0 = _finite("β", beta), _finite("q0", q0)
+    return beta + _kept(t, alpha) * (q0 - beta)
+
+
+def variance_q(t: npt.ArrayLike, alpha: npt.ArrayLike, sigma: float, v0: float = 0.0) -> Floats:
+    """Var[Q_t] = (1 − α)^2t v0 + α/(2 − α) σ² (1 − (1 − α)^2t): equation 17 with its sum carried out."""
+    kept = _kept(t, alpha) ** 2
+    variance: Floats = kept * _spread("v0", v0) + variance_limit(alpha, sigma) * (1 - kept)
+    return variance
+
+
+def variance_limit(alpha: npt.ArrayLike, sigma: float) -> Floats:
+    """α/(2 − α) σ²: the variance that q keeps for good (eq. 13, 18)."""
+    step = _alpha(alpha)
+    limit: Floats = step / (2 - step) * _spread("σ", sigma) ** 2
+    return limit
+
+
+def half_life(alpha: npt.ArrayLike) -> Floats:
+    """ln 2 / −ln(1 − α): updates until E[Q_t] is half as far from β as it began (from eq. 12); 0 at α = 1."""
+    return settled_after(alpha, 0.5)
+
+
+def settled_after(alpha: npt.ArrayLike, share: float = 0.95) -> Floats:
+    """Updates until E[Q_t] has gone `share` of the way from q0 to β (from eq. 12); 0 at α = 1."""
+    if not 0 < share < 1:
+        raise InputError(f"{share} is not a share of the way: give a number between 0 and 1.")
+    updates: Floats = -np.log1p(-share) / _rate(alpha)
+    return updates
+
+
+def effective_window(alpha: npt.ArrayLike) -> Floats:
+    """(2 − α)/α: the plain mean of that many rewards varies as much as q does in the long run (from eq. 18)."""
+    step = _alpha(alpha)
+    return (2 - step) / step
+
+
+def lag_after_change(t: npt.ArrayLike, alpha: npt.ArrayLike, before: float, after: float) -> Floats:
+    """E[q] t updates after the mean reward jumped from `before` to `after`, of a q that had settled (eq. 12)."""
+    return mean_q(t, alpha, after, before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TradeOff:
+    """What each α pays for calm with slowness; all (n,).
+
+    `noise` is the standard deviation that q keeps for good, `half_life` the updates until half of a change is followed,
+    `until_within` the updates until what is left of a jump is as small as asked.
+    """
+
+    alphas: Floats
+    noise: Floats
+    half_life: Floats
+    until_within: Floats
+
+
+def trade_off(alphas: npt.ArrayLike, sigma: float, jump: float, within: npt.ArrayLike) -> TradeOff:
+    """Noise against lag for each of `alphas` (n,), of rewards with sd `sigma` whose mean jumps by `jump`.
+
+    `within`, one number or (n,), says how near to the new mean counts as arrived. Raises `InputError`.
+    """
+    steps, near = np.atleast_1d(_alpha(alphas)), np.asarray(within, dtype=np.float64)
+    size = abs(_finite("the jump", jump))
+    if not (near >= 0).all():
+        raise InputError("How near counts as arrived cannot be negative: give 0 or more.")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        until = np.where((size <= near) | (steps == 1), 0.0, np.log(size / near) / _rate(steps))
+    return TradeOff(steps, np.sqrt(variance_limit(steps, sigma)), half_life(steps), until)
+
+
+def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse: float, noise: float = 0.0) -> Floats:
+    """The chance that of two memories, updated `visits` times each, the more reliable one has the higher q.
+
+    `better` and `worse` are their chances of success, rewards are +1 and −1, and each is told the other way round with
+    the chance `noise`. Both q begin equal. The difference of the two is taken as normal with the mean of equation 12
+    and the variances of equation 17, so it is an approximation for few visits. At 0 visits it is ½.
+    """
+    seen = [chance * (1 - 2 * noise) + noise for chance in (better, worse)]
+    mean = 2 * (seen[0] - seen[1]) * (1 - _kept(visits, alpha))
+    spread = np.sqrt(sum(variance_q(visits, alpha, 2 * np.sqrt(chance * (1 - chance))) for chance in seen))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(mean == 0, 0.0, mean / spread)
+    probability: Floats = np.vectorize(NormalDist().cdf, otypes=[np.float64])(apart)
+    return probability
+
+
+def visits_to_order(alpha: float, better: float, worse: float, noise: float = 0.0, sure: float = 0.8) -> int | None:
+    """The visits after which q orders two memories rightly with the chance `sure`; None when it never does.
+
+    See `order_probability`. With a constant α the spread of q stays, so a small gap is never told with certainty.
+    """
+    enough = np.flatnonzero(order_probability(np.arange(MOST_VISITS), alpha, better, worse, noise) >= sure)
+    return int(enough[0]) if enough.size else None
+
+
+def averaging_q(rewards: npt.ArrayLike) -> Floats:
+    """q with the step 1/n instead of α: the mean of all rewards so far, along the last axis of `rewards` (..., n).
+
+    It varies ever less, and follows a change of the world ever more slowly.
+    """
+    given = _rewards(rewards)
+    return np.cumsum(given, axis=-1) / np.arange(1, given.shape[-1] + 1)
+
+
+def constant_step_q(rewards: npt.ArrayLike, alpha: float, q0: float) -> Floats:
+    """q after each reward under equation 4, along the last axis of `rewards` (..., n)."""
+    given, step = _rewards(rewards), _alpha(alpha)
+    path, q = np.empty_like(given), np.full(given.shape[:-1], _finite("q0", q0))
+    for n in range(given.shape[-1]):
+        q = q + step * (given[..., n] - q)
+        path[..., n] = q
+    return path
+
+
+def mixture_limit(betas: Sequence[float], shares: Sequence[float]) -> float:
+    """Where the one q of a memory settles that serves several kinds of intents: Σ β_s Pr(s|m) (eq. 14, 19).
+
+    `betas` are the mean rewards of the kinds, `shares` how much of the memory's use each has. Raises `InputError` when
+    the two differ in length or the shares do not add up to 1.
+    """
+    means, parts = np.asarray(betas, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    fits = means.shape == parts.shape and means.ndim == 1 and np.isfinite(means).all() and (parts >= 0).all()
+    if not fits or not abs(parts.sum() - 1) <= SHARES_SLACK:
+        raise InputError("A mixture takes one share for each mean reward, none negative, that add up to 1.")
+    return float(means @ parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula in symbols, with its numbers in their place, and what it comes to.
+
+    `substituted` ends with "= " and `value` to three decimals; `unit` is "updates", "rewards", "reward", "reward²" or
+    "" for a share.
+    """
+
+    name: str
+    symbols: str
+    substituted: str
+    value: float
+    unit: str
+    source: str
+
+
+def formulas(alpha: float, beta: float, sigma: float, q0: float, t: int) -> tuple[Formula, ...]:
+    """Every formula of this module for one q after `t` updates. Raises `InputError`."""
+    mean, variance, limit = mean_q(t, alpha, beta, q0), variance_q(t, alpha, sigma), variance_limit(alpha, sigma)
+    a, b, s, start = (_number(value) for value in (alpha, beta, sigma, q0))
+    rate = "∞" if alpha == 1 else f"(−ln(1 − {a}))"
+    floor = f"{a} / (2 − {a})"
+    rows = (
+        ("q expected after t updates", "β + (1 − α)^t · (q0 − β)", f"{b} + (1 − {a})^{t} · ({start} − {b})",
+         mean, "reward", "eq. 12"),
+        ("share of q0 left in it", "(1 − α)^t", f"(1 − {a})^{t}", _kept(t, alpha), "", "eq. 12"),
+        ("half-life of what q believed", "ln 2 / (−ln(1 − α))", f"ln(2) / {rate}", half_life(alpha), "updates",
+         "from eq. 12"),
+        ("95 % of the way to β", "ln 20 / (−ln(1 − α))", f"ln(20) / {rate}", settled_after(alpha), "updates",
+         "from eq. 12"),
+        ("variance of q after t updates", "α/(2 − α) · σ² · (1 − (1 − α)^(2t))",
+         f"{floor} · {s}^2 · (1 − (1 − {a})^(2 · {t}))", variance, "reward²", "eq. 17"),
+        ("variance of q in the long run", "α/(2 − α) · σ²", f"{floor} · {s}^2", limit, "reward²", "eq. 13, 18"),
+        ("spread of q in the long run", "√(α/(2 − α)) · σ", f"√({floor}) · {s}", np.sqrt(limit), "reward",
+         "eq. 13, 18"),
+        ("rewards that q averages over", "(2 − α)/α", f"(2 − {a}) / {a}", effective_window(alpha), "rewards",
+         "from eq. 18"),
+    )  # fmt: skip
+    return tuple(
+        Formula(name, symbols, f"{numbers} = {_shown(float(value))}", float(value), unit, f"{PAPER}, {equation}")
+        for name, symbols, numbers, value, unit, equation in rows
+    )
+
+
+def _kept(t: npt.ArrayLike, alpha: npt.ArrayLike) -> Floats:
+    """(1 − α)^t: how much of the start is left after t updates."""
+    updates = np.asarray(t, dtype=np.float64)
+    if not (np.isfinite(updates) & (updates >= 0)).all():
+        raise InputError("Updates are counted from 0 on: give a finite number of them, 0 or more.")
+    kept: Floats = (1 - _alpha(alpha)) ** updates
+    return kept
+
+
+def _rate(alpha: npt.ArrayLike) -> Floats:
+    """−ln(1 − α); infinite at α = 1."""
+    with np.errstate(divide="ignore"):
+        return -np.log1p(-_alpha(alpha))
+
+
+def _alpha(alpha: npt.ArrayLike) -> Floats:
+    given = np.asarray(alpha, dtype=np.float64)
+    if not ((given > 0) & (given <= 1)).all():
+        raise InputError(f"α = {given} is not a step size: give a number above 0 and at most 1.")
+    return given
+
+
+def _finite(name: str, value: float) -> float:
+    if not np.isfinite(value):
+        raise InputError(f"{name} = {value} cannot be used: give a finite number.")
+    return float(value)
+
+
+def _spread(name: str, value: float) -> float:
+    if _finite(name, value) < 0:
+        raise InputError(f"{name} = {value} cannot be negative: give 0 or more.")
+    return float(value)
+
+
+def _rewards(rewards: npt.ArrayLike) -> Floats:
+    given = np.asarray(rewards, dtype=np.float64)
+    if given.ndim == 0 or not np.isfinite(given).all():
+        raise InputError("Rewards are a row of finite numbers, in the order in which they came.")
+    return given
+
+
+def _number(value: float) -> str:
+    """For a place in a formula: three decimals, or as many as the number has; in brackets when negative."""
+    text = f"{value:.3f}" if round(value, 3) == value else np.format_float_positional(value, trim="-")
+    return f"({text.replace('-', '−')})" if value < 0 else text
+
+
+def _shown(value: float) -> str:
+    text = f"{value:.3f}"
+    return "0.000" if text == "-0.000" else text.replace("-", "−")
