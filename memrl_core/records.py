@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from memrl_core.deferred import Deferring
-
 Outcome = Literal["success", "failure", "unrated"]
 Role = Literal["system", "user", "assistant"]
 RewardSource = Literal["environment", "person"]
@@ -108,7 +106,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class RecallRecord(Deferring):
+class RecallRecord:
     """RECALL (phase A): the pool, and the nearest memories that missed it with the reason.
 
     `strict` tells whether the gate is similarity > delta (paper) or >= delta (official code).
@@ -177,7 +175,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Deferring):
+class Decision:
     """SELECT (phase B): all candidates in score order, then those that missed the pool in similarity order.
 
     `selected` is the order in which the memories are put before the model. `draw` is the uniform number compared with

@@ -4,7 +4,7 @@ Sources: arXiv 2601.03192 v2, equations 6 and 7, and the official code's `retrie
 the `fixed` normaliser, for intents as the unit of k1, and for bounds on q. Exploration is in `exploration.py`.
 
 The same input gives the same selection bit for bit. Pools are small and both phases run in every step, so what costs
-here is the number of calls and of records, not the arithmetic: the records are made when somebody reads them.
+here is the number of calls and of records, not the arithmetic.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.deferred import deferred, source_of
 from memrl_core.errors import InputError
 from memrl_core.records import (
     Candidate,
@@ -47,6 +46,7 @@ from memrl_core.settings import Normaliser
 Vector = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Shortlist = Callable[[int], Positions]
 """Gives the positions, oldest first, of at least so many of the nearest memories that are open (of all, if fewer)."""
 
@@ -136,8 +136,6 @@ def _by_index(
     return by_product()(wanted)
 
 
-Floats = npt.NDArray[np.float64]
-
 FLAT_SD = 1e-9
 CLIP = 3.0
 NEAR_MISSES = 5
@@ -180,48 +178,6 @@ def standardised_by(values: Floats, mean: float, sd: float) -> Standardised:
     return Standardised((values - mean) / sd, mean, sd, False, np.zeros(len(values), dtype=bool))
 
 
-class _Seen(NamedTuple):
-    """What phase A measured, as columns (n,): the pool, which are the first `size`, followed by those left out.
-
-    The ids are those of `names` at `positions`. `reasons` gives those of the left out, a call the records.
-    """
-
-    size: int
-    names: Sequence[str]
-    positions: Positions
-    similarity: Floats
-    rank_recall: Positions
-    reasons: Callable[[], Sequence[Reason]]
-
-    @classmethod
-    def by(cls, recalled: RecallRecord) -> _Seen:
-        """The columns of a recall, from its records unless these are still unmade."""
-        source = source_of(recalled)
-        if isinstance(source, _Seen):
-            return source
-        seen = (*recalled.pool, *recalled.left_out)
-        reasons = [missed.reason for missed in recalled.left_out if missed.reason is not None]
-        assert len(reasons) == len(recalled.left_out)
-        return cls(
-            len(recalled.pool),
-            [member.memory_id for member in seen],
-            np.arange(len(seen)),
-            np.array([member.similarity for member in seen], dtype=np.float64),
-            np.array([member.rank_recall for member in seen], dtype=np.int64),
-            lambda: reasons,
-        )
-
-    @property
-    def ids(self) -> list[str]:
-        names = self.names
-        return [names[position] for position in self.positions.tolist()]
-
-    def __call__(self) -> dict[str, tuple[Recalled, ...]]:
-        reasons = (*repeat(None, self.size), *self.reasons())
-        seen = tuple(map(Recalled, self.ids, self.similarity.tolist(), self.rank_recall.tolist(), reasons))
-        return {"pool": seen[: self.size], "left_out": seen[self.size :]}
-
-
 def recall(
     query: npt.NDArray[np.float32],
     view: MemoryView,
@@ -252,24 +208,22 @@ def recall(
     near, exact, ranks, size = _ranked(
         query, view, shortlist, is_open, k1, k1_counts, delta, strict, None if ties == "older" else seed
     )
-    reasons = partial(_reasons, exact[size:], delta, strict)
+    reasons = _reasons(exact[size:], delta, strict)
     if own is not None:
         own_similarity = exact_similarity(view.embeddings[own], query)
         nearest = np.lexsort((own, -own_similarity))[:NEAR_MISSES]
         ranks = np.concatenate((ranks, len(near) + 1 + np.arange(len(nearest))))
         near, exact = np.concatenate((near, own[nearest])), np.concatenate((exact, own_similarity[nearest]))
-        reasons = partial(reasons, same_task=len(nearest))
-    seen = _Seen(size, view.ids, near, exact, ranks, reasons)
-    return deferred(RecallRecord(k1, k1_counts, delta, strict, view.size, (), ()), seen, "pool", "left_out")
+        reasons += [Reason.SAME_TASK] * len(nearest)
+    ids = [view.ids[position] for position in near.tolist()]
+    seen = tuple(map(Recalled, ids, exact.tolist(), ranks.tolist(), [*repeat(None, size), *reasons]))
+    return RecallRecord(k1, k1_counts, delta, strict, view.size, seen[:size], seen[size:])
 
 
-def _reasons(left_out: Floats, delta: float, strict: bool, same_task: int = 0) -> list[Reason]:
-    """Why memories with such similarities (n,) are not in the pool, followed by those of the same task."""
+def _reasons(left_out: Floats, delta: float, strict: bool) -> list[Reason]:
+    """Why memories with such similarities (n,) are not in the pool."""
     beyond = left_out > delta if strict else left_out >= delta
-    return [
-        *(Reason.BEYOND_K1 if is_beyond else Reason.BELOW_DELTA for is_beyond in beyond.tolist()),
-        *repeat(Reason.SAME_TASK, same_task),
-    ]
+    return [Reason.BEYOND_K1 if is_beyond else Reason.BELOW_DELTA for is_beyond in beyond.tolist()]
 
 
 def positions_in(view: MemoryView, recalled: RecallRecord) -> Positions:
@@ -278,8 +232,7 @@ def positions_in(view: MemoryView, recalled: RecallRecord) -> Positions:
     `n` is more than the size of the pool: `select` takes q and visits in this order, and scores the first
     `len(recalled.pool)`. Raises `KeyError` for a memory that is not in the view.
     """
-    seen = _Seen.by(recalled)
-    return seen.positions if seen.names is view.ids else view.positions_of(seen.ids)
+    return view.positions_of([member.memory_id for member in (*recalled.pool, *recalled.left_out)])
 
 
 def _is_finite(query: npt.NDArray[np.float32]) -> bool:
@@ -422,20 +375,19 @@ def select(
     another `exploration` adds a term to the scores.
     Scores tie-break by higher similarity, then by age or by the seed. Raises `InputError` when a q is not finite.
     """
-    # A copy, because candidates are made of it long after the caller may have changed its own.
-    q = np.array(q, dtype=np.float64)
+    q = np.asarray(q, dtype=np.float64)
     values: list[float] = q.tolist()
     if not all(map(math.isfinite, values)):
         raise InputError("A utility in the pool is not a finite number. Nothing was selected; run `memrl doctor`.")
     uses: list[int] = visits.tolist()
-    seen = _Seen.by(recalled)
-    assert len(values) == len(uses) == len(seen.positions)
+    pool, n = recalled.pool, len(recalled.pool)
+    assert len(values) == len(uses) == n + len(recalled.left_out)
     chance = epsilon if exploration.kind == "epsilon" else 0.0
-    n = seen.size
-    similarity, rank_recall = seen.similarity[:n], seen.rank_recall[:n]
+    similarity = np.array([member.similarity for member in pool], dtype=np.float64)
+    rank_recall = np.array([member.rank_recall for member in pool], dtype=np.int64)
     pool_q = floored(q[:n], floor)
     # The official code takes mean and sd of q before it drops memories below the least q.
-    dropped = _dropped(seen) if normaliser == "fixed" else []
+    dropped = _dropped(recalled) if normaliser == "fixed" else []
     scale_q = floored(np.concatenate((q[:n], q[dropped])), floor) if dropped else pool_q
     by_similarity, by_q = standardised_pool(similarity, scale_q, normaliser, fixed_mean, fixed_sd)
     if dropped:
@@ -460,26 +412,21 @@ def select(
         seed=seed,
     )
 
-    def told() -> dict[str, tuple[object, ...]]:
-        columns = [
-            _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
-            _terms("q", pool_q, by_q, weight, q_part),
-        ]
-        if extra is not None:
-            columns.append(extra.terms())
-        terms = list(zip(*columns, strict=True))
-        candidates = _candidates(seen, values, uses, terms, score.tolist(), order, taken, greedy)
-        return {"normaliser_lines": _lines(by_similarity, by_q, normaliser), "candidates": tuple(candidates)}
-
-    names, at = seen.names, seen.positions.tolist()
-    decision = Decision(
+    columns = [
+        _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
+        _terms("q", pool_q, by_q, weight, q_part),
+    ]
+    if extra is not None:
+        columns.append(extra.terms())
+    terms = list(zip(*columns, strict=True))
+    return Decision(
         k2=k2,
         weight=weight,
         normaliser=normaliser,
-        normaliser_lines=(),
-        candidates=(),
-        selected=tuple([names[at[i]] for i in taken.positions]),
-        greedy=tuple([names[at[i]] for i in greedy]),
+        normaliser_lines=_lines(by_similarity, by_q, normaliser),
+        candidates=tuple(_candidates(recalled, values, uses, terms, score.tolist(), order, taken, greedy)),
+        selected=tuple([pool[i].memory_id for i in taken.positions]),
+        greedy=tuple([pool[i].memory_id for i in greedy]),
         mode=taken.mode,
         epsilon=chance,
         draw=taken.draw,
@@ -487,11 +434,10 @@ def select(
         propensity=taken.propensity,
         note=note_of(extra, taken.tied) if n else "",
     )
-    return deferred(decision, told, "normaliser_lines", "candidates")
 
 
 def _candidates(
-    seen: _Seen,
+    recalled: RecallRecord,
     q: Sequence[float],
     visits: Sequence[int],
     terms: Sequence[tuple[Term, ...]],
@@ -501,17 +447,20 @@ def _candidates(
     greedy: Sequence[int],
 ) -> Iterator[Candidate]:
     """The pool from the best score to the worst, then those left out; `terms` and `scores` are the pool's only."""
-    ids, similarity, ranks = seen.ids, seen.similarity.tolist(), seen.rank_recall.tolist()
     for rank, i in enumerate(order, start=1):
-        inside, reason = i in taken.positions, taken.reason(i, greedy)
-        yield Candidate(ids[i], similarity[i], q[i], visits[i], terms[i], scores[i], ranks[i], rank, inside, reason)
-    for i, reason in enumerate(seen.reasons(), start=seen.size):
-        yield Candidate(ids[i], similarity[i], q[i], visits[i], (), None, ranks[i], None, False, reason)
+        one, inside, reason = recalled.pool[i], i in taken.positions, taken.reason(i, greedy)
+        seen = one.memory_id, one.similarity, q[i], visits[i]
+        yield Candidate(*seen, terms[i], scores[i], one.rank_recall, rank, inside, reason)
+    for i, one in enumerate(recalled.left_out, start=len(recalled.pool)):
+        assert one.reason is not None
+        seen = one.memory_id, one.similarity, q[i], visits[i]
+        yield Candidate(*seen, (), None, one.rank_recall, None, False, one.reason)
 
 
-def _dropped(seen: _Seen) -> list[int]:
+def _dropped(recalled: RecallRecord) -> list[int]:
     """Where those stand in the columns that were recalled and left for their q."""
-    return [at for at, reason in enumerate(seen.reasons(), start=seen.size) if reason is Reason.Q_BELOW_MINIMUM]
+    left_out = enumerate(recalled.left_out, start=len(recalled.pool))
+    return [at for at, missed in left_out if missed.reason is Reason.Q_BELOW_MINIMUM]
 
 
 def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats) -> list[Term]:

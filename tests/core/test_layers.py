@@ -22,7 +22,7 @@ TOP_DOWN = (
     {"memrl_core.learning", "memrl_core.prompting", "memrl_core.retrieval"},
     {"memrl_core.logs", "memrl_core.plugins", "memrl_core.settings", "memrl_core.toml_files"},
     {"memrl_core.errors", "memrl_core.records"},
-    {"memrl_core.deferred", "memrl_core.numerals"},
+    {"memrl_core.numerals"},
 )
 
 

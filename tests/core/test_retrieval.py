@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
-from memrl_core.retrieval import recall, select, zscore
+from memrl_core.retrieval import positions_in, recall, select, zscore
 from memrl_core.retrieval.exploration import Exploration
 from memrl_core.retrieval.view import MemoryView
 from tests.oracles import retrieval as oracle
@@ -335,3 +335,15 @@ def test_nothing_is_selected_when_k2_is_zero() -> None:
 
 def test_zscore_of_two_unequal_values_is_plus_and_minus_one() -> None:
     assert zscore(np.array([0.001, 0.002])).z == pytest.approx([-1, 1])
+
+
+def test_what_was_recalled_is_found_in_any_view_that_holds_it() -> None:
+    view = a_view(unit(np.random.default_rng(3).normal(size=(20, 4))))
+    later = replace(view, ids=view.ids[2:], embeddings=view.embeddings[2:], first_row=view.first_row + 2)
+    recalled = recall(view.embeddings[9], later, k1=4, k1_counts="record", delta=-1.0, strict=True)
+    expected = [seen.memory_id for seen in (*recalled.pool, *recalled.left_out)]
+    assert len(expected) == 9
+    for where in (view, later):
+        assert [where.ids[position] for position in positions_in(where, recalled)] == expected
+    with pytest.raises(KeyError):
+        positions_in(replace(view, rows={}), recalled)

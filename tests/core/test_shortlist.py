@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.official_style import OfficialStore, retrieved
+from benchmarks.retrieval import OfficialStore, retrieved
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank, codec, store
 from memrl_core.bank.store import Store
