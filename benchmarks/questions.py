@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from benchmarks.synthetic import RUN, SETTINGS, rated_bank, synthetic_bank, vectors
-from memrl_core.analysis.calibration import in_sample, prequential
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.rating_queue import QueueFilter, queue
-from memrl_core.analysis.roles import ROLES, profile, with_role
-from memrl_core.analysis.spectrum import spectrum
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.decision.spectrum import spectrum
+from memrl_core.analysis.memory.exposure import ROLES, profile, with_role
+from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
+from memrl_core.analysis.people.rating_queue import QueueFilter, queue
+from memrl_core.analysis.run.calibration import in_sample, prequential
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.figures.decision_diagram import decision_diagram

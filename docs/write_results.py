@@ -22,15 +22,16 @@ def experiment(folder: Path) -> str:
 def performance(measured: Path) -> str:
     """The page of `memrl bench --json`: each time beside a reference of the same run."""
     found = json.loads(measured.read_text(encoding="utf-8"))
-    machine = found["machine"]
-    told = machine if isinstance(machine, str) else ", ".join(f"{value}" for value in machine.values())
+    machine = "{system}, {cores} cores, {memory_gib:.1f} GiB · memrl {version} · Python {python}".format(
+        **found["machine"]
+    )
     head = ("what", "size", "median", "p95", "reference of the same run", "ratio", "aim", "peak")
     rows = [head, ("---", "---", *["---:"] * 2, "---", *["---:"] * 3), *(_cells(row) for row in found["rows"])]
     table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
     return (
         "# Performance\n\n```sh\nmemrl bench --json bench.json && python docs/write_results.py bench.json\n```\n\n"
-        f"{found['date']} · {told}. Times of a shared machine say little; the ratio to a reference that is measured in "
-        f"turns with it, in the same run, says more.\n\n{table}\n"
+        f"{found['date'][:10]} · {machine}. Times of a shared machine say little; the ratio to a reference that is "
+        f"measured in turns with it, in the same run, says more.\n\n{table}\n"
     )
 
 

@@ -23,8 +23,8 @@ from rich.markup import escape
 
 from memrl_core import __version__
 from memrl_core.agent import workspace
-from memrl_core.analysis.labels import weights_label
-from memrl_core.analysis.summary import by_epoch, valid_answers
+from memrl_core.analysis.decision.labels import weights_label
+from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks, terminal
@@ -135,8 +135,8 @@ def _served(command: list[str]) -> int:
 def _load_figures() -> None:
     """What only the pages need, loaded while the server starts and nobody waits for it."""
     for name in ("memrl_core.figures", "memrl_core.analysis"):
-        for module in pkgutil.iter_modules(importlib.import_module(name).__path__):
-            importlib.import_module(f"{name}.{module.name}")
+        for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(module.name)
 
 
 @app.command()

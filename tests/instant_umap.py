@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from memrl_core.analysis.projection import Plane, Vectors
+from memrl_core.analysis.map.projection import Plane, Vectors
 
 
 class InstantUmap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +17,16 @@ from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import run_cross_model
 from memrl_core.experiments.environments import environments_plan, first_sets
-from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
-from memrl_core.experiments.layouts import run_layouts
+from memrl_core.experiments.files import PICTURES, REPORT, RESULTS, ResultFolder
+from memrl_core.experiments.layouts import layout_reports, run_layouts
 from memrl_core.experiments.machine import machine_line, this_machine, this_moment
 from memrl_core.experiments.modular_memory import run_modular_memory
 from memrl_core.experiments.plan import Plan, read_plan
-from memrl_core.experiments.report_table import markdown
+from memrl_core.experiments.report_table import ReportTable, markdown
 from memrl_core.experiments.reports import reports
 from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.runner import run_experiment
-from memrl_core.experiments.tables import cross_model_tables, layout_tables, modular_memory_tables, rich_tables
+from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_tables
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -111,19 +112,48 @@ def cross_model(
 def layouts(
     bank: StudyBank,
     model: Annotated[list[str], typer.Option("--model", help="A language model, such as gguf:smollm2; repeatable.")],
-    on: Annotated[str, typer.Option(help="The set of tasks.")] = "household-train",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="An environment, or all that have tasks: all; repeatable.")
+    ] = None,
+    on: Annotated[str, typer.Option(help="A set of tasks, in the place of an environment's first.")] = "",
     tasks: Tasks = 20,
     seeds: Seeds = 3,
     epochs: Epochs = 3,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the results; the same again goes on where it ended. Left out: beside the bank."),
+    ] = None,
 ) -> None:
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
+    sets = [on] if on else [] if env else ["household-train"]
+    if env:
+        firsts, left_out = first_sets([] if "all" in env else env)
+        sets += firsts.values()
+        for environment, why in left_out.items():
+            console.print(escape(f"Left out: {environment}, because {why}"))
+    folder = out or Path(f"{bank.rstrip('/')}-layouts")
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
         found = run_layouts(
-            memory, model, on, tasks=tasks, seeds=range(seeds), epochs=epochs, cancelled=stop.asked,
+            memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, cancelled=stop.asked,
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
         )  # fmt: skip
-    _print(layout_tables(found), found.stopped, bank)
+    tables = layout_reports(found)
+    _write_report(folder, tables)
+    console.print(f"The rows are in {escape(str(folder / RESULTS))}, the tables in {escape(str(folder / REPORT))}.")
+    if found.stopped:
+        console.print("Cancelled. Run the same command again to go on.")
+        raise typer.Exit(130)
+    console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")
+
+
+def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
+    """Print tables, and leave them in the folder."""
+    for table in tables:
+        console.print(*rich_tables(table, console.width))
+    if tables:
+        said = [f"{machine_line(this_machine(), this_moment())}\n", *map(markdown, tables)]
+        ResultFolder(out).write_report("\n".join(said))
 
 
 def experiment(
@@ -159,12 +189,7 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
             plan, out, jobs=jobs, scheduler=scheduler, banks=banks, hosts=hosts, cancelled=stop.asked,
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
         )  # fmt: skip
-    tables = reports(found)
-    for table in tables:
-        console.print(*rich_tables(table, console.width))
-    if tables:
-        said = [f"{machine_line(this_machine(), this_moment())}\n", *map(markdown, tables)]
-        ResultFolder(out).write_report("\n".join(said))
+    _write_report(out, reports(found))
     if page := picture_page(found):
         ResultFolder(out).write_pictures(page)
         console.print(f"The same in pictures: {escape(str(out / PICTURES))}")

@@ -16,12 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from memrl_core.agent.workspace import HASHING, PATIENCE, Preferences, default_embedder, embedder_of, openai_models
-from memrl_core.analysis.explain import update_formula
-from memrl_core.analysis.gate import suggest_delta
-from memrl_core.analysis.labels import memory_label, weights_label
-from memrl_core.analysis.outline import operation_line, reply_notes
-from memrl_core.analysis.reasons import SHORT_REASONS
-from memrl_core.analysis.summary import EpochSummary
+from memrl_core.analysis.decision.explain import update_formula
+from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
+from memrl_core.analysis.decision.outline import EpochSummary, operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding

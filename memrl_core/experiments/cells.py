@@ -19,9 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
-from memrl_core.analysis.cost import step_cost
-from memrl_core.analysis.regret import step_regret
-from memrl_core.analysis.summary import valid_answers
+from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.run.cost import step_cost, step_regret
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank
 from memrl_core.bank.store import is_local

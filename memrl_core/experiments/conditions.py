@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.metrics import paired_interval
+from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, points, share, title
 

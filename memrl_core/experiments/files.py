@@ -92,6 +92,10 @@ class ResultFolder:
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), **about})
             self._write(self.out / name, lambda draft, table=table: pq.write_table(table, draft))
 
+    def write_rows(self, frame: pd.DataFrame) -> None:
+        """Write a table of its own as the results. Raises `InputError` when the disk has no room."""
+        self._write(self.out / RESULTS, lambda draft: frame.to_parquet(draft, index=False))
+
     def write_report(self, text: str) -> None:
         """Write the tables as Markdown. Raises `InputError` when the disk has no room."""
         self._write(self.out / REPORT, lambda draft: draft.write_text(text, encoding="utf-8"))

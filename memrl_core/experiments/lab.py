@@ -9,14 +9,14 @@ import numpy as np
 
 from memrl_core.agent import workspace
 from memrl_core.agent.twins import TwinRuns, labels
-from memrl_core.analysis.bootstrap import Floats
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     OutcomeGrid,
     cumulative_success,
     epoch_accuracy,
     outcome_grid,
     solved_before_failing_now,
 )
+from memrl_core.analysis.run.rates import Floats
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError

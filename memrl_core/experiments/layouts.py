@@ -2,58 +2,53 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.summary import valid_answers
+from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.run.cost import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import NO_MEMORY
-from memrl_core.experiments.measures import Arm, Difference, difference
-from memrl_core.experiments.study import Progress, Stopped, Study, arm, checked_seeds
+from memrl_core.experiments.files import RESULTS, ResultFolder
+from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, number, points, share
+from memrl_core.experiments.study import Progress, Stopped, Study, checked_seeds
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.prompting import Layout
-from memrl_core.settings import MemRLSettings
+from memrl_core.records import StepTrace
+from memrl_core.settings import MemRLSettings, PolicySettings
 
 LEARNED = "learned"
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-ONE_MEMORY = MemRLSettings.of({"k2": 1})
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What the answers with one layout came to: `valid` of `asked` were among the lines offered, at `seconds` each."""
-
-    on: str
-    valid: int
-    asked: int
-    seconds: float
+MEMORY: Mapping[str, PolicySettings] = {NO_MEMORY: MemRLSettings.of({"k2": 0}), LEARNED: MemRLSettings.of({"k2": 1})}
+"""How many memories are in the prompt; all else is the same, as are house and luck."""
+FROZEN = "the simulated model has learned the memories; they are used frozen, on the very tasks"
+COLUMNS = ("model, layout", "one memory", "none", "memory gains", "valid answers", "seconds a step", "tokens")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
-    """What each model makes of the same memories in each layout, `on` naming both, and what it does without any.
+    """`steps` has a row a step: set, seed, model, layout, memory, task, success, answers, seconds and tokens.
 
-    The memories are those that the simulated model has learned on `tasks_of` in `epochs` epochs. `differences` compare
-    memory with none within a layout. `stopped` is True when a person ended it: only seeds that were over by then count.
+    `stopped` is True when a person ended it; what was finished by then is in `steps`.
     """
 
-    tasks_of: str
-    epochs: int
-    arms: tuple[Arm, ...]
-    differences: tuple[Difference, ...]
-    answers: tuple[Answers, ...]
+    steps: pd.DataFrame
     stopped: bool
 
 
 def run_layouts(
     bank: MemoryBank,
+    out: Path,
     models: Sequence[str],
-    tasks_of: str,
+    sets: Sequence[str],
     *,
     tasks: int = 0,
     seeds: Sequence[int] = range(3),
@@ -63,54 +58,115 @@ def run_layouts(
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
 ) -> Layouts:
-    """Let the simulated model learn on the first `tasks` of a set, then each of `models` do them again, frozen, in each
-    layout, with one memory in the prompt and with none.
+    """Let the simulated model learn on the first `tasks` of each set, then each of `models` do them again, frozen, in
+    each layout, with one memory in the prompt and with none.
 
-    The best case for memory: one of the very task may be there. Every run is kept in `bank`. Raises `InputError` for
-    models, sets and seeds that cannot be used, before anything is stored, and what a run raises.
+    The best case for memory: one of the very task may be there. Every run is kept in `bank`, and its steps in the
+    folder `out`, so that the same call goes on where it ended. Raises `InputError` for models, sets, seeds and a folder
+    that cannot be used, before anything is stored, and what a run raises.
     """
     chosen = checked_seeds(seeds, epochs)
     if not models or any(workspace.is_simulated(model) for model in models):
         raise InputError("Name one or more language models, such as gguf:smollm2. Nothing was started.")
-    trial = named_tasks(tasks_of, tasks)
-    study = Study(bank, "layouts", [workspace.SIMULATED, *models], ONE_MEMORY, preferences, on_progress, cancelled)
-    cells = [(n, model, layout) for n, model in enumerate(models, start=1) for layout in layouts]
-    study.total = len(chosen) * len(trial) * (epochs + 2 * len(cells))
-    uses: dict[tuple[str, str], list[tuple[str, Sequence[bool]]]] = defaultdict(list)
-    stopped = False
-    try:
-        for seed in chosen:
-            base = study.learn(f"s{seed}", trial, epochs, seed, workspace.SIMULATED)
-            found = {
-                (memory, _on(model, layout)): study.use(
-                    f"s{seed}-m{n}-{layout}-{memory.split()[0]}", trial, seed, model, start, {"layout": layout}
+    trials = {name: named_tasks(name, tasks) for name in sets}
+    with ResultFolder(out) as folder:
+        rows = _finished(out, bank, tasks, epochs)
+        done = {(row["set"], row["seed"], row["model"], row["layout"], row["memory"]): row["base"] for row in rows}
+        study = Study(bank, "layouts", [workspace.SIMULATED, *models], None, preferences, on_progress, cancelled)
+        uses = len(models) * len(layouts) * len(MEMORY)
+        study.total = len(chosen) * sum(map(len, trials.values())) * (epochs + uses)
+        stopped = False
+        try:
+            # A seed after the other, so that a part of them is already a fair comparison.
+            for seed, (set_number, (name, trial)) in product(chosen, enumerate(trials.items())):
+                base = next((base for key, base in done.items() if key[:2] == (name, seed)), "")
+                if base:
+                    study.done += epochs * len(trial)
+                for (number, model), layout, memory in product(enumerate(models), layouts, MEMORY):
+                    if (name, seed, model, layout, memory) in done:
+                        study.done += len(trial)
+                        continue
+                    part = f"e{set_number}-s{seed}"
+                    learned = MEMORY[LEARNED]
+                    base = base or study.learn(part, trial, epochs, seed, workspace.SIMULATED, learned)
+                    part = f"{part}-m{number}-{layout}-{memory.split()[0]}"
+                    run, _ = study.use(part, trial, seed, model, base, {"layout": layout}, MEMORY[memory])
+                    about = {"set": name, "seed": seed, "model": model, "layout": layout, "memory": memory}
+                    given = {"tasks": tasks, "epochs": epochs, "base": base, "run": run}
+                    rows += [{**about, **given, **_row(trace)} for trace in bank.traces(run)]
+                    folder.write_rows(pd.DataFrame(rows))
+        except Stopped:
+            stopped = True
+    asked = {(name, seed, model, layout) for name in sets for seed in chosen for model in models for layout in layouts}
+    keys = ("set", "seed", "model", "layout")
+    return Layouts(pd.DataFrame([row for row in rows if tuple(row[key] for key in keys) in asked]), stopped)
+
+
+def layout_reports(found: Layouts) -> list[ReportTable]:
+    """A table for each set of tasks, with a row for each model and layout."""
+    if found.steps.empty:
+        return []
+    tables = []
+    for name, of_set in found.steps.groupby("set", sort=False):
+        rows = []
+        for (model, layout), part in of_set.groupby(["model", "layout"], sort=False):
+            by_memory = {memory: _shares(part[part["memory"] == memory]) for memory in MEMORY}
+            with_memory, without = by_memory[LEARNED], by_memory[NO_MEMORY]
+            asked = int(part["asked"].sum())
+            rows.append(
+                (
+                    f"{model}, {layout}",
+                    share(with_memory.to_numpy()),
+                    share(without.to_numpy()),
+                    points(with_memory, without),
+                    f"{100 * part['valid'].sum() / asked:.1f} %" if asked else NOTHING,
+                    number(part.groupby("seed")["seconds"].mean().to_numpy()),
+                    _tokens(part),
                 )
-                for n, model, layout in cells
-                for memory, start in ((NO_MEMORY, None), (LEARNED, base))
-            }
-            for key, use in found.items():
-                uses[key].append(use)
-    except Stopped:
-        stopped = True
-    names = [_on(model, layout) for _, model, layout in cells]
-    arms = {key: arm(*key, uses[key], len(trial)) for on in names for key in ((NO_MEMORY, on), (LEARNED, on))}
-    return Layouts(
-        tasks_of,
-        epochs,
-        tuple(arms.values()),
-        tuple(difference(arms[LEARNED, on], arms[NO_MEMORY, on]) for on in names if arms[LEARNED, on].n),
-        tuple(_answers(bank, on, [*arms[NO_MEMORY, on].runs, *arms[LEARNED, on].runs]) for on in names),
-        stopped,
-    )
+            )
+        seeds, tasks = of_set["seed"].nunique(), of_set["task"].nunique()
+        title = f"Layouts: {name} · {tasks} tasks, {seeds} seeds · tasks solved"
+        tables.append(ReportTable(title, COLUMNS, tuple(rows), (FROZEN, INTERVAL, PAIRED)))
+    return tables
 
 
-def _on(model: str, layout: Layout) -> str:
-    return f"{model}, {layout}"
+def _finished(out: Path, bank: MemoryBank, tasks: int, epochs: int) -> list[dict[str, Any]]:
+    """The rows that the folder holds. Raises `InputError` where they are of other tasks, epochs or another bank."""
+    try:
+        rows: list[dict[str, Any]] = pd.read_parquet(out / RESULTS).to_dict("records")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        rows = [{}]
+    here = {info.id for info in bank.runs()}
+    if any((row.get("tasks"), row.get("epochs")) != (tasks, epochs) or row["base"] not in here for row in rows):
+        raise InputError(
+            f"The results in {out} are of other tasks or epochs, or of another bank. Nothing was started; choose "
+            "another folder, or say the same --bank, --tasks and --epochs as then."
+        )
+    return rows
 
 
-def _answers(bank: MemoryBank, on: str, runs: Sequence[str]) -> Answers:
-    traces = [trace for run in runs for trace in bank.traces(run)]
-    counts = [valid_answers(trace) for trace in traces]
-    replies = [turn.reply for trace in traces if trace.generate for turn in trace.generate.turns]
-    seconds = sum(reply.seconds for reply in replies) / len(replies) if replies else 0.0
-    return Answers(on, sum(valid for valid, _ in counts), sum(asked for _, asked in counts), seconds)
+def _row(trace: StepTrace) -> dict[str, Any]:
+    assert trace.reward is not None
+    cost = step_cost(trace)
+    valid, asked = valid_answers(trace)
+    return {
+        "task": trace.task.id,
+        "success": trace.reward.outcome == "success",
+        "valid": valid,
+        "asked": asked,
+        "seconds": cost.seconds,
+        "prompt_tokens": cost.prompt_tokens,
+        "answer_tokens": cost.answer_tokens,
+    }
+
+
+def _shares(part: pd.DataFrame) -> pd.Series:
+    """The share of steps solved, by seed."""
+    return part.groupby("seed")["success"].mean()
+
+
+def _tokens(part: pd.DataFrame) -> str:
+    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
+    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"

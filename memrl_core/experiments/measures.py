@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.bootstrap import percentiles, resampled
+from memrl_core.analysis.run.rates import percentiles, resampled
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from memrl_core.agent import workspace
 from memrl_core.agent.setup import fits
-from memrl_core.analysis.methods import (
+from memrl_core.analysis.compare.methods import (
     NO_MEMORY,
     MethodCurve,
     MethodRow,

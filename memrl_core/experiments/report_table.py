@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memrl_core.agent.workspace import SIMULATED
-from memrl_core.analysis.metrics import paired_interval, seed_interval
+from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.metrics import adaptation_time, average_accuracy, backward_transfer, forward_transfer
+from memrl_core.analysis.run.metrics import adaptation_time, average_accuracy, backward_transfer, forward_transfer
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions_report
 from memrl_core.experiments.report_table import (

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.agent.workspace import SIMULATED
-from memrl_core.analysis.methods import (
+from memrl_core.analysis.compare.methods import (
     Estimate,
     MethodRow,
     arm_without_memory,

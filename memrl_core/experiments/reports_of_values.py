@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import scipy  # Its parts are loaded where they are first used.
 
-from memrl_core.analysis.metrics import binned_correlation, correlation
+from memrl_core.analysis.run.metrics import binned_correlation, correlation
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import (
     INTERVAL,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     cumulative_success,
     epoch_accuracy,
     epoch_changes,

@@ -55,9 +55,20 @@ class Study:
         self._on_progress = on_progress
         self._cancelled = cancelled or (lambda: False)
 
-    def learn(self, part: str, tasks: Sequence[Task], epochs: int, seed: int, model: str) -> str:
-        """Go through `tasks` `epochs` times with an empty memory; the run's name. Raises `Stopped`."""
-        agent = self._agent(part, tasks, seed, model, None)
+    def learn(
+        self,
+        part: str,
+        tasks: Sequence[Task],
+        epochs: int,
+        seed: int,
+        model: str,
+        settings: PolicySettings | None = None,
+    ) -> str:
+        """Go through `tasks` `epochs` times with an empty memory; the run's name. `settings` are of this run alone.
+
+        Raises `Stopped`.
+        """
+        agent = self._agent(part, tasks, seed, model, None, settings=settings)
         worlds = _worlds(tasks, agent.environment)
         with self.bank.batch(STEPS_A_WRITE):
             for epoch in range(1, epochs + 1):
@@ -75,11 +86,12 @@ class Study:
         model: str,
         base: str | None,
         options: Mapping[str, Any] | None = None,
+        settings: PolicySettings | None = None,
     ) -> tuple[str, list[bool]]:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
         updated or written. `options` are the model's. The run's name, and which tasks ended well. Raises `Stopped`.
         """
-        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options)
+        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options, settings)
         worlds = _worlds(tasks, agent.environment)
         won = []
         with self.bank.batch(STEPS_A_WRITE):
@@ -99,12 +111,13 @@ class Study:
         model: str,
         base: str | None,
         options: Mapping[str, Any] | None = None,
+        settings: PolicySettings | None = None,
     ) -> Agent:
         info = workspace.start_run(
             self.bank,
             environment=tasks[0].environment,
             tasks="",
-            settings=self._settings,
+            settings=settings or self._settings,
             seed=seed,
             model=model,
             base=base,

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from memrl_core.agent.workspace import SIMULATED
 from memrl_core.experiments.cross_model import CrossModel
-from memrl_core.experiments.layouts import Layouts
 from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.modular_memory import ModularMemory
 from memrl_core.experiments.report_table import ReportTable
@@ -38,22 +37,6 @@ def cross_model_tables(result: CrossModel) -> list[Table]:
     return [
         _arms(title, "memory of", "used by", result.arms, result.used == result.learned),
         _differences("What a memory is worth", result.differences, "used by"),
-    ]
-
-
-def layout_tables(result: Layouts) -> list[Table]:
-    """The success of each model in each layout with memory and without, what memory gains, and the answers."""
-    title = f"Layouts · memories of the simulated model, {result.epochs} epochs on {result.tasks_of}"
-    answers = Table(title="Answers")
-    for heading in ("by", "valid", "of", "seconds each"):
-        answers.add_column(heading, justify="left" if heading == "by" else "right")
-    for one in result.answers:
-        share = percent(one.valid / one.asked) if one.asked else "–"
-        answers.add_row(Text(one.on), share, f"{one.asked:,}", f"{one.seconds:.2f}")
-    return [
-        _arms(title, "memory", "by", result.arms, True),
-        _differences("What memory gains", result.differences, "by"),
-        answers,
     ]
 
 

@@ -10,8 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from memrl_core.analysis.comparison import CumulativeReward
-from memrl_core.analysis.comparison_words import ENOUGH_TASKS
+from memrl_core.analysis.compare.comparison import ENOUGH_TASKS, CumulativeReward
 from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.spectrum import Spectrum
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.spectrum import Spectrum
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CHOSEN_SHADE, CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.palette import AMOUNTS, CLEAR, EDGE, QUERY, RING, q_colorscale, q_range, q_symbol
 from memrl_core.figures.picture import Picture

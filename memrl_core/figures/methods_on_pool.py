@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.on_this_pool import OnThisPool
-from memrl_core.analysis.reasons import reason_sentence
+from memrl_core.analysis.decision.labels import memory_label, reason_sentence
+from memrl_core.analysis.decision.on_this_pool import OnThisPool
 from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain

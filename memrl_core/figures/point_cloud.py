@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from plotly.colors import get_colorscale, sample_colorscale
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map_points import MapPoints, colours_of
 from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.reasons import SHORT_REASONS, reason_sentence
+from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, bare_layout, level, row_axis, upright
 from memrl_core.figures.text import plain

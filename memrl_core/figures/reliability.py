@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.calibration import Calibration
+from memrl_core.analysis.run.calibration import Calibration
 from memrl_core.figures.palette import CUT, INSIDE, UTILITY, bare_layout, q_range
 from memrl_core.figures.picture import Picture
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import (
     CUT,

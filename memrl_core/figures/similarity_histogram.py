@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.gate import QUANTILE, GateSuggestion
+from memrl_core.analysis.decision.gate import QUANTILE, GateSuggestion
 from memrl_core.figures.palette import CUT, SIMILARITY, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
     epoch_accuracy,
@@ -25,7 +25,7 @@ from memrl_core.analysis.metrics import (
     solved_before_failing_now,
     task_states,
 )
-from memrl_core.analysis.rates import rate
+from memrl_core.analysis.run.rates import rate
 from memrl_core.figures.palette import (
     ARM_BANDS,
     ARMS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.utility import moves_drawing
 

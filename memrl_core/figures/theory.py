@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis import theory
-from memrl_core.analysis.practice import Group, Practice
-from memrl_core.analysis.theory import Floats
+from memrl_core.analysis.run import theory
+from memrl_core.analysis.run.practice import Group, Practice
+from memrl_core.analysis.run.theory import Floats
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, SIMILARITY, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.starved import Starvation
+from memrl_core.analysis.memory.exposure import Starvation
 from memrl_core.figures.palette import CUT, SELECTED, bare_layout
 from memrl_core.figures.picture import Picture
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, NEUTRAL, UTILITY, bare_layout, q_colorscale, q_range, upright
 from memrl_core.figures.picture import Picture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.palette import ENTERED, LEFT, SUM, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.rerank import TERM_NAMES

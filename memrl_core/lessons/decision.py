@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memrl_core.analysis.whatif import decided, same_choice, situation_of
+from memrl_core.analysis.decision.whatif import decided, same_choice, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.lessons.scene import Inputs, Scene, Value, read_inputs
 from memrl_core.records import Decision, StepTrace

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memrl_core.analysis.theory import half_life
+from memrl_core.analysis.run.theory import half_life
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.learning import updated_q

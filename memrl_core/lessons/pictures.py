@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.theory import mean_q
+from memrl_core.analysis.run.theory import mean_q
 from memrl_core.figures.palette import ENTERED, LEFT, NEUTRAL, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.stability import Arm, curves_picture

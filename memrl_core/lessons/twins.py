@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memrl_core.agent.twins import Side, TwinRuns, shifts_of, start_twins
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     OutcomeGrid,
     cumulative_success,
     epoch_accuracy,

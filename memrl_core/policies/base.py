@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import first_messages
 from memrl_core.records import (
@@ -20,12 +21,14 @@ from memrl_core.records import (
     MemorySpan,
     Message,
     Outcome,
+    Reason,
+    Recalled,
     RecallRecord,
     StepTrace,
     Utility,
     ValueChange,
 )
-from memrl_core.retrieval import recall
+from memrl_core.retrieval import NEAR_MISSES, recall
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
 
@@ -34,6 +37,18 @@ FLOAT32_SLACK = 1e-6
 """By how much the cosine of a float32 unit vector with itself may miss 1."""
 Form = TypeVar("Form", bound=BaseModel)
 S = TypeVar("S", bound=PolicySettings)
+
+
+class UngatedSettings(PolicySettings):
+    """Settings of methods without a similarity gate: δ is open unless it is set."""
+
+    delta: float = Field(
+        -1.0,
+        ge=-1,
+        le=1,
+        title="δ · similarity gate",
+        description="Memories less similar than this are not recalled. The method has no gate: −1.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +170,48 @@ class Policy(Generic[S]):
             seed=seed_of(view),
         )
 
+    def wide_recall(
+        self,
+        query: Vector,
+        view: MemoryView,
+        best_first: Callable[[Sequence[Recalled]], Sequence[int]],
+        *,
+        inside: npt.NDArray[np.bool_] | None = None,
+        k1: int | None = None,
+        delta: float = -1.0,
+        strict: bool = False,
+        coarse: Vector | None = None,
+    ) -> RecallRecord:
+        """Phase A for methods that look at every memory: the first k1 by `best_first` of those `inside` (n,), past δ.
+
+        `best_first` gives the positions of measured memories in the order in which they are wanted. Ranks of the recall
+        count by similarity to `query` (d,); `left_out` holds the next in that order, and the nearest before the gate.
+        """
+        inside = np.ones(len(view.ids), dtype=np.bool_) if inside is None else inside
+        seen = inside if view.visible is None else inside & view.visible
+        everything = recall(
+            query,
+            replace(view, visible=seen),
+            k1=max(1, int(seen.sum())),
+            k1_counts="record",
+            delta=delta,
+            strict=strict,
+            coarse=coarse,
+            exclude_task=self.excluded_task(view),
+            ties=self.settings.ties,
+            seed=seed_of(view),
+        )
+        k1 = self.settings.k1 if k1 is None else k1
+        order, pool = list(best_first(everything.pool)), everything.pool
+        missed = [replace(pool[place], reason=Reason.BEYOND_K1) for place in sorted(order[k1 : k1 + NEAR_MISSES])]
+        return replace(
+            everything,
+            k1=k1,
+            memories=view.size,
+            pool=tuple(pool[place] for place in sorted(order[:k1])),
+            left_out=(*missed, *everything.left_out),
+        )
+
     def excluded_task(self, view: MemoryView) -> str:
         """The task whose own memories are left out: the one that is asked, if the settings say so."""
         return view.asked.task if self.settings.exclude_same_task and view.asked is not None else ""
@@ -164,8 +221,27 @@ class Policy(Generic[S]):
         return {}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """Phase B: which of the pool are put before the model, and why; `seed` decides every random draw."""
-        raise NotImplementedError
+        """Phase B: which of the pool are put before the model, and why; `seed` decides every random draw.
+
+        Here the k2 most similar.
+        """
+        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed)
+
+    def ranked(
+        self,
+        recalled: RecallRecord,
+        view: MemoryView,
+        terms: Sequence[TermColumn],
+        seed: int,
+        *,
+        k2: int | None = None,
+        chosen: Chosen | None = None,
+        epsilon: float = 0.0,
+        note: str = "",
+    ) -> Decision:
+        """The best k2 of the pool by the sum of `terms`, or what is `chosen`: `ranking.ranked` under the settings."""
+        k2, ties = self.settings.k2 if k2 is None else k2, self.settings.ties
+        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, epsilon=epsilon, note=note)
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
@@ -302,6 +378,11 @@ def added(
         parents=new.parents,
     )
     return Written(replace(operation, **changes), new.embedding if embedding is None else embedding)
+
+
+def nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
+    """A NOOP: nothing becomes of the episode, perhaps because the memory `same_as` says it already."""
+    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as))
 
 
 def deleted(memory_ids: Sequence[str], why: str) -> MemoryOperation:

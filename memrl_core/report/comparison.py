@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memrl_core.analysis.comparison import Comparison
-from memrl_core.analysis.comparison_setup import SettingDifference, setup_warnings
-from memrl_core.analysis.comparison_words import (
+from memrl_core.analysis.compare.comparison import (
     SAYS,
+    Comparison,
+    SettingDifference,
     finding,
     frequency,
     left_alone,
     metric_table,
     pair_rows,
+    setup_warnings,
     shared_past,
 )
-from memrl_core.analysis.divergence import divergences
+from memrl_core.analysis.compare.divergence import divergences
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.comparison import reward_picture
 from memrl_core.report.document import Document

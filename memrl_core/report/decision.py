@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, warnings
-from memrl_core.analysis.outline import line
-from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.analysis.spectrum import Overtaking, Spectrum, spectrum
+from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, warnings
+from memrl_core.analysis.decision.labels import reason_sentence
+from memrl_core.analysis.decision.outline import line
+from memrl_core.analysis.decision.spectrum import Overtaking, Spectrum, spectrum
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memrl_core.analysis.explain import update_formula
-from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import operation_line, reply_notes, tokens_of
+from memrl_core.analysis.decision.explain import update_formula
+from memrl_core.analysis.decision.moment import later_reward
+from memrl_core.analysis.decision.outline import operation_line, reply_notes, tokens_of
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.utility import moves_picture
 from memrl_core.numerals import dimensions, signed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.analysis.labels import memory_label, weights_label
+from memrl_core.analysis.decision.labels import memory_label, weights_label
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Memory, RunInfo, StepTrace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.catalogue import catalogue, matching
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.memory.catalogue import catalogue, matching
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.numerals import fixed, signed
 from pages.shared import place as places

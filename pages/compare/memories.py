@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.alignment import parted_after
-from memrl_core.analysis.comparison import Comparison
-from memrl_core.analysis.divergence import changed_uses
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.outline import shortened
+from memrl_core.analysis.compare.alignment import parted_after
+from memrl_core.analysis.compare.comparison import Comparison
+from memrl_core.analysis.compare.divergence import changed_uses
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.outline import shortened
 from memrl_core.figures.comparison import trajectories_picture
 from memrl_core.numerals import signed
 from pages.shared import place as places

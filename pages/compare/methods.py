@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.methods import Estimate, MethodRow
+from memrl_core.analysis.compare.methods import Estimate, MethodRow
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, Mode, compare_methods
 from memrl_core.experiments.task_sets import judged_sets

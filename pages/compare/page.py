@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from memrl_core.analysis.comparison_setup import setting_differences
+from memrl_core.analysis.compare.comparison import setting_differences
 from memrl_core.report.comparison import comparison_report
 from pages.compare import choice as choices
 from pages.compare.memories import gained_and_lost, trajectories

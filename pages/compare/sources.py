@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.alignment import line_of, supposed_line
-from memrl_core.analysis.comparison import Comparison, compare
-from memrl_core.analysis.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.compare.alignment import line_of, supposed_line
+from memrl_core.analysis.compare.comparison import Comparison, compare
+from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
 from memrl_core.bank import MemoryBank
 from pages.shared.place import Place
 from pages.shared.work import Work, working

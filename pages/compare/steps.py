@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from memrl_core.analysis.alignment import ComparedStep
-from memrl_core.analysis.comparison import Comparison
-from memrl_core.analysis.comparison_words import SAYS, frequency, pair_rows
-from memrl_core.analysis.divergence import Difference, Pair, divergences, neighbours
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.outline import shortened
+from memrl_core.analysis.compare.alignment import ComparedStep
+from memrl_core.analysis.compare.comparison import SAYS, Comparison, frequency, pair_rows
+from memrl_core.analysis.compare.divergence import Difference, Pair, divergences, neighbours
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.outline import shortened
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
 from memrl_core.numerals import signed
 from pages.shared import place as places

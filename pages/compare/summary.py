@@ -5,9 +5,15 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.comparison import Comparison
-from memrl_core.analysis.comparison_setup import SettingDifference, setup_warnings
-from memrl_core.analysis.comparison_words import finding, left_alone, metric_table, shared_past
+from memrl_core.analysis.compare.comparison import (
+    Comparison,
+    SettingDifference,
+    finding,
+    left_alone,
+    metric_table,
+    setup_warnings,
+    shared_past,
+)
 from memrl_core.figures.comparison import reward_picture
 from pages.shared.picture import show
 from pages.shared.text import literal

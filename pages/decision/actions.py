@@ -8,7 +8,7 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.errors import MemRLError
 from memrl_core.report.step import step_report
 from pages.decision import state

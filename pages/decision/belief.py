@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.provenance import provenance
-from memrl_core.analysis.recovery import recovery, rewards_to_reach
-from memrl_core.analysis.supposed_reward import supposed_reward
-from memrl_core.analysis.trust import trust
+from memrl_core.analysis.memory.belief import recovery, rewards_to_reach, supposed_reward, trust
+from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.numerals import percent, signed
 from pages.decision.case import Case
 from pages.shared.table import in_signs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis import answers
-from memrl_core.analysis.reasons import SHORT_REASONS
-from memrl_core.analysis.spectrum import spectrum
+from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision.labels import SHORT_REASONS
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.errors import MemRLError
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import DrawnPicture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis import answers
-from memrl_core.analysis.neighbourhoods import neighbourhoods, opposed
-from memrl_core.analysis.provenance import provenance
+from memrl_core.analysis.decision import answers
+from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
+from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.figures.utility import history_picture
 from memrl_core.numerals import fixed, signed
 from pages.decision.case import Case, uses_of

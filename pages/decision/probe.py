@@ -6,7 +6,7 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.whatif import Situation, decided
+from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import MemRLError

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis import answers
-from memrl_core.analysis.attempts import attempts
-from memrl_core.analysis.fallback import fallback
-from memrl_core.analysis.forgotten import forgetting, losses
-from memrl_core.analysis.transfer import transfer
+from memrl_core.analysis.decision import answers
+from memrl_core.analysis.memory.uses import attempts
+from memrl_core.analysis.run.over_time import fallback, forgetting, losses, transfer
 from memrl_core.bank.integrity import check
 from memrl_core.numerals import fixed, percent
 from pages.decision.case import Case, uses_of

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.co_use import partners, with_and_without
-from memrl_core.analysis.copies import CopyGroup, copies
-from memrl_core.analysis.lineage import lineage
-from memrl_core.analysis.rates import Rate
+from memrl_core.analysis.memory.relations import CopyGroup, copies, lineage, partners, with_and_without
+from memrl_core.analysis.run.rates import Rate
 from memrl_core.numerals import percent
 from pages.decision.case import Case, uses_of
 from pages.shared.table import in_signs

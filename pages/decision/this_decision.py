@@ -5,12 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis import answers
-from memrl_core.analysis.admission import admission, newcomers
-from memrl_core.analysis.explain import score_formula
-from memrl_core.analysis.normalisers_compared import normalisers_compared
-from memrl_core.analysis.required import Requirement, required_q, required_similarity
-from memrl_core.analysis.spectrum import spectrum
+from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision.explain import score_formula
+from memrl_core.analysis.decision.required import Requirement, admission, newcomers, required_q, required_similarity
+from memrl_core.analysis.decision.spectrum import normalisers_compared, spectrum
 from memrl_core.errors import InputError
 from memrl_core.figures.waterfall import difference_picture
 from memrl_core.numerals import weight

@@ -8,13 +8,11 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis import answers
-from memrl_core.analysis.calibration import Calibration, in_sample, prequential
-from memrl_core.analysis.changes import Changes, changes
-from memrl_core.analysis.counterfactual import Supposed, counterfactual
-from memrl_core.analysis.gate import suggest_delta
-from memrl_core.analysis.roles import AT_LEAST, ROLES, Role, profile, with_role
-from memrl_core.analysis.starved import Starvation, starvation
+from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
+from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
+from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.errors import InputError
 from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture

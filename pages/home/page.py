@@ -3,7 +3,7 @@
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.reversals import first_reversal
+from memrl_core.analysis.run.reversals import first_reversal
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form

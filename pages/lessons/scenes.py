@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.spectrum import spectrum
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.picture import Picture

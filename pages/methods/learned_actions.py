@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.learned.actions import KnownState, known_states, targets
+from memrl_core.analysis.run.learned.values import KnownState, known_states, targets
 from memrl_core.figures.learned.actions import actions_picture
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case

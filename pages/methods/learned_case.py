@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.learned.watching import Watching
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.run.learned.watching import Watching
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.picture import Picture
 from memrl_core.policies.base import Policy

@@ -6,7 +6,7 @@ from typing import get_args
 
 import streamlit as st
 
-from memrl_core.analysis.learned.cases import (
+from memrl_core.analysis.run.learned.texts import (
     CaseHistory,
     case_calibration,
     case_history,

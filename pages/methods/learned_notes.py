@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from memrl_core.analysis.learned.texts import NoteEdit, edits, notes_and_links
+from memrl_core.analysis.run.learned.texts import NoteEdit, edits, notes_and_links
 from memrl_core.figures.learned.links import link_picture
 from pages.methods.learned_case import Case
 from pages.shared.map_panel import layout_of

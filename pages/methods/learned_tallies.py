@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.learned.tallies import OPERATIONS, operations_by_epoch, solved_within
+from memrl_core.analysis.run.learned.values import OPERATIONS, operations_by_epoch, solved_within
 from memrl_core.figures.learned.tallies import operations_picture, pass_picture
 from pages.methods.learned_case import Case, show_or_say
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.learned.texts import reflections, workflows
+from memrl_core.analysis.run.learned.texts import reflections, workflows
 from pages.methods.learned_case import Case, memory_text
 from pages.shared.text import literal, verbatim
 

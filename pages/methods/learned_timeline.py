@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import streamlit as st
 
-from memrl_core.analysis.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT, what_became
+from memrl_core.analysis.run.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT, what_became
 from memrl_core.figures.learned.timeline import timeline_picture
 from pages.methods.learned_case import Case, show_or_say
 from pages.shared.text import literal

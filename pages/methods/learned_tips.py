@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.learned.deciding import recollections
-from memrl_core.analysis.learned.tips import novelty, tips_in_order
+from memrl_core.analysis.run.learned.deciding import novelty, recollections, tips_in_order
 from memrl_core.figures.learned.tips import novelty_picture, tips_picture
 from pages.methods.learned_case import Case, show_or_say
 from pages.shared.picture import show

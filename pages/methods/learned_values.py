@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.learned.values import deletion, values_moved, values_over_uses
-from memrl_core.analysis.learned.watching import Watching
+from memrl_core.analysis.run.learned.values import deletion, values_moved, values_over_uses
+from memrl_core.analysis.run.learned.watching import Watching
 from memrl_core.figures.learned.rates import rates_picture
 from memrl_core.figures.learned.values import values_picture
 from pages.methods.learned_case import Case, show_or_say

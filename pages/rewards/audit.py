@@ -6,7 +6,8 @@ from typing import get_args
 
 import streamlit as st
 
-from memrl_core.analysis.audit import (
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.audit import (
     COLUMNS,
     AuditFilter,
     AuditRow,
@@ -16,7 +17,6 @@ from memrl_core.analysis.audit import (
     jsonl_bytes,
     reconstruct,
 )
-from memrl_core.analysis.labels import memory_label
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name

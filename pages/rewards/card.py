@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.learning import effective_reward

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.later_selections import Differing, marked
-from memrl_core.analysis.taught import (
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.later_selections import Differing, marked
+from memrl_core.analysis.people.taught import (
     AnsweredBothWays,
     Taught,
     deeds_since,

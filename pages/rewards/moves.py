@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from memrl_core.analysis.rating_queue import duration_words
-from memrl_core.analysis.sitting import Sitting
+from memrl_core.analysis.people.rating_queue import Sitting, duration_words
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.deeds import REWARDS, Deed
 from memrl_core.errors import MemRLError

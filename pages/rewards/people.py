@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.agreement import agreement, disagreements, pairwise_table
-from memrl_core.analysis.rated_steps import facts_of
-from memrl_core.analysis.rating_queue import QueueFilter
+from memrl_core.analysis.people.agreement import agreement, disagreements, pairwise_table
+from memrl_core.analysis.people.rated_steps import facts_of
+from memrl_core.analysis.people.rating_queue import QueueFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError

@@ -7,8 +7,7 @@ import time
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from memrl_core.analysis.rating_queue import QueueFilter, pairs
-from memrl_core.analysis.sitting import Sitting
+from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.learning.scales import Choice, mapping_words

@@ -10,7 +10,7 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
+from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import delete_bank, valid_name
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.later_selections import Choices, compiled, extended
+from memrl_core.analysis.people.later_selections import Choices, compiled, extended
 from memrl_core.bank import MemoryBank
 from pages.shared.work import Work
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
-from memrl_core.analysis.map_layout import MapLayout
+from memrl_core.analysis.map.layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map_points import map_points, pool_far_on_screen

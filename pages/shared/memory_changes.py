@@ -7,8 +7,8 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.audit_words import Sentences, who
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.audit_words import Sentences, who
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.deeds import MEMORIES
 from memrl_core.bank.roles import Role

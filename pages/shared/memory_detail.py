@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.utility import history_picture
 from memrl_core.numerals import signed
 from pages.shared import place as places

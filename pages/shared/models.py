@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.outline import reply_notes
+from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts

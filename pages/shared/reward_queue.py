@@ -9,10 +9,9 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.rating_queue import QueueFilter, queue, ratings_wanted
-from memrl_core.analysis.sitting import Place as StepPlace
-from memrl_core.analysis.sitting import Sitting
+from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
+from memrl_core.analysis.people.rating_queue import Place as StepPlace
+from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, queue, ratings_wanted
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError

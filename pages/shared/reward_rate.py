@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.later_selections import Differing, differing
-from memrl_core.analysis.sitting import Sitting
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.later_selections import Differing, differing
+from memrl_core.analysis.people.rating_queue import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.moment import Moment, current, memories_of, replayed
+from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Memory, Phase, RunInfo
 from pages.shared import place as places

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.outline import TITLES, shortened
+from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Phase

@@ -7,7 +7,7 @@ import json
 
 import streamlit as st
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.errors import BankError
 from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation

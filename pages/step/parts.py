@@ -11,12 +11,11 @@ from typing import Any, Literal
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
-from memrl_core.analysis.labels import memory_label
-from memrl_core.analysis.later_selections import compiled, marked
-from memrl_core.analysis.moment import later_reward
-from memrl_core.analysis.outline import BOUND, TITLES, line, reply_notes, tokens_of, value_label
-from memrl_core.analysis.summary import valid_answers
+from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.moment import later_reward
+from memrl_core.analysis.decision.outline import BOUND, TITLES, line, reply_notes, tokens_of, valid_answers, value_label
+from memrl_core.analysis.people.later_selections import compiled, marked
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture

@@ -10,7 +10,7 @@ import streamlit as st
 
 from memrl_core.agent import Episode
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank.deeds import REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role

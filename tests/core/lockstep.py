@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from memrl_core.analysis.alignment import ComparedStep, Line
+from memrl_core.analysis.compare.alignment import ComparedStep, Line
 from memrl_core.bank import MemoryBank
 from memrl_core.records import (
     Decision,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.admission import admission, newcomers
-from memrl_core.analysis.whatif import Situation, decided, situation_of
+from memrl_core.analysis.decision.required import admission, newcomers
+from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.settings import MemRLSettings

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis import agreement as module
-from memrl_core.analysis.agreement import Judgement, agreement, disagreements, judgement, pairwise_table
+from memrl_core.analysis.people import agreement as module
+from memrl_core.analysis.people.agreement import Judgement, agreement, disagreements, judgement, pairwise_table
 
 Ratings = dict[str, dict[str, float]]
 REWARDS = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.alignment import align, counterparts, line_of, parted_after
+from memrl_core.analysis.compare.alignment import align, counterparts, line_of, parted_after
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
 from memrl_core.recorder import Recorder

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.audit import (
+from memrl_core.analysis.people.audit import (
     COLUMNS,
     AuditFilter,
     AuditRow,

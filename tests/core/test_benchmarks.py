@@ -23,7 +23,7 @@ from benchmarks.results import aims_line, as_json, duration, figure
 from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core import cli
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.commands import measure

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.agent import workspace
-from memrl_core.analysis.gate import suggest_delta
+from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.bank import MemoryBank
 from memrl_core.commands import terminal
 from memrl_core.errors import MemRLError

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.co_use import co_use, partners, with_and_without
-from memrl_core.analysis.rates import rate
+from memrl_core.analysis.memory.relations import co_use, partners, with_and_without
+from memrl_core.analysis.run.rates import rate
 
 Steps = list[tuple[list[str], list[str], str]]
 MEMORIES = ["a", "b", "c", "d", "e"]

@@ -16,14 +16,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.analysis import comparison as comparisons
-from memrl_core.analysis.alignment import Alignment, Line, align, line_of, supposed_line
-from memrl_core.analysis.bootstrap import RESAMPLES, percentiles, resampled
-from memrl_core.analysis.comparison import Comparison, Metric, compare, cumulative_reward, metrics
-from memrl_core.analysis.comparison_setup import setting_differences, setup_warnings
-from memrl_core.analysis.comparison_words import finding, left_alone, metric_table, pair_rows, shared_past
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.divergence import Difference, changed_uses, divergences
+from memrl_core.analysis.compare import comparison as comparisons
+from memrl_core.analysis.compare.alignment import Alignment, Line, align, line_of, supposed_line
+from memrl_core.analysis.compare.comparison import (
+    Comparison,
+    Metric,
+    compare,
+    cumulative_reward,
+    finding,
+    left_alone,
+    metric_table,
+    metrics,
+    pair_rows,
+    setting_differences,
+    setup_warnings,
+    shared_past,
+)
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.compare.divergence import Difference, changed_uses, divergences
+from memrl_core.analysis.run.rates import RESAMPLES, percentiles, resampled
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from tests.builders import a_bank, an_agent

@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.alignment import line_of, supposed_line
-from memrl_core.analysis.comparison import Comparison, compare
-from memrl_core.analysis.comparison_setup import setting_differences, setup_warnings
-from memrl_core.analysis.comparison_words import finding, pair_rows
-from memrl_core.analysis.counterfactual import counterfactual
+from memrl_core.analysis.compare.alignment import line_of, supposed_line
+from memrl_core.analysis.compare.comparison import (
+    Comparison,
+    compare,
+    finding,
+    pair_rows,
+    setting_differences,
+    setup_warnings,
+)
+from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment

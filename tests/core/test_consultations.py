@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis import consultations as module
-from memrl_core.analysis.consultations import consultations
+from memrl_core.analysis.run import consultations as module
+from memrl_core.analysis.run.consultations import consultations
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import UnknownRun

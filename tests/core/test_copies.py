@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.copies import copies
+from memrl_core.analysis.memory.relations import copies
 from memrl_core.retrieval.view import MemoryView
 
 Pools = list[tuple[list[int], list[int]]]

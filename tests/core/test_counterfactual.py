@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from memrl_core.analysis.counterfactual import Supposed, counterfactual
-from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.alignment import Alignment, align, line_of
-from memrl_core.analysis.comparison import compare
-from memrl_core.analysis.divergence import Difference, Pair, changed_uses, divergences, neighbours, pairs_of
+from memrl_core.analysis.compare.alignment import Alignment, align, line_of
+from memrl_core.analysis.compare.comparison import compare
+from memrl_core.analysis.compare.divergence import Difference, Pair, changed_uses, divergences, neighbours, pairs_of
 from tests.builders import a_bank
 from tests.core.lockstep import a_compared, a_line, begun, commit
 

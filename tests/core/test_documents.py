@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -93,12 +95,27 @@ def test_every_command_and_option_says_what_it_does() -> None:
     assert len(commands) > 20
 
 
+def script(name: str) -> ModuleType:
+    """A script of docs/ as a module."""
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec and spec.loader
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_pages_of_results_say_the_command_and_copy_the_report(tmp_path: Path) -> None:
+    plan = {"title": "T", "question": "Why?", "seeds": 3, "epochs": 2, "model": "simulated", "embedder": "hashing"}
+    (tmp_path / "experiment.json").write_text(json.dumps({"plan": plan}), encoding="utf-8")
+    (tmp_path / "report.md").write_text("| arm | 12.5 % |\n", encoding="utf-8")
+    page = script("write_results").experiment(tmp_path)
+    assert f"memrl experiment sample_data/experiments/{tmp_path.name}.toml" in page
+    assert "3 seeds, 2 epochs" in page and page.endswith("| arm | 12.5 % |\n")
+
+
 @pytest.mark.slow
 def test_every_command_and_method_has_its_place_in_the_generated_pages() -> None:
-    spec = spec_from_file_location("generated", ROOT / "docs" / "generated.py")
-    assert spec and spec.loader
-    generated = module_from_spec(spec)
-    spec.loader.exec_module(generated)
+    generated = script("generated")
     commands, methods = generated.commands(), generated.methods()
     assert [name for name in COMMANDS.commands if f"## `memrl {name}`" not in commands] == []
     assert [name for name in POLICIES if f"`{name}` · *" not in methods] == []

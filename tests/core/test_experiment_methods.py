@@ -22,8 +22,7 @@ from rich.console import Console
 
 from memrl_core.agent import workspace
 from memrl_core.agent.setup import fits
-from memrl_core.analysis.cost import cost_of
-from memrl_core.analysis.methods import (
+from memrl_core.analysis.compare.methods import (
     Estimate,
     MethodRow,
     arm_without_memory,
@@ -32,6 +31,7 @@ from memrl_core.analysis.methods import (
     method_rows,
     paired_by_task,
 )
+from memrl_core.analysis.run.cost import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
 from memrl_core.errors import InputError, PolicyFailed, SettingsError

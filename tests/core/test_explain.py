@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.analysis.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
-from memrl_core.analysis.reasons import reason_sentence
-from memrl_core.analysis.reversals import overtakings, reversal
+from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.decision.labels import reason_sentence
+from memrl_core.analysis.run.reversals import overtakings, reversal
 from memrl_core.numerals import signed
 from memrl_core.records import (
     Decision,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.explain import score_formula, setting_notes, warnings
-from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.analysis.decision.explain import score_formula, setting_notes, warnings
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.analysis.attempts import attempts
-from memrl_core.analysis.fallback import fallback
+from memrl_core.analysis.memory.uses import attempts
+from memrl_core.analysis.run.over_time import fallback
 from memrl_core.environments.tasks import sample_tasks
 from tests.builders import a_bank, a_step, an_agent
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.attempts import attempts
-from memrl_core.analysis.forgotten import forgetting, losses
+from memrl_core.analysis.memory.uses import attempts
+from memrl_core.analysis.run.over_time import forgetting, losses
 from memrl_core.environments.tasks import sample_tasks
 from tests.builders import an_agent
 

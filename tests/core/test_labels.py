@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 
 
 @pytest.mark.parametrize(

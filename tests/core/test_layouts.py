@@ -13,12 +13,12 @@ import pytest
 from memrl_core.agent import Agent, workspace
 from memrl_core.agent.turns import read_choice
 from memrl_core.agent.workspace import start_run, tasks_of_set
-from memrl_core.analysis.outline import reply_notes
+from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
-from memrl_core.errors import EmptyAnswer, ModelInterrupted
-from memrl_core.experiments.layouts import run_layouts
+from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted
+from memrl_core.experiments.layouts import Layouts, layout_reports, run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages, messages_sent, sent
@@ -278,12 +278,30 @@ def test_each_layout_is_tried_with_the_same_memories_and_without(
     made = workspace.make_model
     monkeypatch.setattr(workspace, "make_model", lambda name, *own: Reader() if name == "reader" else made(name, *own))
     monkeypatch.setattr(workspace, "must_be_there", lambda *_: {})
+    sets, options = ["household-train", "helpdesk-train"], {"tasks": 4, "seeds": [0], "epochs": 4}
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
-        found = run_layouts(bank, ["reader"], "household-train", tasks=4, seeds=[0], epochs=4)
-        runs = [(arm, bank.run(arm.runs[0])) for arm in found.arms]
-    assert {arm.on for arm, _ in runs} == {"reader, block", "reader, transcript", "reader, turns"}
-    assert all(info.model_options["layout"] == arm.on.split(", ")[1] for arm, info in runs)
-    assert {info.base for arm, info in runs if arm.memory == "no memory"} == {None}
-    assert len({info.base for arm, info in runs if arm.memory == "learned"}) == 1
-    assert all(one.valid == one.asked > 0 for one in found.answers)
-    assert all(gain.mean > 0 for gain in found.differences), "the simulated model reads its memories in every layout"
+        steps = [0]
+        stopped = run_layouts(
+            bank, tmp_path / "out", ["reader"], sets, **options,
+            on_progress=lambda done, total: steps.append(done), cancelled=lambda: steps[-1] >= 30,
+        )  # fmt: skip
+        assert stopped.stopped and len(stopped.steps) == 12
+        found = run_layouts(bank, tmp_path / "out", ["reader"], sets, **options).steps
+        again = len(bank.runs())
+        assert run_layouts(bank, tmp_path / "out", ["reader"], sets, **options).steps.equals(found)
+        assert len(bank.runs()) == again, "what is finished is not done again"
+        with pytest.raises(InputError):
+            run_layouts(bank, tmp_path / "out", ["reader"], sets, **{**options, "tasks": 5})
+        infos = {run: bank.run(run) for run in found["run"]}
+    assert len(found) == 2 * 3 * 2 * 4 and found["run"].nunique() == 12
+    assert set(stopped.steps["run"]) <= set(found["run"])
+    for row in found.itertuples():
+        info = infos[row.run]
+        assert (info.base, info.model_options["layout"]) == (row.base, row.layout)
+        assert info.settings["k2"] == (0 if row.memory == "no memory" else 1)
+    assert found.groupby(["set", "seed"])["base"].nunique().max() == 1
+    assert (found["valid"] == found["asked"]).all() and (found["asked"] > 0).all()
+    tables = layout_reports(Layouts(found, False))
+    assert [len(table.rows) for table in tables] == [3, 3]
+    gains = found.groupby(["set", "layout", "memory"])["success"].mean().unstack()
+    assert (gains["learned"] > gains["no memory"]).loc["household-train"].all(), "it reads its memories in every layout"

@@ -13,15 +13,42 @@ import pandas as pd
 import pytest
 
 from memrl_core.agent.learned import learned_before
-from memrl_core.analysis.learned.actions import known_states, targets
-from memrl_core.analysis.learned.cases import case_calibration, case_history, kernel_weights, losses, used_cases
-from memrl_core.analysis.learned.deciding import GIVEN, NOTHING, PRUNED, SILENT, recollections, what_became
-from memrl_core.analysis.learned.reranking import adapter_norms, citations, drawn_again
-from memrl_core.analysis.learned.tallies import OPERATIONS, operations_by_epoch, solved_within
-from memrl_core.analysis.learned.texts import edits, notes_and_links, reflections, workflows
-from memrl_core.analysis.learned.tips import novelty, tips_in_order
-from memrl_core.analysis.learned.values import COLUMNS, deletion, values_moved, values_over_uses
-from memrl_core.analysis.on_this_pool import on_this_pool
+from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.run.learned.deciding import (
+    GIVEN,
+    NOTHING,
+    PRUNED,
+    SILENT,
+    adapter_norms,
+    citations,
+    drawn_again,
+    novelty,
+    recollections,
+    tips_in_order,
+    what_became,
+)
+from memrl_core.analysis.run.learned.texts import (
+    case_calibration,
+    case_history,
+    edits,
+    kernel_weights,
+    losses,
+    notes_and_links,
+    reflections,
+    used_cases,
+    workflows,
+)
+from memrl_core.analysis.run.learned.values import (
+    COLUMNS,
+    OPERATIONS,
+    deletion,
+    known_states,
+    operations_by_epoch,
+    solved_within,
+    targets,
+    values_moved,
+    values_over_uses,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.awm import kind_of, steps_of
 from memrl_core.policies.methods.rmm_reranker import ranks

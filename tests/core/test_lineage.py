@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from memrl_core.analysis.lineage import lineage
+from memrl_core.analysis.memory.relations import lineage
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 

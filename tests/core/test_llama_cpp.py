@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
-from memrl_core.analysis.outline import tokens_of
+from memrl_core.analysis.decision.outline import tokens_of
 from memrl_core.errors import InputError, MemRLError, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models import gguf
 from memrl_core.models.base import ModelOptions

@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memrl_core.analysis.forgotten import forgetting
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     Correlation,
     TaskState,
     adaptation_time,
@@ -35,6 +34,7 @@ from memrl_core.analysis.metrics import (
     solved_before_failing_now,
     task_states,
 )
+from memrl_core.analysis.run.over_time import forgetting
 from memrl_core.errors import InputError
 from tests.oracles import metrics as oracle
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.analysis.catalogue import catalogue, matching
-from memrl_core.analysis.moment import current, later_reward, memories_of, replayed
+from memrl_core.analysis.decision.moment import current, later_reward, memories_of, replayed
+from memrl_core.analysis.memory.catalogue import catalogue, matching
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Phase

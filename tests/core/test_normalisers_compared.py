@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.normalisers_compared import NORMALISERS, NormalisersCompared, normalisers_compared
+from memrl_core.analysis.decision.spectrum import NORMALISERS, NormalisersCompared, normalisers_compared
 from memrl_core.records import Decision, Recalled, RecallRecord
 from memrl_core.retrieval import select
 from memrl_core.retrieval.exploration import Exploration

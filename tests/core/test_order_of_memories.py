@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank, store
 from memrl_core.bank.appends import IN_ORDER
 from memrl_core.embedders.hashing import HashingEmbedder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.analysis.regret import chance
+from memrl_core.analysis.run.cost import chance
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import GOAL_FAMILIES, INSTRUCTIONS, Household
 from memrl_core.environments.tasks import sample_tasks

@@ -33,9 +33,7 @@ from memrl_core.policies.methods.memento import (
     cross_entropy_gradient,
     episodic_values,
     features,
-    loss_history,
     new_network,
-    past_uses,
     trained,
 )
 from memrl_core.prompting import CAUTION, FOLLOW
@@ -179,16 +177,6 @@ def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
     for case, value in zip((2, 0, 3, 1, 9), values, strict=True):
         told = oracle(uses, case, state, kernel, h)
         assert value == pytest.approx(0.5 if told is None else told, abs=1e-5)
-
-
-@given(USES, KERNELS)
-def test_the_past_uses_of_a_case_add_up_to_its_value(uses: list[tuple[int, int, float]], kernel: Any) -> None:
-    cases = used(uses)
-    value, weight = episodic_values(cases, a_vector(7), ["c1"], kernel, 0.5, 0.5)
-    found = past_uses(cases, a_vector(7), "c1", kernel, 0.5)
-    assert [use.outcome for use in found] == [outcome for case, _, outcome in uses if case == 1]
-    if weight[0] > 0:
-        assert sum(use.share * use.outcome for use in found) == pytest.approx(value[0])
 
 
 def test_a_value_belongs_to_the_pair_of_state_and_case() -> None:
@@ -447,7 +435,7 @@ def test_the_kernel_predicts_by_past_uses_and_a_late_reward_changes_them(tmp_pat
 def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_for_bit(tmp_path: Path) -> None:
     agent, traces = ran(tmp_path, read="network", cold_rows=16)
     state = learned_now(agent.bank, "r")
-    losses = loss_history(state)
+    losses = state.losses
     assert max(loss.after for loss in losses[-3:]) < losses[0].before
     known = make_policy("memento", {"read": "network"}).values(state)
     assert known == {"loss": losses[-1].after, "rows": float(len(state.uses))}

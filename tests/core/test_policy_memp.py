@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
-from memrl_core.analysis.explain import update_formula
-from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.analysis.decision.explain import update_formula
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks

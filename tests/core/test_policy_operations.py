@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.audit import AuditFilter, audit, reconstruct
+from memrl_core.analysis.people.audit import AuditFilter, audit, reconstruct
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.bank.ratings import Rating

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.map_layout import PCA, UMAP, MapLayout
-from memrl_core.analysis.projection import Pca, aligned, near_neighbours
-from memrl_core.analysis.umap_child import FittedUmap
-from memrl_core.analysis.umap_process import Umap
+from memrl_core.analysis.map.layout import PCA, UMAP, MapLayout
+from memrl_core.analysis.map.projection import Pca, aligned, near_neighbours
+from memrl_core.analysis.map.umap_child import FittedUmap
+from memrl_core.analysis.map.umap_process import Umap
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankReadOnly

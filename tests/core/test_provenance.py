@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.analysis.changes import changes
-from memrl_core.analysis.provenance import provenance
+from memrl_core.analysis.compare.counterfactual import changes
+from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.agreement import disagreements
-from memrl_core.analysis.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.rating_queue import (
+from memrl_core.analysis.people.agreement import disagreements
+from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
+from memrl_core.analysis.people.rating_queue import (
     QueueFilter,
     Show,
     disagreement,

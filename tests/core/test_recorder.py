@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.moment import replayed
-from memrl_core.analysis.outline import line
+from memrl_core.analysis.decision.moment import replayed
+from memrl_core.analysis.decision.outline import line
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.errors import InputError, StepError, UnknownRun

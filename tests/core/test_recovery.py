@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.recovery import SHOWN, after_rewards, recovery, rewards_to_reach
-from memrl_core.analysis.whatif import Situation, decided, situation_of
+from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
+from memrl_core.analysis.memory.belief import SHOWN, after_rewards, recovery, rewards_to_reach
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.settings import MemRLSettings

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.agent import Agent
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.whatif import decided, same_choice, situation_of
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.decision.whatif import decided, same_choice, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder

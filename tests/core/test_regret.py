@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.regret import chance, cumulative_regret, step_regret
+from memrl_core.analysis.run.cost import chance, cumulative_regret, step_regret
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks

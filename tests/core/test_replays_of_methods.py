@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.changes import changes
-from memrl_core.analysis.counterfactual import counterfactual
-from memrl_core.analysis.supposed_reward import supposed_reward
-from memrl_core.analysis.taught import taught
-from memrl_core.analysis.whatif import decided, situation_of
+from memrl_core.analysis.compare.counterfactual import changes, counterfactual
+from memrl_core.analysis.decision.whatif import decided, situation_of
+from memrl_core.analysis.memory.belief import supposed_reward
+from memrl_core.analysis.people.taught import taught
 from memrl_core.bank import MemoryBank
 from memrl_core.policies import POLICIES, policy_class
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.required import Requirement, required_q, required_similarity
-from memrl_core.analysis.whatif import Situation, decided
+from memrl_core.analysis.decision.required import Requirement, required_q, required_similarity
+from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView

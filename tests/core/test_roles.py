@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.neighbourhoods import Neighbourhood, neighbourhoods, opposed
-from memrl_core.analysis.roles import AT_LEAST, ROLES, profile, with_role
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, profile, with_role
+from memrl_core.analysis.memory.neighbourhoods import Neighbourhood, neighbourhoods, opposed
+from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import Utility

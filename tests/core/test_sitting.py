@@ -8,9 +8,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.rated_steps import RatedStep
-from memrl_core.analysis.rating_queue import QueueFilter, pairs
-from memrl_core.analysis.sitting import TOO_SOON, Sitting
+from memrl_core.analysis.people.rated_steps import RatedStep
+from memrl_core.analysis.people.rating_queue import TOO_SOON, QueueFilter, Sitting, pairs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

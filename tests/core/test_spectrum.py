@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.spectrum import Spectrum, spectrum
+from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import select
 from memrl_core.retrieval.exploration import Exploration

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis import gate, starved
-from memrl_core.analysis.gate import suggest_delta
-from memrl_core.analysis.starved import gini, starvation
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.decision import gate
+from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.analysis.memory import exposure
+from memrl_core.analysis.memory.exposure import gini, starvation
+from memrl_core.analysis.memory.uses import uses
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.retrieval.view import MemoryView
@@ -54,7 +55,7 @@ def test_a_real_run_is_told_what_its_traces_never_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [3, 1024])
 def test_duplicates_are_the_groups_joined_by_the_threshold(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(starved, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(exposure, "ROWS_AT_ONCE", rows)
     rng = np.random.default_rng(4)
     centres = rng.normal(size=(6, 12))
     vectors = centres[rng.integers(0, 6, 40)] + 0.12 * rng.normal(size=(40, 12))

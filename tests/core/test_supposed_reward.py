@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.supposed_reward import supposed_reward
+from memrl_core.analysis.memory.belief import supposed_reward
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import EventKind

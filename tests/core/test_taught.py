@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.analysis.later_selections import Choices, Differing, compiled
-from memrl_core.analysis.taught import (
+from memrl_core.analysis.people.later_selections import Choices, Differing, compiled
+from memrl_core.analysis.people.taught import (
     AnsweredBothWays,
     deeds_since,
     moves_sentence,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.theory import (
+from memrl_core.analysis.run.theory import (
     averaging_q,
     constant_step_q,
     effective_window,

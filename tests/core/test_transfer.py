@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.transfer import ORIGINS, transfer
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.run.over_time import ORIGINS, transfer
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import Memory
 from tests.builders import a_vector, an_agent

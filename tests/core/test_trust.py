@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.fluctuation import fluctuation
-from memrl_core.analysis.trust import trust
+from memrl_core.analysis.memory.belief import trust
+from memrl_core.analysis.run.practice import fluctuation
 from memrl_core.records import UtilityPoint
 
 

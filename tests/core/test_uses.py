@@ -12,8 +12,8 @@ import pytest
 import scipy.stats
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.calibration import BINS, correlation, in_sample, prequential
-from memrl_core.analysis.uses import COLUMNS, uses
+from memrl_core.analysis.memory.uses import COLUMNS, uses
+from memrl_core.analysis.run.calibration import BINS, correlation, in_sample, prequential
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import StepTrace, Utility

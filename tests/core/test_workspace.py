@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.reversals import first_reversal
+from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.embedders.hashing import HashingEmbedder

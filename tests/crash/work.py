@@ -26,7 +26,7 @@ import numpy as np
 
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
-from memrl_core.analysis.projection import Pca
+from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank, flat, knowledge, store
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.store import Store

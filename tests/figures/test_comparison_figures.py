@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.analysis.alignment import align
-from memrl_core.analysis.comparison import CumulativeReward, cumulative_reward
+from memrl_core.analysis.compare.alignment import align
+from memrl_core.analysis.compare.comparison import CumulativeReward, cumulative_reward
 from memrl_core.figures.comparison import reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed

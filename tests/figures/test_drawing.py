@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 import pytest
 from plotly.io.json import to_json_plotly
 
-from memrl_core.analysis.moment import current, memories_of
-from memrl_core.analysis.spectrum import spectrum
+from memrl_core.analysis.decision.moment import current, memories_of
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import Drawing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.analysis.moment import Moment, current, memories_of
+from memrl_core.analysis.decision.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.map_points import map_points, pool_far_on_screen
 from memrl_core.figures.memory_map import MapScene, map_picture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.map_points import map_points
 from memrl_core.figures.memory_map import MapScene, map_picture
 from memrl_core.figures.point_cloud import cloud_marks, point_cloud

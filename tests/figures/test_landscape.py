@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.landscape import Landscape, landscape
-from memrl_core.analysis.map_layout import MapLayout
+from memrl_core.analysis.map.layout import MapLayout
+from memrl_core.analysis.memory.landscape import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range, q_symbol

@@ -8,12 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.learned.actions import KnownAction, KnownState
-from memrl_core.analysis.learned.cases import CaseHistory
-from memrl_core.analysis.learned.deciding import BECAME, GIVEN, NOTHING, SILENT
-from memrl_core.analysis.learned.tallies import OPERATIONS
-from memrl_core.analysis.learned.texts import LinkGraph
-from memrl_core.analysis.learned.values import COLUMNS, Deletion
+from memrl_core.analysis.run.learned.deciding import BECAME, GIVEN, NOTHING, SILENT
+from memrl_core.analysis.run.learned.texts import CaseHistory, LinkGraph
+from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS, Deletion, KnownAction, KnownState
 from memrl_core.figures.learned.actions import actions_picture
 from memrl_core.figures.learned.cases import case_calibration_picture, kernel_picture, loss_picture
 from memrl_core.figures.learned.lines import names_at_ends

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.calibration import Calibration, in_sample, prequential
-from memrl_core.analysis.gate import GateSuggestion, suggest_delta
-from memrl_core.analysis.on_this_pool import on_this_pool
-from memrl_core.analysis.starved import Starvation, starvation
-from memrl_core.analysis.uses import uses
+from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
+from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.memory.exposure import Starvation, starvation
+from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.methods_on_pool import methods_on_pool_picture
 from memrl_core.figures.palette import CUT, SIMILARITY

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
-from memrl_core.analysis.metrics import (
+from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
     epoch_accuracy,

@@ -11,7 +11,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
-from memrl_core.analysis.summary import valid_answers
+from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from memrl_core.agent import Agent, Episode
 from memrl_core.agent.asking import Asking
-from memrl_core.analysis.consultations import consultations
+from memrl_core.analysis.run.consultations import consultations
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment

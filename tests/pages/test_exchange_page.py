@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,14 +38,14 @@ def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, vi
     folder = CheckpointWriter(memories).write(demo.parent.parent / "snapshot" / "5")
     app = import_path(exchange(visit, bank="demo"), folder, "from-paper")
     assert not app.exception and not app.error
-    assert "5 memories, 0 steps and 6 events are new" in plain(app)
-    assert "Skipped" in plain(app) and "What it does not tell" in plain(app)
+    assert {"5 memories", "0 steps", "6 events"} <= set(re.findall(r"\d+ \w+", plain(app)))
+    assert "Skipped" in plain(app) and "not tell" in plain(app)
     with MemoryBank.open(str(workspace.banks_folder() / "from-paper")) as bank:
         (run,) = bank.runs()
         assert bank.utilities(run.id)["m3"].q == pytest.approx(0.3)
     for page in ("step", "decision", "compare", "bank"):
         assert not visit(page, bank="from-paper").exception
-    assert "brought in from elsewhere" in said(visit("step", bank="from-paper"))
+    assert "from elsewhere" in said(visit("step", bank="from-paper"))
 
 
 def test_importing_the_same_again_changes_nothing(demo: Path, visit: Visit) -> None:
@@ -53,7 +54,7 @@ def test_importing_the_same_again_changes_nothing(demo: Path, visit: Visit) -> N
         write_bank(bank, target)
         events = len(bank.events())
     app = import_path(exchange(visit, bank="demo"), target, "demo")
-    assert "0 memories, 0 steps and 0 events are new" in plain(app)
+    assert {"0 memories", "0 steps", "0 events"} <= set(re.findall(r"\d+ \w+", plain(app)))
     with MemoryBank.open(str(demo)) as bank:
         assert len(bank.events()) == events
 

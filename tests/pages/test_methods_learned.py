@@ -76,7 +76,7 @@ def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -
     app = seen("memrl")
     for name in POLICIES[1:]:
         app = settled(app.selectbox(key="learned_by").set_value(name).run())
-        assert "nothing is stored and no model is asked" in words(app), name
+        assert "no model is asked" in words(app), name
         assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT), name
 
 
@@ -95,19 +95,19 @@ def test_drawing_again_gives_another_order_and_stores_nothing(seen: Visit) -> No
     with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
         before = len(bank.events()), bank.trace("rmm_reranker", STEPS)
     first = app.get("plotly_chart")[0].proto.spec
-    assert "As it was drawn" in words(app)
+    assert "was drawn" in words(app)
     again = [settled(app.button(key="learned_draw").click().run()) for _ in range(4)]
     assert "Draw 4" in words(again[-1])
     assert again[-1].get("plotly_chart")[0].proto.spec != first
     with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
         assert (len(bank.events()), bank.trace("rmm_reranker", STEPS)) == before
     back = settled(app.button(key="move_Back").click().run())
-    assert "As it was drawn" in words(back)
+    assert "was drawn" in words(back)
 
 
 def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -> None:
     app = seen("memento")
-    assert "learns nothing that it goes by" in words(app)
+    assert "learns nothing" in words(app)
     app = settled(app.button_group(key="learned_read_memento").set_value("network").run())
     told = words(app)
     assert "loss" in told and charts(app) == 2
@@ -115,8 +115,8 @@ def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -
 
 
 def test_how_often_a_model_was_asked_is_told_for_methods_that_ask(seen: Visit) -> None:
-    assert f"choose operation: {STEPS}, all filled in by the template" in words(seen("memory_r1_ops"))
-    assert "Asked of the model" not in words(seen("memrl"))
+    assert f"choose operation: {STEPS}" in words(seen("memory_r1_ops"))
+    assert "of the model" not in words(seen("memrl"))
 
 
 def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
@@ -128,4 +128,4 @@ def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
 
 def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
     app = visit("methods", show="learned", bank=a_bank())
-    assert "There is no finished step" in words(app)
+    assert "no finished step" in words(app)

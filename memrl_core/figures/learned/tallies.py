@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.learned.tallies import OPERATIONS
+from memrl_core.analysis.run.learned.values import OPERATIONS
 from memrl_core.figures.palette import ENTERED, LEFT, LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.policies.methods.memory_r1_ops import UNUSABLE

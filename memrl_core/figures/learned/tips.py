@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.learned.lines import step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, POOL, SELECTED, bare_layout
 from memrl_core.figures.picture import Picture

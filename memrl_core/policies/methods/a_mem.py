@@ -15,7 +15,18 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Question, Vector, Written, added, seed_of
+from memrl_core.policies.base import (
+    Ask,
+    Lesson,
+    NewExperience,
+    Policy,
+    Question,
+    UngatedSettings,
+    Vector,
+    Written,
+    added,
+    seed_of,
+)
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.rewordings import followed, reworded
 from memrl_core.policies.spec import PolicySpec
@@ -23,12 +34,11 @@ from memrl_core.prompting import ANSWER_MARK, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity, recall
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 NO_ANSWER = "The model gave no usable answer about {}."
 
 
-class AMemSettings(PolicySettings):
+class AMemSettings(UngatedSettings):
     """What A-MEM can be told; its k is k2."""
 
     variant: Literal["paper", "code"] = Field(
@@ -38,13 +48,6 @@ class AMemSettings(PolicySettings):
         "come after the k nearest and the list is cut back to k, so that none appears where k are found.",
     )
     k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many notes are recalled.")
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Notes less similar than this are not recalled. The method has no gate: −1.",
-    )
     k2: int = Field(
         5, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many notes are read."
     )
@@ -439,44 +442,10 @@ LINK_SIMILARITY = 0.5
 KEYWORDS, TAGS, LONGEST_CONTEXT, LONGEST_WORD = 6, 10, 300, 40
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _STOPWORDS = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "with",
-        "from",
-        "that",
-        "this",
-        "was",
-        "were",
-        "not",
-        "are",
-        "has",
-        "had",
-        "you",
-        "your",
-        "its",
-        "into",
-        "onto",
-        "there",
-        "should",
-        "put",
-        "task",
-        "steps",
-        "worked",
-        "avoid",
-        "try",
-        "instead",
-        "what",
-        "went",
-        "wrong",
-        "answer",
-        "done",
-        "will",
-        "can",
-        "but",
-    ]
-)
+    ("the", "and", "for", "with", "from", "that", "this", "was", "were", "not", "are", "has", "had", "you", "your",
+     "its", "into", "onto", "there", "should", "put", "task", "steps", "worked", "avoid", "try", "instead", "what",
+     "went", "wrong", "answer", "done", "will", "can", "but")
+)  # fmt: skip
 
 
 class Analysis(BaseModel):

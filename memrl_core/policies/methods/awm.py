@@ -7,28 +7,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Question, Vector, Written, added
-from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.base import (
+    Ask,
+    Lesson,
+    NewExperience,
+    Policy,
+    Question,
+    UngatedSettings,
+    Vector,
+    Written,
+    added,
+    nothing,
+)
+from memrl_core.policies.ranking import TermColumn, similarities
 from memrl_core.policies.rewordings import followed, reworded
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 ONLY_SUCCESSES = "workflows are induced from successes only"
 NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it was"
 
 
-class AwmSettings(PolicySettings):
+class AwmSettings(UngatedSettings):
     """What AWM can be told; its k is k2."""
 
     recall: Literal["nearest", "everything"] = Field(
@@ -38,13 +48,6 @@ class AwmSettings(PolicySettings):
         "workflows of the run are put before the model, whatever k1, k2 and δ say.",
     )
     k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many workflows are recalled.")
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Workflows less similar than this are not recalled. The method has no gate: −1.",
-    )
     k2: int = Field(
         10, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many workflows."
     )
@@ -120,19 +123,12 @@ class Awm(Policy[AwmSettings]):
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 nearest, or the whole pool."""
         k2 = self.settings.k2 if self.settings.recall == "nearest" else len(recalled.pool)
-        return ranked(
-            recalled,
-            view,
-            [TermColumn("similarity", similarities(recalled))],
-            k2=k2,
-            seed=seed,
-            ties=self.settings.ties,
-        )
+        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed, k2=k2)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The workflow of these actions in its new version; nothing but after a success."""
         if new.outcome != "success":
-            return (_nothing(new, ONLY_SUCCESSES),)
+            return (nothing(new, ONLY_SUCCESSES),)
         success = Success(new.intent, steps_of(new.experience))
         kind = kind_of(success.steps)
         before = _workflows(view).by_kind.get(kind)
@@ -141,7 +137,7 @@ class Awm(Policy[AwmSettings]):
         successes = (*(earlier.successes if earlier else ()), success)[-self.settings.successes :]
         workflow = ask(induction_question(kind, earlier.workflow if earlier else None, successes))
         if workflow is None:
-            return (_nothing(new, NO_ANSWER),)
+            return (nothing(new, NO_ANSWER),)
         (vector,) = new.embed([f"{workflow.name}\n{workflow.docstring}"])
         changes: dict[str, Any] = {"op": "UPDATE", "replaces": (stands,)} if stands else {}
         kept = [{"intent": one.intent, "steps": list(one.steps)} for one in successes]
@@ -161,10 +157,6 @@ class Awm(Policy[AwmSettings]):
             induced = induced_by(op)
             if induced is not None:
                 state.by_kind[str(op.data["kind"])] = induced
-
-
-def _nothing(new: NewExperience, why: str) -> Written:
-    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why))
 
 
 def _workflows(view: MemoryView) -> Workflows:

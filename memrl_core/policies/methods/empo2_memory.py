@@ -21,15 +21,13 @@ from memrl_core.policies.ranking import (
     TermColumn,
     best_first,
     chance_of,
-    ranked,
+    similar,
     similarities,
-    wide_recall,
 )
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import exchanges, memories_told, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
-from memrl_core.retrieval import score_order
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
 
@@ -161,17 +159,14 @@ class Empo2Memory(Policy[Empo2Settings]):
         inside = np.array(
             [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
         )
-        found = wide_recall(
+        found = self.wide_recall(
             query,
             view,
-            inside,
             lambda members: self._best_first(members, view),
-            k1=self.settings.k1,
+            inside=inside,
             delta=self.settings.delta,
             strict=True,
             coarse=coarse,
-            exclude_task=self.excluded_task(view),
-            ties=self.settings.ties,
         )
         why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
         return replace(found, why=why)
@@ -179,33 +174,23 @@ class Empo2Memory(Policy[Empo2Settings]):
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 best tips, unless a new state is explored without any."""
         settings, n = self.settings, len(recalled.pool)
-        scores, similar = _scores(recalled.pool, view), similarities(recalled)
+        scores, alike = _scores(recalled.pool, view), similarities(recalled)
         by_score = 1.0 if settings.variant == "code" else 0.0
         found = min(n, settings.k2)
         novelty = 1 / (found + 1)
         terms = [
             TermColumn("score", scores, by_score),
-            TermColumn("similarity", similar, 1 - by_score),
+            TermColumn("similarity", alike, 1 - by_score),
             TermColumn("novelty", np.full(n, novelty), 0.0),
         ]
-        by = scores if settings.variant == "code" else similar
+        by = scores if settings.variant == "code" else alike
         order = best_first(by, recalled.pool, settings.ties, seed)
         best = order[: settings.k2].tolist()
         epsilon = settings.epsilon * novelty if settings.novelty_explores else 0.0
         chance, _ = chance_of(best, by, order, recalled.pool, settings.ties)
         chosen = _explored(best, n, epsilon, np.random.default_rng(seed), chance) if n and epsilon else None
         note = f"Novelty 1/({found} + 1) = {novelty:.2f}: {found} {'tip' if found == 1 else 'tips'} beyond δ."
-        return ranked(
-            recalled,
-            view,
-            terms,
-            k2=settings.k2,
-            seed=seed,
-            ties=settings.ties,
-            chosen=chosen,
-            epsilon=epsilon,
-            note=note,
-        )
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, epsilon=epsilon, note=note)
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The tips, as at the beginning of the task."""
@@ -257,10 +242,8 @@ class Empo2Memory(Policy[Empo2Settings]):
                 state.kept[one.memory_id] = Kept(str(one.data.get("list", listed)), score, text)
 
     def _best_first(self, members: Sequence[Recalled], view: MemoryView) -> list[int]:
-        similar = np.array([member.similarity for member in members], dtype=np.float64)
-        rank = np.array([member.rank_recall for member in members], dtype=np.int64)
-        score = _scores(members, view) if self.settings.variant == "code" else similar
-        order: list[int] = score_order(score, similar, rank).tolist()
+        by = _scores(members, view) if self.settings.variant == "code" else similar(members)
+        order: list[int] = best_first(by, members, "older", 0).tolist()
         return order
 
 

@@ -10,13 +10,11 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, Written, one_memory
-from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.base import Ask, NewExperience, Policy, UngatedSettings, Written, one_memory
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import first_messages
-from memrl_core.records import Decision, Memory, MemorySpan, Message, Outcome, RecallRecord
+from memrl_core.records import Memory, MemorySpan, Message, Outcome
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 FEEDBACK = "Feedback: "
 LABELS: dict[Outcome, str] = {
@@ -31,16 +29,9 @@ LAID_OUT = (
 )
 
 
-class ExpRagSettings(PolicySettings):
+class ExpRagSettings(UngatedSettings):
     """What ExpRAG can be told; its k is k2."""
 
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. The paper has no gate: −1.",
-    )
     k2: int = Field(
         4, ge=0, le=100, title="k2 · memories in the prompt", description="The paper's k: how many are retrieved."
     )
@@ -83,11 +74,6 @@ class ExpRag(Policy[ExpRagSettings]):
         needs=("episode reward",),
     )
     Settings = ExpRagSettings
-
-    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """The k2 most similar of the pool."""
-        terms = [TermColumn("similarity", similarities(recalled))]
-        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from memrl_core.policies.base import Vector
-from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag, ExpRagSettings
+from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Floats, TermColumn, positions, ranked
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
@@ -17,18 +16,6 @@ from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
 from memrl_core.retrieval.view import MemoryView
 
 Positions = npt.NDArray[np.int64]
-
-
-class ExpRecentSettings(ExpRagSettings):
-    """What ExpRecent can be told; its k is k2."""
-
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Not used: this method goes by age, whatever the similarity.",
-    )
 
 
 class ExpRecent(ExpRag):
@@ -60,7 +47,6 @@ class ExpRecent(ExpRag):
         variants=("adapted",),
         needs=("episode reward",),
     )
-    Settings = ExpRecentSettings
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 newest memories; of the others the nearest are shown, with their place by age."""

@@ -16,22 +16,21 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from scipy.special import expit
 
-from memrl_core.policies.base import Lesson, Policy, Vector
+from memrl_core.policies.base import Lesson, Policy, UngatedSettings, Vector
 from memrl_core.policies.ranking import (
     Chosen,
+    Floats,
     TermColumn,
     best_first,
     chance_of,
     gumbel_top,
     ordered_log_probability,
-    ranked,
-    wide_recall,
+    similar,
 )
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
-from memrl_core.retrieval import exact_similarity, score_order
+from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 PAPER_K, CODE_K = 4, 8
 
@@ -118,7 +117,7 @@ Read = Literal["similar", "kernel", "network"]
 SPECS: Mapping[Read, PolicySpec] = {"similar": SPEC, "kernel": KERNEL, "network": NETWORK}
 
 
-class MementoSettings(PolicySettings):
+class MementoSettings(UngatedSettings):
     """The parameters of Memento, and of the parts that the paper leaves to the reader."""
 
     variant: Literal["paper", "code"] = Field(
@@ -130,13 +129,6 @@ class MementoSettings(PolicySettings):
         "record",
         title="k1 counts",
         description="record: k1 cases. intent: all cases of the k1 nearest intents. Not used by `network`.",
-    )
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Cases less similar than this are not recalled. The method has no gate: −1. Not used by `network`.",
     )
     k2: int = Field(
         PAPER_K,
@@ -238,15 +230,11 @@ class Memento(Policy[MementoSettings]):
         if self.settings.read != "network":
             return super().recall(query, view, coarse)
 
-        def best_first(members: Sequence[Recalled]) -> Sequence[int]:
-            terms, _, _ = self._judged(members, view)
-            order: list[int] = _order(terms, members).tolist()
+        def by_chance_to_help(members: Sequence[Recalled]) -> Sequence[int]:
+            order: list[int] = best_first(self._judged(members, view)[0].contribution, members, "older", 0).tolist()
             return order
 
-        found = wide_recall(
-            query, view, np.ones(len(view.ids), dtype=np.bool_), best_first, k1=self.settings.k1, delta=-1.0,
-            strict=False, coarse=coarse, exclude_task=self.excluded_task(view), ties=self.settings.ties,
-        )  # fmt: skip
+        found = self.wide_recall(query, view, by_chance_to_help, coarse=coarse)
         return replace(found, rule="everything", why="The network scores every case; the k1 best are the pool.")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
@@ -261,7 +249,7 @@ class Memento(Policy[MementoSettings]):
             chosen = Chosen(taken, "cold", chance, reasons=dict.fromkeys(taken, Reason.COLD_START))
         elif settings.read == "kernel" and settings.temperature > 0 and pool:
             return self._drawn(terms, recalled, view, seed, note)
-        return ranked(recalled, view, [terms], k2=settings.k2, seed=seed, ties=settings.ties, chosen=chosen, note=note)
+        return self.ranked(recalled, view, [terms], seed, chosen=chosen, note=note)
 
     def _drawn(self, worth: TermColumn, recalled: RecallRecord, view: MemoryView, seed: int, note: str) -> Decision:
         """K cases drawn without replacement by softmax(Q_EC / τ)."""
@@ -273,9 +261,7 @@ class Memento(Policy[MementoSettings]):
         log_propensity = ordered_log_probability(by_worth, order)
         chosen = Chosen(order, "sampled", log_propensity=log_propensity, reasons=changed)
         terms = [TermColumn(worth.name, worth.raw, normalised=by_worth), TermColumn("noise", noise)]
-        decision = ranked(
-            recalled, view, terms, k2=settings.k2, seed=seed, ties=settings.ties, chosen=chosen, note=note
-        )
+        decision = self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
         return replace(decision, greedy=tuple(pool[position].memory_id for position in greedy))
 
     def start(self, memories: Sequence[Memory]) -> Cases:
@@ -308,12 +294,12 @@ class Memento(Policy[MementoSettings]):
 
     def _judged(self, members: Sequence[Recalled], view: MemoryView) -> tuple[TermColumn, bool, str]:
         """What these are ranked by, whether that is for want of anything learned, and a note about it."""
-        settings, similar = self.settings, TermColumn("similarity", _similar(members))
+        settings, alike = self.settings, TermColumn("similarity", similar(members))
         cases = view.learned if isinstance(view.learned, Cases) else Cases()
         if settings.read == "similar" or not members:
-            return similar, False, ""
+            return alike, False, ""
         if view.asked is None:
-            return similar, True, "Taken by similarity: the embedding of what is asked is not known."
+            return alike, True, "Taken by similarity: the embedding of what is asked is not known."
         ids = [member.memory_id for member in members]
         if settings.read == "kernel":
             values, weights = self._episodic(cases, view.asked.embedding, ids)
@@ -321,7 +307,7 @@ class Memento(Policy[MementoSettings]):
             note = f"{known} of {len(ids)} cases have past uses; the others count as Q = {settings.unused_q:g}."
             return TermColumn("Q_EC(s, c)", values), known == 0, note
         if cases.network is None or not cases.enough(settings.cold_rows):
-            return similar, True, self._why_cold(cases)
+            return alike, True, self._why_cold(cases)
         rows = [view.position(memory_id) for memory_id in ids]
         outcomes = np.array([LABELS[view.memories[memory_id].outcome] for memory_id in ids], dtype=np.float64)
         p = chances(cases.network, view.asked.embedding, view.embeddings[rows], outcomes)
@@ -400,20 +386,9 @@ class Memento(Policy[MementoSettings]):
         )
 
 
-def _similar(members: Sequence[Recalled]) -> Floats:
-    return np.array([member.similarity for member in members], dtype=np.float64)
-
-
-def _order(terms: TermColumn, members: Sequence[Recalled]) -> npt.NDArray[np.int64]:
-    """The positions of these memories, best first."""
-    ranks = np.array([member.rank_recall for member in members], dtype=np.int64)
-    return score_order(terms.contribution, _similar(members), ranks)
-
-
 # --- uses of cases, and what is learned from them ---------------------------------------------------------------------
 
 
-Floats = npt.NDArray[np.float64]
 Kernel = Literal["gaussian", "cosine"]
 
 LABELS: dict[Outcome, float] = {"success": 1.0, "failure": 0.0, "unrated": 0.5}
@@ -471,15 +446,6 @@ class CalibrationBin:
     succeeded: float
     count: int
     states: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PastUse:
-    """One use of a case as it counts for a new state: cosine to the state, share of all weights, outcome."""
-
-    similarity: float
-    share: float
-    outcome: float
 
 
 @dataclass(slots=True)
@@ -566,22 +532,6 @@ def episodic_values(
     total = np.bincount(of, weight, minlength=n).astype(np.float64)
     earned = np.bincount(of, weight * uses["outcome"], minlength=n).astype(np.float64)
     return np.where(total > 0, earned / np.where(total > 0, total, 1), unused), total
-
-
-def past_uses(cases: Cases, state: Vector, memory_id: str, kernel: Kernel, bandwidth: float) -> tuple[PastUse, ...]:
-    """The uses of one case, oldest first, as they count in the state (d,): Q_EC is the sum of share × outcome."""
-    _, uses = cases.of([memory_id])
-    if not len(uses):
-        return ()
-    similarity = exact_similarity(cases.states.rows[uses["state"]], state)
-    weight = kernel_of(similarity, kernel, bandwidth)
-    share = weight / (weight.sum() or 1)
-    return tuple(map(PastUse, similarity.tolist(), share.tolist(), uses["outcome"].tolist()))
-
-
-def loss_history(cases: Cases) -> tuple[Loss, ...]:
-    """Every step of the network so far; () where it never learned."""
-    return tuple(cases.losses)
 
 
 def calibration(cases: Cases) -> tuple[CalibrationBin, ...]:

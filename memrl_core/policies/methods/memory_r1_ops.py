@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -19,20 +19,20 @@ from memrl_core.policies.base import (
     NewExperience,
     Policy,
     Question,
+    UngatedSettings,
     Written,
     added,
     deleted,
     intent_key,
+    nothing,
     seed_of,
 )
-from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
-from memrl_core.records import Decision, Memory, RecallRecord
+from memrl_core.records import Memory
 from memrl_core.retrieval import recall
 from memrl_core.retrieval.exploration import Ties
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 CHOOSE = "choose operation"
 REQUEST = (
@@ -46,16 +46,9 @@ UNUSABLE = "no usable answer"
 LONGEST_SHOWN = 600
 
 
-class MemoryR1OpsSettings(PolicySettings):
+class MemoryR1OpsSettings(UngatedSettings):
     """What the look-alike can be told; its k is k2."""
 
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. The method has no gate: −1.",
-    )
     shown: int = Field(
         30,
         ge=1,
@@ -123,25 +116,20 @@ class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
     Settings = MemoryR1OpsSettings
     ignored = ("duplicates", "duplicate_threshold")
 
-    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """The k2 most similar of the pool."""
-        terms = [TermColumn("similarity", similarities(recalled))]
-        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)
-
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The operation that the model chooses; NOOP where its answer cannot be used."""
         near = nearest(new, view, self.settings.shown, self.settings.ties)
         chosen = ask(operation_question(new, near))
         if chosen is None:
-            return (_nothing(new, UNUSABLE),)
+            return (nothing(new, UNUSABLE),)
         if chosen.operation == "NOOP":
             same = next((memory.id for memory in near if _same_text(memory, new)), None)
-            return (_nothing(new, "the memory says it already", same),)
+            return (nothing(new, "the memory says it already", same),)
         if chosen.operation == "ADD":
             return (added(new, new.memory_id, _laid_out(chosen.text, new)),)
         about = next((memory for memory in near if memory.id == _bare(chosen.memory)), None)
         if about is None:
-            return (_nothing(new, f"{UNUSABLE}: {chosen.operation} of a memory that was not shown"),)
+            return (nothing(new, f"{UNUSABLE}: {chosen.operation} of a memory that was not shown"),)
         if chosen.operation == "DELETE":
             return (Written(deleted([about.id], "The model found that the new episode makes it useless.")),)
         why = "The model said it anew with the new episode."
@@ -211,8 +199,3 @@ def _bare(told: str) -> str:
 
 def _same_text(memory: Memory, new: NewExperience) -> bool:
     return memory.experience.split() == new.experience.split()
-
-
-def _nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
-    noop = replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as)
-    return Written(noop)

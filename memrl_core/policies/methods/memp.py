@@ -29,9 +29,10 @@ from memrl_core.policies.base import (
     Written,
     added,
     deleted,
+    nothing,
     one_memory,
 )
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities, up_to
+from memrl_core.policies.ranking import Chosen, TermColumn
 from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.prompting import ANSWER_MARK, AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import (
@@ -39,6 +40,7 @@ from memrl_core.records import (
     Memory,
     MemoryOperation,
     Reason,
+    Recalled,
     RecallRecord,
     StepTrace,
     Turn,
@@ -215,16 +217,21 @@ class Memp(Policy[MempSettings]):
         """Phase A: the k1 most similar; where facts or chance decide, every memory up to `MOST`."""
         if self.settings.recall_by in ("query", "facts"):
             return super().recall(query, view, coarse)
-        chance = self.settings.recall_by == "random"
-        return up_to(
-            MOST,
-            query,
-            view,
-            by_chance=chance,
-            coarse=coarse,
-            exclude_task=self.excluded_task(view),
-            ties=self.settings.ties,
-        )
+        by_chance = self.settings.recall_by == "random"
+        # Recall has no seed: the step's number draws, which every replay knows. Phase B then draws evenly from all.
+        number = view.asked.step if view.asked is not None else 0
+
+        def wanted(members: Sequence[Recalled]) -> Sequence[int]:
+            mixed = by_chance and len(members) > MOST
+            return np.random.default_rng(number).permutation(len(members)).tolist() if mixed else range(len(members))
+
+        found = self.wide_recall(query, view, wanted, k1=MOST, coarse=coarse)
+        is_cut = any(missed.reason is Reason.BEYOND_K1 for missed in found.left_out)
+        if by_chance:
+            drawn = f"{MOST} memories, drawn from all by the step's number" if is_cut else "all memories"
+            return replace(found, rule="random", why=f"Phase B draws from {drawn}.")
+        compared = f"the {MOST} most similar memories" if is_cut else "all memories"
+        return replace(found, rule="everything", why=f"Phase B compares {compared}.")
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """The facts of the task, where they are compared."""
@@ -241,34 +248,15 @@ class Memp(Policy[MempSettings]):
             drawn = np.random.default_rng(seed).choice(n, size=size, replace=False).tolist()
             reasons = {i: Reason.RANDOM_EXPLORE if i in drawn else Reason.NOT_DRAWN for i in range(n)}
             chosen = Chosen(drawn, "sampled", 1 / comb(n, size), reasons=reasons)
-            return ranked(
-                recalled,
-                view,
-                (),
-                k2=k2,
-                seed=seed,
-                ties=self.settings.ties,
-                chosen=chosen,
-                epsilon=1.0,
-                note="Drawn at random.",
-            )
+            return self.ranked(recalled, view, (), seed, chosen=chosen, epsilon=1.0, note="Drawn at random.")
         if self.settings.recall_by != "ave_fact" or view.asked is None:
-            return ranked(
-                recalled,
-                view,
-                [TermColumn("similarity", similarities(recalled))],
-                k2=k2,
-                seed=seed,
-                ties=self.settings.ties,
-            )
+            return super().select(recalled, view, seed)
         said = usable_facts(view.asked.said.get(FACTS))
         asked = said or content_words(view.asked.intent)
         found = [shared_facts_similarity(asked, _facts_of(member.memory_id, view)) for member in recalled.pool]
         means = np.array([NO_KEY_SHARED if mean is None else mean for mean in found], dtype=np.float64)
         note = "" if said or not n else "The content words of the intent stand in for its facts."
-        return ranked(
-            recalled, view, [TermColumn("facts", means)], k2=k2, seed=seed, ties=self.settings.ties, note=note
-        )
+        return self.ranked(recalled, view, [TermColumn("facts", means)], seed, note=note)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 
@@ -339,9 +327,9 @@ class Memp(Policy[MempSettings]):
         if update == "adjustment" and new.outcome == "failure":
             return self._reworded(new, view, gone, ask)
         if update != "vanilla" and new.outcome != "success":
-            return _nothing(new, ONLY_SUCCESSES)
+            return nothing(new, ONLY_SUCCESSES)
         if self.settings.variant == "code" and (known := _of_intent(new.intent, view, gone)):
-            return _nothing(new, KNOWN_TASK, known)
+            return nothing(new, KNOWN_TASK, known)
         return self._stored(new, view, ask)
 
     def _stored(self, new: NewExperience, view: MemoryView, ask: Ask) -> Written:
@@ -362,13 +350,13 @@ class Memp(Policy[MempSettings]):
     def _reworded(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
         followed = self.credited(new.trace.decision) if new.trace.decision is not None else ()
         if not followed or not view.sees(followed[0]):
-            return _nothing(new, NOTHING_USED)
+            return nothing(new, NOTHING_USED)
         old = view.memories[followed[0]]
         if old.id in gone:
-            return _nothing(new, USED_IS_DELETED)
+            return nothing(new, USED_IS_DELETED)
         form = ask(adjust_question(old, new))
         if form is None:
-            return _nothing(new, UNUSABLE)
+            return nothing(new, UNUSABLE)
         return added(
             new,
             new.memory_id,
@@ -409,10 +397,6 @@ class Memp(Policy[MempSettings]):
 
 def _as_rate(q: float) -> float:
     return min(1.0, max(0.0, q))
-
-
-def _nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
-    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as))
 
 
 def _of_intent(intent: str, view: MemoryView, gone: set[str]) -> str | None:

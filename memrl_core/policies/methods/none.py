@@ -12,11 +12,6 @@ from memrl_core.settings import PolicySettings
 WHY = "this method has no memory"
 
 
-def nothing_recalled(view: MemoryView, why: str) -> RecallRecord:
-    """A phase A that asks memory for nothing."""
-    return RecallRecord(0, "record", -1.0, False, view.size, (), (), rule="nothing", why=why)
-
-
 def nothing_selected(recalled: RecallRecord, view: MemoryView, seed: int, note: str) -> Decision:
     """A phase B that leaves the pool alone, also where it is another policy's."""
     silent = Chosen((), "silent", reasons=dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT))
@@ -26,6 +21,7 @@ def nothing_selected(recalled: RecallRecord, view: MemoryView, seed: int, note: 
 class NoMemory(Policy[PolicySettings]):
     """Every task is met as if it were the first."""
 
+    why = WHY
     wants_summary = False
     ignored = ("k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "duplicates", "duplicate_threshold")
 
@@ -51,15 +47,15 @@ class NoMemory(Policy[PolicySettings]):
 
     def when(self, asked: Asked) -> When:
         """Never."""
-        return When(False, WHY)
+        return When(False, self.why)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """Nothing."""
-        return nothing_recalled(view, WHY)
+        return RecallRecord(0, "record", -1.0, False, view.size, (), (), rule="nothing", why=self.why)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Nothing."""
-        return nothing_selected(recalled, view, seed, WHY)
+        return nothing_selected(recalled, view, seed, self.why)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """Nothing."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, When, Written
-from memrl_core.policies.methods.none import nothing_recalled, nothing_selected
+from memrl_core.policies.base import Lesson
+from memrl_core.policies.methods.none import NoMemory, nothing_selected
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
-from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
+from memrl_core.retrieval.view import MemoryView
 
 WHY = "this control arm reads no memory"
 
@@ -31,12 +30,10 @@ class Tries:
         return sum(self.tries[task] <= k for task in self.solved)
 
 
-class PassAtK(Policy[PolicySettings]):
+class PassAtK(NoMemory):
     """The same model tries again and again; only the first success of a task counts."""
 
-    wants_summary = False
-    ignored = ("k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "duplicates", "duplicate_threshold")
-
+    why = WHY
     spec = PolicySpec(
         name="pass_at_k",
         title="Pass@k",
@@ -65,21 +62,9 @@ class PassAtK(Policy[PolicySettings]):
         variants=("adapted",),
     )
 
-    def when(self, asked: Asked) -> When:
-        """Never."""
-        return When(False, WHY)
-
-    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """Nothing."""
-        return nothing_recalled(view, WHY)
-
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Nothing; the note tells which try this is and the pass@k of the tries before it."""
         return nothing_selected(recalled, view, seed, _which_try(view))
-
-    def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
-        """Nothing."""
-        return ()
 
     def start(self, memories: Sequence[Memory]) -> Tries:
         """No task was tried."""

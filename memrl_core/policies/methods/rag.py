@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memrl_core.policies.base import Policy
-from memrl_core.policies.ranking import TermColumn, ranked, similarities
+from memrl_core.policies.ranking import TermColumn, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, RecallRecord
 from memrl_core.retrieval.view import MemoryView
@@ -40,5 +40,4 @@ class Rag(Policy[PolicySettings]):
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 most similar of the pool."""
-        terms = [TermColumn("similarity", similarities(recalled))]
-        return ranked(recalled, view, terms, k2=self.settings.k2, seed=seed, ties=self.settings.ties)
+        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed)

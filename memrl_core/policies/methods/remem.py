@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from memrl_core.policies.base import Ask, Question, seed_of
-from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag, ExpRagSettings
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
+from memrl_core.policies.ranking import Chosen, TermColumn, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
@@ -33,10 +33,6 @@ class Pruning(BaseModel):
 
     drop: list[str]
     reason: str
-
-
-class ReMemSettings(ExpRagSettings):
-    """What ReMem can be told; its k is k2."""
 
 
 class ReMem(ExpRag):
@@ -71,7 +67,6 @@ class ReMem(ExpRag):
         needs=("episode reward", "model on read"),
         variants=("adapted",),
     )
-    Settings = ReMemSettings
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """Which of the retrieved set to drop; not asked about none."""
@@ -97,8 +92,7 @@ class ReMem(ExpRag):
         self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
     ) -> Decision:
         terms = [TermColumn("similarity", similarities(recalled))]
-        k2, ties = self.settings.k2, self.settings.ties
-        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def _retrieved(self, recalled: RecallRecord, view: MemoryView, seed: int) -> list[Recalled]:
         return members_of(recalled, self._by_similarity(recalled, view, seed).selected)

@@ -17,8 +17,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Vector, When, Written, added, deleted
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, ranked, similarities, wide_recall
+from memrl_core.policies.base import (
+    Ask,
+    Lesson,
+    NewExperience,
+    Policy,
+    UngatedSettings,
+    Vector,
+    When,
+    Written,
+    added,
+    deleted,
+)
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import exchanges, memories_told, verdict_of
 from memrl_core.prompting import (
@@ -44,23 +55,15 @@ from memrl_core.records import (
 )
 from memrl_core.retrieval import DIGITS
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
 
 
-class RemembererSettings(PolicySettings):
+class RemembererSettings(UngatedSettings):
     """How values are learned, which records are read, and how many are kept."""
 
     k1: int = Field(
         20, ge=1, le=1000, title="k1 · pool size", description="How many of the best records phase A hands on."
     )
     k2: int = Field(2, ge=0, le=100, title="k2 · exemplars", description="How many records give advice in a turn.")
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Records whose task is less similar than this are not recalled. The method has no gate: −1.",
-    )
     variant: Literal["paper", "code"] = Field(
         "code",
         title="Variant",
@@ -176,17 +179,13 @@ class Rememberer(Policy[RemembererSettings]):
         table = _table(view)
         inside = np.zeros(len(view.ids), dtype=np.bool_)
         inside[[view.position(i) for i in table.under if view.sees(i) and table.known(i)]] = True
-        found = wide_recall(
+        found = self.wide_recall(
             query,
             view,
-            inside,
             lambda members: self._scored(members, view).order,
-            k1=self.settings.k1,
+            inside=inside,
             delta=self.settings.delta,
-            strict=False,
             coarse=coarse,
-            exclude_task=self.excluded_task(view),
-            ties=self.settings.ties,
         )
         others = view.size - int(inside.sum())
         return replace(found, why=f"{others} of {view.size} memories hold no action with a value" if others else "")
@@ -205,7 +204,7 @@ class Rememberer(Policy[RemembererSettings]):
         chosen = Chosen(taken, "greedy" if taken else "cold" if pool else "fallback", reasons=unknown)
         exemplars = [state for place in taken if (state := scored.states[place]) is not None]
         note = invented_note([advice_for(state, view.asked, self._invents) for state in exemplars])
-        decision = ranked(recalled, view, terms, k2=k2, seed=seed, ties=self.settings.ties, chosen=chosen, note=note)
+        decision = self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
         return _in_order(decision, [pool[place].memory_id for place in scored.order])
 
     def _scored(self, members: Sequence[Recalled], view: MemoryView) -> _Scored:

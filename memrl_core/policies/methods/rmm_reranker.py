@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, create_model
 
-from memrl_core.policies.base import Ask, Lesson, Policy, Question
+from memrl_core.policies.base import Ask, Lesson, Policy, Question, UngatedSettings
 from memrl_core.policies.ranking import (
     Chosen,
     Floats,
@@ -33,7 +33,6 @@ from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval import score_order
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 ADAPTED = "similarity after adapters / τ"
 NOISE = "noise"
@@ -76,13 +75,10 @@ SPEC = PolicySpec(
 )
 
 
-class RMMSettings(PolicySettings):
+class RMMSettings(UngatedSettings):
     """The parameters of RMM's reranker."""
 
     k1: int = Field(20, ge=1, le=1000, title="k1 · pool size", description="How many memories phase A recalls at most.")
-    delta: float = Field(
-        -1.0, ge=-1, le=1, title="δ · similarity gate", description="Memories less similar than this are not recalled."
-    )
     k2: int = Field(5, ge=0, le=100, title="k2 · memories in the prompt", description="How many are drawn.")
     feedback: Literal["citation", "reward"] = Field(
         "citation",

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, Policy, Question
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, ranked, similarities
+from memrl_core.policies.base import Ask, Policy, Question, UngatedSettings
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, memories_shown, task_shown
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import PolicySettings
 
 NEED = "need of memory"
 RELEVANCE = "relevance of memories"
@@ -56,16 +55,9 @@ class Grades(BaseModel):
     grades: list[Grade]
 
 
-class SelfRagSettings(PolicySettings):
+class SelfRagSettings(UngatedSettings):
     """How many memories the model grades, and from which grade on one is used."""
 
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. The model's own grades decide: −1 is no gate.",
-    )
     threshold: float = Field(
         0.2,
         ge=0,
@@ -136,7 +128,7 @@ class SelfRag(Policy[SelfRagSettings]):
         """The k2 graded best, above the threshold; by similarity where there are no grades to read."""
         k2, ties, similarity = self.settings.k2, self.settings.ties, similarities(recalled)
         if not recalled.pool:
-            return ranked(recalled, view, [TermColumn("similarity", similarity)], k2=k2, seed=seed, ties=ties)
+            return super().select(recalled, view, seed)
         needed, grades, note = self._judged(recalled, view)
         if grades is None:
             terms = [TermColumn("similarity", similarity)]
@@ -145,15 +137,15 @@ class SelfRag(Policy[SelfRagSettings]):
         everything = range(len(recalled.pool))
         if not needed:
             chosen = Chosen((), "silent", reasons=dict.fromkeys(everything, Reason.KEPT_SILENT))
-            return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
+            return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
         if grades is None:
-            return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, note=note)
+            return self.ranked(recalled, view, terms, seed, note=note)
         poor = {position for position in everything if grades[position] <= self.settings.threshold}
         order = best_first(grades, recalled.pool, ties, seed)
         best = [position for position in order.tolist() if position not in poor][:k2]
         chance, _ = chance_of(best, grades, order, recalled.pool, ties)
         chosen = Chosen(best, "greedy", chance, reasons=dict.fromkeys(poor, Reason.PRUNED_BY_MODEL))
-        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[bool, Floats | None, str]:
         """Whether memory is needed, the pool's relevances (n,) where they are known, and how that came about."""

@@ -13,8 +13,18 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, Question, When, Written, one_memory, seed_of
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, ranked, similarities
+from memrl_core.policies.base import (
+    Ask,
+    NewExperience,
+    Policy,
+    Question,
+    UngatedSettings,
+    When,
+    Written,
+    one_memory,
+    seed_of,
+)
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, similarities
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.prompting import (
@@ -30,7 +40,6 @@ from memrl_core.prompting import (
 )
 from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
 
 NO_COACH = "No coach was asked about this pool: "
 NUMBERS: Mapping[str, Mapping[str, Any]] = {
@@ -40,7 +49,7 @@ NUMBERS: Mapping[str, Mapping[str, Any]] = {
 """What each source sets, by variant."""
 
 
-class WebCoachSettings(PolicySettings):
+class WebCoachSettings(UngatedSettings):
     """How many episodes the coach reads, when it is asked, and what the nearest episodes are."""
 
     variant: Literal["paper", "code"] = Field(
@@ -56,13 +65,6 @@ class WebCoachSettings(PolicySettings):
         le=100,
         title="k2 · memories in the prompt",
         description="How many of them the coach reads, and the model gets when the coach speaks.",
-    )
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. The method has no gate: −1.",
     )
     exclude_same_task: bool = Field(
         True,
@@ -219,8 +221,7 @@ class WebCoach(Policy[WebCoachSettings]):
         terms = [TermColumn("similarity", similarities(recalled), 1 - weight)]
         if weight > 0:
             terms.append(TermColumn("recency", recency(recalled, view, self.settings.recency_scale), weight))
-        k2, ties = self.settings.k2, self.settings.ties
-        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, note=note)
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def _heard(self, recalled: RecallRecord, read: Sequence[str], view: MemoryView) -> tuple[bool, str]:
         """Whether the coach speaks, and why."""

@@ -1,0 +1,278 @@
+"""Every decision of a run made again under other settings, each in the state in which it was really made.
+
+The answers and rewards of the run stay as they were: this says what would have been selected, not how it would have
+gone on. From the first step that differs, only a fork of the run can say that.
+
+Also: what changed between two moments of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from memrl_core.agent.asking import asked_by
+from memrl_core.agent.learned import learned_before, learned_steps, learns
+from memrl_core.analysis.decision.whatif import as_recorded
+from memrl_core.analysis.memory.uses import parsed
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
+from memrl_core.models.base import Cancelled
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import Policy
+from memrl_core.records import Decision, RecallRecord
+from memrl_core.retrieval.view import Asked, MemoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One memory's q at the earlier and the later moment."""
+
+    memory_id: str
+    before: float
+    after: float
+    updates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconsidered:
+    """The intent of an earlier step, decided with the memory of both moments under the same settings and seed."""
+
+    step: int
+    task: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """From the end of step `earlier` to the end of step `later`.
+
+    `moved` holds q that differ, largest change first; `reconsidered` the steps up to `earlier` whose intents would now
+    be answered with other memories, of `decided` that can be decided again.
+    """
+
+    earlier: int
+    later: int
+    added: tuple[str, ...]
+    moved: tuple[Move, ...]
+    reconsidered: tuple[Reconsidered, ...]
+    decided: int
+
+
+def changes(
+    bank: MemoryBank,
+    run: str,
+    earlier: int,
+    later: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Changes | None:
+    """What changed in a run between two finished steps; None when `cancelled()` turned true.
+
+    `on_progress` gets the decisions made and those to make. Raises `InputError` unless 0 ≤ earlier < later.
+    """
+    if not 0 <= earlier < later:
+        raise InputError("Choose an earlier and a later step: the first number must be the smaller one.")
+    then, now = bank.utilities(run, earlier), bank.utilities(run, later)
+    moved = [
+        Move(i, then[i].q, known.q, known.visits - then[i].visits)
+        for i, known in now.items()
+        if i in then and known.q != then[i].q
+    ]
+    met = _met_until(bank, run, earlier)
+    policy = make_policy(bank.run(run).policy, without_chance(bank.settings(run, later)))
+    asked = _asked(bank, run, policy, met)
+    chosen: list[list[tuple[str, ...]]] = []
+    for moment in (earlier, later):
+        made: list[tuple[str, ...]] = []
+        view = replace(bank.as_of(run, moment), learned=learned_before(bank, run, moment + 1))
+        for selected in _selected(policy, view, asked):
+            if cancelled is not None and cancelled():
+                return None
+            made.append(selected)
+            if on_progress is not None:
+                on_progress(len(chosen) * len(met) + len(made), 2 * len(met))
+        chosen.append(made)
+    return Changes(
+        earlier,
+        later,
+        tuple(i for i in now if i not in then),
+        tuple(sorted(moved, key=lambda m: -abs(m.after - m.before))),
+        tuple(
+            Reconsidered(step, task, before, after)
+            for (step, task, _), before, after in zip(met, *chosen, strict=True)
+            if set(before) != set(after)
+        ),
+        len(met),
+    )
+
+
+def _met_until(bank: MemoryBank, run: str, step: int) -> list[tuple[int, str, npt.NDArray[np.float32]]]:
+    """Step, task and embedding of every intent that a run met until a step, those of its base among them."""
+    info = bank.run(run)
+    past = _met_until(bank, info.base, min(step, info.base_step)) if info.base and info.first_step > 1 else []
+    table = parsed(bank.step_table(run, ["step", "task", "embedding", "trace"]))
+    columns = [table[name].to_pylist() for name in ("step", "task", "origin")]
+    rows = zip(*columns, table["embedding"].to_numpy(), strict=True)
+    own = [
+        (int(number), str(task), np.asarray(embedding, dtype=np.float32))
+        for number, task, origin, embedding in rows
+        if embedding is not None and number <= step and origin == "agent"
+    ]
+    return [*past, *own]
+
+
+def without_chance(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings with nothing explored, for policies that explore."""
+    greedy = {"epsilon": 0.0, "exploration": "epsilon"}
+    return {name: greedy.get(name, value) for name, value in settings.items()}
+
+
+def _asked(
+    bank: MemoryBank, run: str, policy: Policy[Any], met: Sequence[tuple[int, str, npt.NDArray[np.float32]]]
+) -> list[Asked]:
+    """What each step asked memory for; the whole of it only for policies that go by more than intent and task."""
+    if not learns(policy) and "model on read" not in policy.spec.needs:
+        return [Asked(query, task, step=step) for step, task, query in met]
+    info = bank.run(run)
+    own = {trace.step: asked_by(trace) for trace in bank.traces(run) if trace.embed is not None}
+    return [own.get(step) or asked_by(bank.trace(str(info.base), step)) for step, _, _ in met]
+
+
+def _selected(policy: Policy[Any], view: MemoryView, asked: Sequence[Asked]) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(asked), AT_ONCE):
+        chunk = asked[start : start + AT_ONCE]
+        for one, coarse in zip(chunk, np.stack([one.embedding for one in chunk]) @ view.embeddings.T, strict=True):
+            asking = replace(view, asked=one)
+            yield policy.select(policy.recall(one.embedding, asking, coarse), asking, 0).selected
+
+
+AT_ONCE = 128
+DECIDED_BY_ANOTHER = '"decided_by":"[^"]'
+"""In a trace's JSON: its similarities are not those of the vectors that the bank has now (`EmbedRecord`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """One step of a run decided under other settings: `recorded` and `selected` are the memories before and after."""
+
+    step: int
+    task: str
+    recorded: tuple[str, ...]
+    selected: tuple[str, ...]
+    recall: RecallRecord
+    decision: Decision
+
+    @property
+    def entered(self) -> tuple[str, ...]:
+        """Selected under the other settings only."""
+        return tuple(i for i in self.selected if i not in self.recorded)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Selected in the recorded run only."""
+        return tuple(i for i in self.recorded if i not in self.selected)
+
+    @property
+    def differs(self) -> bool:
+        """Whether another set of memories would have been given to the model."""
+        return set(self.recorded) != set(self.selected)
+
+
+def counterfactual(
+    bank: MemoryBank,
+    run: str,
+    settings: Mapping[str, Any],
+    on_progress: Callable[[int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> list[Supposed]:
+    """The selection of every step of `run` with `settings` in the place of its own, with the seeds drawn then.
+
+    What `settings` does not name stays as it was at each step. Steps of other agents, steps that were recorded without
+    an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
+    `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
+    """
+    table = bank.step_table(run, ["step", "task", "embedding"])
+    known = {
+        int(step): (str(task), np.asarray(embedding, dtype=np.float32))
+        for step, task, embedding in zip(
+            table["step"].to_pylist(), table["task"].to_pylist(), table["embedding"].to_numpy(), strict=True
+        )
+        if embedding is not None
+    }
+    recorded = selections(bank, run)
+    steps = sorted(known.keys() & recorded.keys())
+    name = bank.run(run).policy
+    policies: dict[int, Policy[Any]] = {}
+    found: list[Supposed] = []
+    coarse: dict[int, npt.NDArray[np.float32]] = {}
+    waiting = list(steps)
+    beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
+    for step, view in bank.walk(run):
+        if step not in known or step not in recorded:
+            continue
+        if step not in coarse:
+            chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            queries = np.stack([known[s][1] for s in chunk])
+            coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
+        if cancelled is not None and cancelled():
+            break
+        task, query = known[step]
+        own = bank.settings(run, step)
+        policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
+        learned, told = beyond_q(step)
+        asked = told or Asked(query, task, step=step, seed=recorded[step].seed)
+        view = replace(as_recorded(view, recorded[step].q), asked=asked, learned=learned)
+        recall = policy.recall(query, view, coarse.pop(step))
+        decision = policy.select(recall, view, recorded[step].seed)
+        found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
+        if on_progress is not None:
+            on_progress(len(found))
+    return found
+
+
+def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], tuple[Any, Asked | None]]:
+    """For steps in rising order: what the policy had learned beyond q, and all that the step asked memory for; None
+    for policies that go by the intent's embedding and the task alone.
+    """
+    if not learns(policy) and "model on read" not in policy.spec.needs:
+        return lambda step: (None, None)
+    steps = learned_steps(bank, run)
+
+    def at(step: int) -> tuple[Any, Asked | None]:
+        trace, state = next((trace, state) for trace, state in steps if trace.step == step)
+        return state, asked_by(trace)
+
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a recorded step selected, the seed of its draw, and the q of the memories that it considered."""
+
+    selected: tuple[str, ...]
+    seed: int
+    q: Mapping[str, float]
+
+
+def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
+    """The selection of every finished step of this program's agent, but for those decided with other vectors."""
+    table = bank.step_table(run, ["step", "trace"])
+    rows = parsed(table.filter(pc.invert(pc.match_substring_regex(table["trace"], DECIDED_BY_ANOTHER))))
+    return {
+        int(step): Selection(
+            tuple(decision["selected"]),
+            int(decision["seed"]),
+            {c["memory_id"]: c["q"] for c in decision["candidates"]},
+        )
+        for step, origin, decision in zip(
+            rows["step"].to_pylist(), rows["origin"].to_pylist(), rows["decision"].to_pylist(), strict=True
+        )
+        if decision is not None and origin == "agent"
+    }

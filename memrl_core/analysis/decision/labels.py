@@ -1,0 +1,100 @@
+"""Short names for memories, models and reasons, on screens and in figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from memrl_core.records import Candidate, Decision, Reason, RecallRecord
+
+MISSED = (
+    Reason.BELOW_DELTA,
+    Reason.BEYOND_K1,
+    Reason.Q_BELOW_MINIMUM,
+    Reason.SAME_TASK,
+    Reason.OTHER_TASK,
+    Reason.NOT_RECENT,
+)
+"""The reasons of memories that never reached the pool."""
+
+SHORT_REASONS = {
+    Reason.TOP_K2: "in k2",
+    Reason.RANDOM_EXPLORE: "drawn",
+    Reason.BELOW_DELTA: "below δ",
+    Reason.BEYOND_K1: "beyond k1",
+    Reason.BEYOND_K2: "beyond k2",
+    Reason.NOT_DRAWN: "not drawn",
+    Reason.Q_BELOW_MINIMUM: "q too low",
+    Reason.SAME_TASK: "same task",
+    Reason.OTHER_TASK: "other task",
+    Reason.NOT_RECENT: "not recent",
+    Reason.OVER_BUDGET: "over budget",
+    Reason.COLD_START: "cold start",
+    Reason.NOISE: "by noise",
+    Reason.KEPT_SILENT: "kept silent",
+    Reason.PRUNED_BY_MODEL: "pruned",
+}
+
+
+def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
+    """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B"."""
+    if candidate.rank_select is None and candidate.reason in (Reason.TOP_K2, Reason.BEYOND_K2):
+        return "given to the model" if candidate.selected else "recalled, not given; no score was told"
+    gate = f"δ = {recall.delta:.3f}"
+    unit = "intents" if recall.k1_counts == "intent" else "memories"
+    return {
+        Reason.TOP_K2: f"rank {candidate.rank_select} in phase B: within k2 = {decision.k2}",
+        Reason.RANDOM_EXPLORE: f"drawn at random (ε = {decision.epsilon:g})",
+        Reason.BELOW_DELTA: f"similarity {candidate.similarity:.3f} is not above {gate}"
+        if recall.strict
+        else f"similarity {candidate.similarity:.3f} is below {gate}",
+        Reason.BEYOND_K1: f"rank {candidate.rank_recall} by similarity: beyond the k1 = {recall.k1} {unit} recalled",
+        Reason.BEYOND_K2: f"rank {candidate.rank_select} in phase B: beyond k2 = {decision.k2}",
+        Reason.NOT_DRAWN: f"not drawn in the random pick (ε = {decision.epsilon:g})",
+        Reason.Q_BELOW_MINIMUM: f"its q = {candidate.q:.3f} is below the least that is recalled",
+        Reason.SAME_TASK: "it comes from the very task that is asked, which is left out",
+        Reason.OTHER_TASK: "it comes from another task; this method recalls the task's own only",
+        Reason.NOT_RECENT: "it is older than the memories recalled; this method goes by recency",
+        Reason.OVER_BUDGET: "it did not fit into the model's context window and was not sent",
+        Reason.COLD_START: "taken by similarity: too little was learned yet to go by more",
+        Reason.NOISE: "the noise drawn in this step changed its place",
+        Reason.KEPT_SILENT: "the method chose to say nothing in this step",
+        Reason.PRUNED_BY_MODEL: "the model judged it not useful and took it out",
+    }[candidate.reason]
+
+
+_NUMBER = re.compile(r"(\d+)((?:-\d+)?(?:\.\d+)?)")
+_GIVEN = re.compile(r"[a-z]+-\d{3}")
+_MARKS = re.compile(r"<|%(?={)")
+LONGEST_FACT = 80
+WORD_JOINER = "\u2060"
+
+
+def memory_label(memory_id: str, run: str) -> str:
+    """ "#17" for memory 17 of `run`, "#17.2" for its second wording, "#17-2" for a second memory of the same
+    step, and "given-031" for one that the run was given at its start.
+
+    Memories from another run have their whole ids. Those come from files, too, and Plotly reads a small HTML and fields
+    of templates in every text: an invisible joiner keeps such marks what they are.
+    """
+    number = _NUMBER.fullmatch(memory_id.removeprefix(f"{run}-")) if memory_id.startswith(f"{run}-") else None
+    if memory_id.startswith(f"{run}-") and _GIVEN.fullmatch(memory_id, len(run) + 1):
+        return memory_id[len(run) + 1 :]
+    return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)
+
+
+def weights_label(facts: Mapping[str, Any]) -> str:
+    """What a run's server or file told of its model, in one line of foreign text; empty when it told nothing."""
+    known = {name: str(value)[:LONGEST_FACT] for name, value in facts.items()}
+    context, parameters = facts.get("context"), facts.get("parameters")
+    if isinstance(parameters, int):
+        known["parameters"] = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
+    parts = (
+        known.get("parameters", ""),
+        known.get("quantisation", ""),
+        f"window {context:,} tokens" if isinstance(context, int) else "",
+        f"digest {known['digest'][:12]}" if "digest" in known else "",
+        known.get("server", ""),
+    )
+    return " · ".join(part for part in parts if part)

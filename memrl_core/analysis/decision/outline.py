@@ -1,0 +1,259 @@
+"""A step in seven lines, one per part of the screen, and a run's success epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.numerals import fixed, signed
+from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """One epoch of a run.
+
+    `successes` of `steps` ended well; `solved` tasks have ended well at least once so far (cumulative success, CSR);
+    `with_memory` steps had at least one memory in the prompt; `reranked` is in how many of those utility changed which
+    memories were selected, against similarity alone; `moved` is the mean size of the q changes. Of the `choices`
+    answers that had to come from a list, `valid` did.
+    """
+
+    epoch: int
+    steps: int
+    successes: int
+    solved: int
+    tasks: int
+    with_memory: int
+    reranked: int
+    mean_reward: float | None
+    moved: float | None
+    seconds: float
+    choices: int
+    valid: int
+
+
+def by_epoch(traces: Iterable[StepTrace]) -> list[EpochSummary]:
+    """One summary an epoch, from whole traces in the order of their steps."""
+    epochs: dict[int, list[StepTrace]] = {}
+    for trace in traces:
+        epochs.setdefault(trace.epoch, []).append(trace)
+    solved: set[str] = set()
+    seen: set[str] = set()
+    summaries = []
+    for epoch, members in sorted(epochs.items()):
+        rewards = [t.reward.reward for t in members if t.reward and t.reward.reward is not None]
+        moves = [abs(c.after - c.before) for t in members if t.update for c in t.update.of_q]
+        won = [t for t in members if t.reward and t.reward.outcome == "success"]
+        solved |= {t.task.id for t in won}
+        seen |= {t.task.id for t in members}
+        summaries.append(
+            EpochSummary(
+                epoch=epoch,
+                steps=len(members),
+                successes=len(won),
+                solved=len(solved),
+                tasks=len(seen),
+                with_memory=sum(bool(t.decision and t.decision.selected) for t in members),
+                reranked=sum(utility_changed_selection(t) for t in members),
+                mean_reward=sum(rewards) / len(rewards) if rewards else None,
+                moved=sum(moves) / len(moves) if moves else None,
+                seconds=sum(sum(t.seconds.values()) for t in members),
+                choices=sum(valid_answers(t)[1] for t in members),
+                valid=sum(valid_answers(t)[0] for t in members),
+            )
+        )
+    return summaries
+
+
+def valid_answers(trace: StepTrace) -> tuple[int, int]:
+    """How many answers of a step were on the list offered, and how many had to be."""
+    offered = [turn.reply.offered for turn in trace.generate.turns] if trace.generate else []
+    return offered.count(True), len(offered) - offered.count(None)
+
+
+def utility_changed_selection(trace: StepTrace) -> bool:
+    """Whether phase B selected another set than the same number of the most similar memories in the pool."""
+    if trace.decision is None or trace.recall is None or trace.decision.mode == "fallback":
+        return False
+    nearest = {seen.memory_id for seen in trace.recall.pool[: len(trace.decision.selected)]}
+    return set(trace.decision.selected) != nearest
+
+
+TITLES = {
+    Phase.EMBED: "Task",
+    Phase.RECALL: "Phase A · recall",
+    Phase.SELECT: "Phase B · rerank",
+    Phase.GENERATE: "Prompt & answer",
+    Phase.REWARD: "Reward",
+    Phase.UPDATE: "Q update",
+    Phase.WRITE: "New memory",
+}
+BOUND = "bound to the lines offered"
+LONGEST = 90
+MOVES_TOLD = 6
+
+
+def line(trace: StepTrace, phase: Phase) -> str:
+    """What `phase` did in this step, in one line; "" when it has not run."""
+    return {
+        Phase.EMBED: _task,
+        Phase.RECALL: _recall,
+        Phase.SELECT: _select,
+        Phase.GENERATE: _generate,
+        Phase.REWARD: _reward,
+        Phase.UPDATE: _update,
+        Phase.WRITE: _write,
+    }[phase](trace)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The first line of `text`, cut with an ellipsis when it is longer."""
+    first = " ".join(text.split())
+    return first if len(first) <= longest else first[: longest - 1].rstrip() + "…"
+
+
+def _task(trace: StepTrace) -> str:
+    return shortened(trace.task.intent)
+
+
+def _recall(trace: StepTrace) -> str:
+    if trace.recall is None:
+        return ""
+    pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
+    if pool:
+        similarity = [member.similarity for member in pool]
+        return (
+            f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {fixed(min(similarity))} to "
+            f"{fixed(max(similarity))}"
+        )
+    if trace.recall.why and trace.recall.rule != "similarity":
+        return f"nothing is recalled: {trace.recall.why}"
+    if trace.recall.rule == "nothing":
+        return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
+    if trace.recall.left_out and trace.recall.rule == "similarity":
+        return f"nothing passed {delta}; the best was {fixed(trace.recall.left_out[0].similarity)}: no memory is used"
+    return "no memories yet: this task runs without help"
+
+
+def _select(trace: StepTrace) -> str:
+    decision = trace.decision
+    if decision is None:
+        return ""
+    if not decision.selected:
+        return ("kept silent: " if decision.mode == "silent" else "") + "no memory goes to the model"
+    chosen = ", ".join(memory_label(memory_id, trace.run) for memory_id in decision.selected)
+    if decision.mode == "explore":
+        return f"{chosen} drawn at random (ε)"
+    if not any(c.terms for c in decision.candidates):
+        return f"{chosen} go to the model; no score was told"
+    moved = sum(c.rank_select not in (None, c.rank_recall) for c in decision.candidates)
+    return f"{chosen} go to the model; {moved} of {len(_ranked(trace))} candidates changed rank"
+
+
+def _ranked(trace: StepTrace) -> list[int]:
+    assert trace.decision is not None
+    return [c.rank_select for c in trace.decision.candidates if c.rank_select is not None]
+
+
+def _generate(trace: StepTrace) -> str:
+    record = trace.generate
+    if record is None or not record.turns:
+        return ""
+    last = record.turns[-1].reply
+    who = "simulated model" if record.simulated else record.model
+    turns = f"{len(record.turns):,} turn{'s' if len(record.turns) > 1 else ''}"
+    ended = ["stopped"] if last.stopped else []
+    if cut := sum(bool(turn.reply.cut) for turn in record.turns):
+        ended.append(f"{cut} cut")
+    valid, asked = valid_answers(trace)
+    if valid < asked:
+        ended.append(f"{asked - valid} not among the lines offered")
+    return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
+
+
+def tokens_of(reply: Reply) -> list[str]:
+    """How many tokens were read for a reply and written in it, as far as the server tells."""
+    told = []
+    if reply.prompt_tokens is not None:
+        room = "" if reply.window is None else f" of {reply.window:,}"
+        cached = f" ({reply.cached_tokens:,} from the server's cache)" if reply.cached_tokens is not None else ""
+        told.append(f"{reply.prompt_tokens:,}{room} tokens read{cached}")
+    if reply.answer_tokens is not None:
+        told.append(f"{reply.answer_tokens} tokens written")
+    return told
+
+
+def reply_notes(reply: Reply) -> list[str]:
+    """What happened to a reply on its way, besides that a person stopped it."""
+    notes = [f"cut at {reply.cut}"] if reply.cut else []
+    if reply.offered is False:
+        notes.append("not among the lines offered")
+    elif reply.raw and not reply.bound:
+        notes.append(f"read from “{shortened(reply.raw, 60)}”")
+    if reply.bound:
+        notes.append(BOUND)
+    if reply.replaced:
+        notes.append(f"{reply.replaced} broken character{'s' if reply.replaced > 1 else ''} replaced")
+    if reply.options:
+        notes.append("asked again with " + ", ".join(f"{name} {value}" for name, value in reply.options.items()))
+    if reply.host:
+        notes.append(f"by {reply.host}")
+    return [*notes, *reply.notes]
+
+
+def _reward(trace: StepTrace) -> str:
+    record = trace.reward
+    if record is None:
+        return ""
+    if record.reward is None:
+        return "no reward was given"
+    if record.source == "environment":
+        return f"{signed(record.reward)} from the environment: {shortened(record.verdict, 60)}"
+    told = f"{signed(record.reward)} from {record.rater or 'a person'}"
+    return told if record.environment is None else f"{told}, instead of the environment's {signed(record.environment)}"
+
+
+def _update(trace: StepTrace) -> str:
+    if trace.update is None:
+        return ""
+    if not trace.update.changes:
+        return "no value moved"
+    moved = [change for change in trace.update.changes if change.after != change.before]
+    if not moved:
+        return f"{len(trace.update.changes):,} values looked at, none moved"
+    told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
+    more = f" and {len(told) - MOVES_TOLD} more" if len(told) > MOVES_TOLD else ""
+    return ", ".join(told[:MOVES_TOLD]) + more
+
+
+def value_label(change: ValueChange, run: str) -> str:
+    """Which learned value moved: a memory's q, another value of it, or one of the policy's parameters."""
+    if not change.memory_id:
+        return change.name
+    memory = memory_label(change.memory_id, run)
+    return memory if change.target == "memory" and change.name == "q" else f"{memory} {shortened(change.name, 30)}"
+
+
+def _write(trace: StepTrace) -> str:
+    if trace.write is None:
+        return ""
+    told = [operation_line(operation, trace.run) for operation in trace.write.operations]
+    more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+    return told[0] + more if told else "nothing written"
+
+
+def operation_line(operation: MemoryOperation, run: str) -> str:
+    """What one operation did to the memory."""
+    label = memory_label(operation.memory_id, run)
+    replaced = ", ".join(memory_label(memory_id, run) for memory_id in operation.replaces)
+    if operation.op == "NOOP":
+        if operation.duplicate_of:
+            return f"nothing written: the same as {memory_label(operation.duplicate_of, run)}"
+        return f"nothing written: {operation.why}" if operation.why else "nothing written"
+    if operation.op == "DELETE":
+        return f"{replaced} deleted"
+    if operation.op in ("UPDATE", "MERGE"):
+        return f"{label} takes the place of {replaced}"
+    return f"{label} written as {operation.outcome}, q {signed(operation.q0)}"

@@ -1,0 +1,380 @@
+"""Where the memories of a bank lie on its map: frozen in the bank, and moved only when that is said.
+
+While no projection can say where something new lies, it is placed amid what is most similar to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.analysis.map.projection import Pca, Plane, Projector, TurnedPca, Vectors, aligned, near_neighbours
+from memrl_core.analysis.map.umap_process import Umap
+from memrl_core.bank import Layout, MemoryBank
+from memrl_core.environments.child import ChildFailed
+from memrl_core.errors import MemRLError
+from memrl_core.logs import logger
+
+KNOWN = 20_000
+"""Of a larger map as many memories as this, evenly spread, are looked at."""
+
+GROWN = 1.05
+"""How much larger the map may be than the one that was looked at; a small one must be the same."""
+
+SMALL = 1_000
+
+
+class Neighbours:
+    """The vectors of a layout's memories beside their places; `vectors` gives those of some ids."""
+
+    def __init__(self, layout: Layout, vectors: Callable[[Sequence[str]], Vectors]) -> None:
+        known = list(layout.coordinates)
+        self._layout, self._size = layout.id, len(known)
+        kept = known[:: -(-len(known) // KNOWN)]
+        self._vectors = vectors(kept)
+        self._places: Plane = np.array([layout.coordinates[memory_id] for memory_id in kept], dtype=np.float64)
+
+    def serve(self, layout: Layout) -> bool:
+        """Whether what was looked at still does for this layout."""
+        size = len(layout.coordinates)
+        allowed = self._size if self._size < SMALL else GROWN * self._size
+        return layout.id == self._layout and self._size <= size <= allowed
+
+    def place(self, vectors: Vectors) -> Plane:
+        """A rough place (m, 2) for each of `vectors` (m, d)."""
+        return near_neighbours(vectors, self._vectors, self._places)
+
+
+PCA, UMAP = "PCA", "UMAP"
+PCA_FROM = 5
+UMAP_FROM = 15
+PLACED_BY_UMAP_UP_TO = 20_000
+"""In a larger map what is new lies amid its neighbours: its model holds gigabytes, and takes minutes to fit again."""
+
+QUERIES_KEPT = 256
+UNSAVED = "unsaved-"
+STAYS = "The map stays as it is; “Re-layout” begins again."
+
+log = logger(__name__)
+Place = tuple[float, float]
+
+
+class MapLayout:
+    """The map of one bank, for all who look at it; threads may share it.
+
+    A bank gets a PCA map with its first memory, a better one with `PCA_FROM` memories, and once, at `UMAP_FROM`, a UMAP
+    map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it. Each new
+    layout is turned to fit the one before it and said in `announcement`; `outgrown` says when one is worth asking for.
+    Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
+    the projection is ready again.
+    """
+
+    def __init__(self, bank: MemoryBank) -> None:
+        self._bank = bank
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._layout: Layout | None = None
+        self._rows = -1
+        self._projector: Projector | None = None
+        self._umap: Umap | None = None
+        self._fitted_since: tuple[int, float] = (0, 0.0)
+        self._neighbours: Neighbours | None = None
+        self._all_placed = (-1, "")
+        self._queries: dict[bytes, Place] = {}
+        self._refused = 0
+        self._unstored: dict[str, Place] = {}
+        self._fit_error = ""
+        self._store_error = ""
+        self.provisional: frozenset[str] = frozenset()
+        self.announcement = ""
+
+    @property
+    def error(self) -> str:
+        """What went wrong with the map and still holds; "" when nothing did."""
+        return self._fit_error or self._store_error
+
+    @property
+    def id(self) -> str:
+        """The id of the layout in force; "" when there is none yet."""
+        return self._layout.id if self._layout else ""
+
+    @property
+    def method(self) -> str:
+        """How the layout in force was made."""
+        return self._layout.method if self._layout else PCA
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether most memories came after the layout was fitted, so that a new one would show much that it cannot."""
+        layout = self._layout
+        return layout is not None and layout.method == UMAP and len(layout.coordinates) > 2 * len(layout.fitted)
+
+    @property
+    def fitted(self) -> int:
+        """On how many memories the layout in force was fitted."""
+        return len(self._layout.fitted) if self._layout else 0
+
+    @property
+    def state(self) -> Literal["ready", "fitting"]:
+        """Whether a projection is being fitted in the background."""
+        return "fitting" if self._thread is not None and self._thread.is_alive() else "ready"
+
+    @property
+    def progress(self) -> str:
+        """What is being fitted and for how long, in a sentence; "" when nothing is."""
+        count, since = self._fitted_since
+        if self.state == "ready":
+            return ""
+        return (
+            f"UMAP of {count:,} memories is being fitted in the background, for {time.monotonic() - since:.0f} s now."
+        )
+
+    def places(self) -> Mapping[str, Place]:
+        """The place of every memory of the bank. New ones are placed and, once that is sure, stored."""
+        with self._lock:
+            self._follow()
+            facts = self._bank.facts
+            if self._layout is not None and self._all_placed == (facts, self.id):
+                return self._layout.coordinates
+            ids = self._bank.memory_ids()
+            if not ids:
+                return {}
+            self._keep_up(ids)
+            assert self._layout is not None
+            known = self._layout.coordinates
+            new = [memory_id for memory_id in ids if memory_id not in known]
+            if not new:
+                self.provisional = frozenset()
+                if self._layout.method == UMAP:
+                    self._all_placed = facts, self.id
+                return known
+            guessed = self._placed(new)
+            return {**self._layout.coordinates, **guessed}
+
+    def place_query(self, vector: npt.NDArray[np.float32]) -> Place:
+        """Where a query (d,) would lie. Nothing is stored; the same query lies at the same place."""
+        with self._lock:
+            key = vector.tobytes()
+            if key in self._queries:
+                return self._queries[key]
+            placed, sure = self._place(vector[None, :])
+            at = _as_place(placed[0])
+            if sure:
+                if len(self._queries) >= QUERIES_KEPT:
+                    self._queries.clear()
+                self._queries[key] = at
+            return at
+
+    def relayout(self) -> None:
+        """Fit a new layout on all memories in the background; it takes the old one's place when it is done."""
+        with self._lock:
+            self._fit_error = ""
+            ids = self._bank.memory_ids()
+            if len(ids) >= UMAP_FROM:
+                self._in_background(lambda: self._fit_umap(ids))
+            elif ids:
+                self._use_pca(ids)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the work in the background."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def stop(self) -> None:
+        """End the fit in the background; the map stays as it is until `relayout`."""
+        self._refused += 1
+        if self.state == "fitting" and self._umap is not None:
+            self._fit_error = f"UMAP was stopped. {STAYS}"
+            self._umap.end()
+
+    def close(self) -> None:
+        """End the work in the background and what it needs; its result is not stored any more."""
+        self._refused += 1
+        if self._umap is not None:
+            self._umap.end()
+
+    def _follow(self) -> None:
+        """Take in a newer layout that this or another process stored."""
+        rows = self._bank.layouts.count()
+        if rows == self._rows:
+            return
+        self._rows = rows
+        stored = self._bank.layouts.newest()
+        if stored is None:
+            return
+        if stored.id == self.id:
+            self._layout = replace(stored, coordinates={**self._unstored, **stored.coordinates})
+        else:
+            self._take(stored)
+
+    def _take(self, layout: Layout) -> None:
+        """Put another layout in force. Whoever made it: that points moved is said."""
+        if self._layout is not None:
+            self.announcement = (
+                f"The map was laid out anew with {layout.method} ({len(layout.fitted):,} memories) and turned to fit "
+                "the one before. Positions changed once and are frozen again."
+            )
+        self._layout, self._projector, self._unstored, self._neighbours = layout, None, {}, None
+        self._queries.clear()
+
+    def _keep_up(self, ids: Sequence[str]) -> None:
+        """Make the layout that a bank of this size should have, unless somebody made one already."""
+        layout = self._layout
+        if layout is None or (layout.method == PCA and len(layout.fitted) < PCA_FROM <= len(ids)):
+            self._use_pca(ids)
+        if self._layout is not None and self._layout.method == PCA and len(ids) >= UMAP_FROM and not self._fit_error:
+            self._in_background(lambda: self._fit_umap(ids))
+
+    def _placed(self, new: Sequence[str]) -> dict[str, Place]:
+        """Freeze the places of new memories, or give guesses for them while that cannot be done."""
+        layout = self._layout
+        assert layout is not None
+        if self._projector is None and self._is_placed_by_umap(layout) and not self._fit_error:
+            self._in_background(self._fit_again)
+        placed, sure = self._place(self._vectors(new))
+        found = dict(zip(new, map(_as_place, placed), strict=True))
+        self.provisional = frozenset() if sure else frozenset(new)
+        if not sure:
+            return found
+        self._layout = replace(layout, coordinates={**layout.coordinates, **found})
+        self._unstored |= found
+        self._store(self._write_unstored)
+        return {}
+
+    def _write_unstored(self) -> None:
+        """Append what could not be stored before with what is new; a layout that is not in the bank goes first."""
+        assert self._layout is not None
+        if self._layout.id.startswith(UNSAVED):
+            fitted = {memory_id: self._layout.coordinates[memory_id] for memory_id in self._layout.fitted}
+            saved = self._bank.layouts.save(self._layout.method, fitted)
+            self._layout = replace(self._layout, id=saved.id)
+            self._rows = -1
+        self._bank.layouts.add(self._layout, self._unstored)
+        # What only this process added need not be read again: that takes as long as the map is large.
+        if self._rows >= 0 and self._bank.layouts.count() == self._rows + len(self._unstored):
+            self._rows += len(self._unstored)
+            self._unstored = {}
+            return
+        self._unstored, self._rows = {}, -1
+        self._follow()
+
+    def _is_placed_by_umap(self, layout: Layout) -> bool:
+        return layout.method == UMAP and len(layout.fitted) <= PLACED_BY_UMAP_UP_TO
+
+    def _place(self, vectors: Vectors) -> tuple[Plane, bool]:
+        """Places for vectors, and whether they are final. While a projection is fitted, UMAP's are not."""
+        layout = self._layout
+        if layout is None:
+            return np.zeros((len(vectors), 2)), False
+        if self._projector is None and layout.method == PCA:
+            # Fitted again on the same vectors, and turned the way it was stored.
+            self._projector = TurnedPca(self._vectors(layout.fitted), _plane(layout, layout.fitted))
+        if self._projector is not None and (layout.method == PCA or self.state == "ready"):
+            try:
+                return self._projector.place(vectors), True
+            except ChildFailed:
+                self._projector = None
+        if self._neighbours is None or not self._neighbours.serve(layout):
+            self._neighbours = Neighbours(layout, self._vectors)
+        return self._neighbours.place(vectors), not self._is_placed_by_umap(layout) and self.state == "ready"
+
+    def _use_pca(self, ids: Sequence[str]) -> None:
+        before = self._layout
+        vectors = self._vectors(ids)
+        self._save(PCA, ids, self._turned(Pca(vectors).place(vectors), ids, before))
+
+    def _fit_umap(self, ids: Sequence[str]) -> None:
+        allowed, before = self._refused, self._layout
+        projector = self._fitted(ids)
+        with self._lock:
+            # Another process may have laid the map out in the meantime: two switches would move the points twice.
+            self._follow()
+            if self._refused != allowed or (before is not None and before.id != self.id):
+                return
+            projector.move_to(self._turned(projector.coordinates, ids, before))
+            if self._save(UMAP, ids, projector.coordinates) and len(ids) <= PLACED_BY_UMAP_UP_TO:
+                self._projector = projector
+            else:
+                projector.end()
+
+    def _fit_again(self) -> None:
+        layout = self._layout
+        assert layout is not None
+        projector = self._fitted(layout.fitted, _plane(layout, layout.fitted))
+        with self._lock:
+            if layout.id == self.id:
+                self._projector = projector
+
+    def _fitted(self, ids: Sequence[str], coordinates: Plane | None = None) -> Umap:
+        projector = self._umap
+        assert projector is not None
+        self._fitted_since = len(ids), time.monotonic()
+        projector.fit(self._vectors(ids), coordinates)
+        return projector
+
+    def _turned(self, places: Plane, ids: Sequence[str], before: Layout | None) -> Plane:
+        if before is None:
+            return places
+        shared = [row for row, memory_id in enumerate(ids) if memory_id in before.coordinates]
+        return aligned(places, _plane(before, [ids[row] for row in shared]), np.array(shared, dtype=np.int64))
+
+    def _save(self, method: str, ids: Sequence[str], places: Plane) -> bool:
+        """Store a layout and put it in force; False when another process's newer one took its place at once."""
+        coordinates = dict(zip(ids, map(_as_place, places), strict=True))
+        layout = Layout(f"{UNSAVED}{uuid.uuid4().hex[:8]}", method, coordinates, tuple(ids))
+
+        def write() -> None:
+            nonlocal layout
+            layout = self._bank.layouts.save(method, coordinates)
+
+        stored = self._store(write)
+        self._take(layout)
+        if stored:
+            self._rows = -1
+            self._follow()
+        return self.id == layout.id
+
+    def _store(self, write: Callable[[], object]) -> bool:
+        """Places are conveniences: a bank that cannot be written still gets its map, which is then not kept."""
+        try:
+            write()
+        except MemRLError as error:
+            self._store_error = f"The map's places could not be stored. {error}"
+            return False
+        self._store_error = ""
+        return True
+
+    def _vectors(self, ids: Sequence[str]) -> Vectors:
+        return np.stack([self._bank.embedding(memory_id) for memory_id in ids])
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        if self.state == "fitting":
+            return
+        if self._umap is None or self._umap.ended:
+            self._umap = Umap()
+        self._thread = threading.Thread(target=self._guarded, args=(work,), daemon=True, name="map layout")
+        self._thread.start()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except ChildFailed as error:
+            self._fit_error = self._fit_error or f"UMAP could not lay out this memory: {str(error)[:80]}. {STAYS}"
+        except Exception as error:
+            log.exception("the map could not be laid out")
+            self._fit_error = f"UMAP could not lay out this memory ({type(error).__name__}). {STAYS}"
+
+
+def _plane(layout: Layout, ids: Sequence[str]) -> Plane:
+    return np.array([layout.coordinates[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2)
+
+
+def _as_place(row: Plane) -> Place:
+    return float(row[0]), float(row[1])

@@ -1,0 +1,179 @@
+"""What is never recalled, duplicated or alone, how unevenly use is spread, and which memories help or mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from memrl_core.records import Memory, Utility
+from memrl_core.retrieval.view import MemoryView
+
+Role = Literal["distractors", "far but useful", "corrective failures", "lucky successes"]
+ROLES: Mapping[Role, str] = {
+    "distractors": "Often among the k2 most similar, yet of poor q: they look right and mislead.",
+    "far but useful": "Selected from beyond the k2 most similar, and of good q: similarity alone would miss them.",
+    "corrective failures": "Memories of failures whose use went well: the warning is what helps.",
+    "lucky successes": "Memories of successes whose use went badly: what worked once does not carry over.",
+}
+AT_LEAST = 3
+
+
+def profile(
+    uses: pd.DataFrame, utilities: Mapping[str, Utility], memories: Mapping[str, Memory], k2: int
+) -> pd.DataFrame:
+    """One row a memory that was ever in a pool (n, 11), most often pooled first.
+
+    `pools` counts the steps in whose pool it was, `near` in how many of these it was among the k2 most similar,
+    `selected` how often it was given to the model; `rank` is its mean rank by similarity; `success` the share of the
+    rated steps it was given in that ended well; `q` is its utility now.
+    """
+    columns = [
+        "memory_id",
+        "intent",
+        "outcome",
+        "q",
+        "pools",
+        "near",
+        "selected",
+        "rank",
+        "similarity",
+        "rated",
+        "success",
+    ]
+    if uses.empty:
+        return pd.DataFrame(columns=columns)
+    by_memory = uses.assign(near=uses["rank_recall"] <= k2).groupby("memory_id", sort=False)
+    table = by_memory.agg(
+        pools=("step", "size"),
+        near=("near", "sum"),
+        selected=("selected", "sum"),
+        rank=("rank_recall", "mean"),
+        similarity=("similarity", "mean"),
+    )
+    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
+    won = (rated["outcome"] == "success").groupby(rated["memory_id"])
+    table["rated"] = won.size().reindex(table.index).fillna(0).astype(int)
+    table["success"] = won.mean().reindex(table.index)
+    table = table.reset_index()
+    table["q"] = [utilities[i].q if i in utilities else np.nan for i in table["memory_id"]]
+    table["intent"] = [memories[i].intent if i in memories else "" for i in table["memory_id"]]
+    table["outcome"] = [memories[i].outcome if i in memories else "" for i in table["memory_id"]]
+    return table[columns].sort_values("pools", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def with_role(profiles: pd.DataFrame, role: Role, middle: float, k2: int) -> pd.DataFrame:
+    """The memories of one role, the clearest cases first. `middle` is the q that means nothing, between r− and r+."""
+    p = profiles[profiles["pools"] >= AT_LEAST] if len(profiles) else profiles
+    if role == "distractors":
+        found = p[(p["near"] >= p["pools"] / 2) & (p["q"] < middle)]
+        weight = (middle - found["q"]) * found["near"]
+    elif role == "far but useful":
+        found = p[(p["rank"] > k2) & (p["q"] > middle) & (p["selected"] > 0)]
+        weight = (found["q"] - middle) * found["selected"]
+    elif role == "corrective failures":
+        found = p[(p["outcome"] == "failure") & (p["q"] > middle) & (p["rated"] > 0)]
+        weight = found["success"] * found["rated"]
+    else:
+        found = p[(p["outcome"] == "success") & (p["q"] < middle) & (p["rated"] > 0)]
+        weight = (1 - found["success"]) * found["rated"]
+    return found.loc[weight.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+
+
+ROWS_AT_ONCE = 1024
+FLOAT32_SLACK = 1e-6
+"""By so much the float32 product of two equal unit vectors may miss 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starvation:
+    """`never_recalled` were in no pool since they were written, `never_selected` in some but never given to the model.
+
+    `duplicates` are groups of memories whose intents are at least `threshold` similar; `loners` have no other memory
+    beyond the gate. `gini` is 0 when all memories are used alike and near 1 when few have all uses; None without uses.
+    `lorenz` (n + 1, 2) is the curve behind it: share of memories, share of uses.
+    """
+
+    never_recalled: tuple[str, ...]
+    never_selected: tuple[str, ...]
+    duplicates: tuple[tuple[str, ...], ...]
+    loners: tuple[str, ...]
+    gini: float | None
+    lorenz: npt.NDArray[np.float64]
+
+
+def starvation(
+    view: MemoryView,
+    uses: pd.DataFrame,
+    *,
+    threshold: float,
+    delta: float,
+    on_progress: Callable[[float], None] | None = None,
+) -> Starvation:
+    """What a run's memory holds and does not use; `uses` are its candidates (see `uses.uses`)."""
+    rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
+    ids = [view.ids[int(row)] for row in rows]
+    pooled = set(uses["memory_id"]) if len(uses) else set()
+    counts = uses[uses["selected"]].groupby("memory_id").size() if len(uses) else pd.Series(dtype=int)
+    used = np.array([int(counts.get(i, 0)) for i in ids])
+    groups, nearest = _alike(view.embeddings[rows], threshold, on_progress)
+    return Starvation(
+        never_recalled=tuple(i for i in ids if i not in pooled),
+        never_selected=tuple(i for i, n in zip(ids, used, strict=True) if i in pooled and n == 0),
+        duplicates=tuple(tuple(ids[row] for row in group) for group in groups),
+        loners=tuple(i for i, near in zip(ids, nearest, strict=True) if near <= delta),
+        gini=gini(used),
+        lorenz=_lorenz(used),
+    )
+
+
+def gini(counts: npt.NDArray[np.int64]) -> float | None:
+    """Gini's coefficient of non-negative counts (n,); None when there is nothing to share."""
+    n, total = len(counts), int(counts.sum())
+    if n == 0 or total == 0:
+        return None
+    ordered = np.sort(counts)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
+
+
+def _lorenz(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    total = int(counts.sum())
+    if total == 0:
+        return np.zeros((0, 2))
+    share = np.concatenate([[0.0], np.cumsum(np.sort(counts)) / total])
+    return np.column_stack([np.linspace(0, 1, len(share)), share])
+
+
+def _alike(
+    embeddings: npt.NDArray[np.float32], threshold: float, on_progress: Callable[[float], None] | None
+) -> tuple[list[list[int]], npt.NDArray[np.float32]]:
+    """Groups of rows joined by cosines of at least `threshold`, largest first, and each row's nearest other cosine."""
+    n = len(embeddings)
+    nearest = np.full(n, -1.0, dtype=np.float32)
+    root = np.arange(
+        n
+    )  # The first row of each row's group; joined block by block, for pairs of equal intents are many.
+    for start in range(0, n, ROWS_AT_ONCE):
+        block = embeddings[start : start + ROWS_AT_ONCE] @ embeddings.T
+        own = np.arange(len(block))
+        block[own, own + start] = -1
+        nearest[start : start + len(block)] = block.max(axis=1, initial=-1)
+        i, j = np.nonzero(block >= threshold - FLOAT32_SLACK)
+        pairs = np.concatenate([i + start, np.arange(n)]), np.concatenate([j, root])
+        _, label = connected_components(
+            coo_array((np.ones(len(pairs[0]), dtype=bool), pairs), shape=(n, n)), directed=False
+        )
+        _, first = np.unique(label, return_index=True)
+        root = first[label]
+        if on_progress is not None:
+            on_progress(min(1.0, (start + len(block)) / n))
+    groups: dict[int, list[int]] = {}
+    for row, group in enumerate(root):
+        groups.setdefault(int(group), []).append(row)
+    return sorted((g for g in groups.values() if len(g) > 1), key=lambda g: (-len(g), g[0])), nearest

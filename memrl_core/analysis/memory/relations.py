@@ -1,0 +1,208 @@
+"""How memories relate: born from one another, used together, copies of one another.
+
+One reward goes to all memories of a prompt (arXiv 2601.03192, section on limitations), so a memory that always comes
+along with a good one earns credit that may not be its own. Nothing here proves what caused a success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from memrl_core.analysis.memory.exposure import starvation
+from memrl_core.analysis.run.rates import RATED, Rate, rate
+from memrl_core.errors import InputError
+from memrl_core.records import Memory
+from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval.view import MemoryView
+
+COLUMNS = ("first", "second", "together", "only_first", "only_second", "expected", "rated", "successes", "success")
+
+
+@dataclass(frozen=True, slots=True)
+class WithAndWithout:
+    """Steps in whose pool a memory was, by whether it was also given to the model."""
+
+    memory_id: str
+    used: Rate
+    passed_over: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """Steps that used a memory, by whether this partner was used beside it."""
+
+    partner: str
+    beside: Rate
+    apart: Rate
+
+
+def co_use(uses: pd.DataFrame) -> pd.DataFrame:
+    """One row a pair that was given to the model together at least once (n, 9), the most frequent first.
+
+    `together` counts their steps, `only_first` and `only_second` those of one without the other; `expected` is how
+    often they would have met by chance, given how often each was used in the steps that used any memory. `success` is
+    the share of `successes` among their `rated` steps, NaN when there are none.
+    """
+    chosen = uses.loc[uses["selected"], ["step", "memory_id", "outcome"]]
+    pairs = chosen.merge(chosen[["step", "memory_id"]], on="step", suffixes=("", "_other"))
+    pairs = pairs[pairs["memory_id"] < pairs["memory_id_other"]]
+    if pairs.empty:
+        return pd.DataFrame(columns=list(COLUMNS))
+    pairs = pairs.assign(rated=pairs["outcome"].isin(RATED), won=pairs["outcome"] == "success")
+    table = (
+        pairs.groupby(["memory_id", "memory_id_other"])
+        .agg(together=("step", "size"), rated=("rated", "sum"), successes=("won", "sum"))
+        .reset_index(names=["first", "second"])
+    )
+    counts, steps = chosen["memory_id"].value_counts(), chosen["step"].nunique()
+    alone, other = table["first"].map(counts), table["second"].map(counts)
+    table["only_first"], table["only_second"] = alone - table["together"], other - table["together"]
+    table["expected"] = alone * other / steps
+    table["success"] = table["successes"] / table["rated"].where(table["rated"] > 0)
+    ordered = table.sort_values(["together", "first", "second"], ascending=[False, True, True], ignore_index=True)
+    return ordered[list(COLUMNS)]
+
+
+def with_and_without(uses: pd.DataFrame, memory_id: str) -> WithAndWithout:
+    """How the steps ended that could have used a memory: those that did, and those that passed it over."""
+    mine = uses[uses["memory_id"] == memory_id]
+    return WithAndWithout(
+        memory_id, rate(mine.loc[mine["selected"], "outcome"]), rate(mine.loc[~mine["selected"], "outcome"])
+    )
+
+
+def partners(uses: pd.DataFrame, memory_id: str) -> list[Partner]:
+    """How a memory did beside each partner and without it, the most frequent partner first."""
+    chosen = uses[uses["selected"]]
+    outcome = chosen[chosen["memory_id"] == memory_id].set_index("step")["outcome"]
+    others = chosen[chosen["step"].isin(outcome.index) & (chosen["memory_id"] != memory_id)]
+    found = []
+    for partner, steps in others.groupby("memory_id", sort=False)["step"]:
+        beside = outcome.index.isin(steps)
+        found.append((len(steps), Partner(str(partner), rate(outcome[beside]), rate(outcome[~beside]))))
+    return [partner for _, partner in sorted(found, key=lambda pair: (-pair[0], pair[1].partner))]
+
+
+NO_GATE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One of a group: its q and visits, in how many pools it was, and how often it was given to the model."""
+
+    memory_id: str
+    q: float
+    visits: int
+    pools: int
+    uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyGroup:
+    """Memories joined by intents of at least the threshold's cosine, the most used first.
+
+    Two ends of a chain may be less alike than the threshold: `least_alike` is the lowest cosine to the first memory.
+    `q_mean` is weighted by visits (None without visits). `crowded_pools` and `crowded_prompts` count the steps in which
+    at least two of them stood in the pool, or in the prompt.
+    """
+
+    members: tuple[Copy, ...]
+    least_alike: float
+    q_mean: float | None
+    crowded_pools: int
+    crowded_prompts: int
+
+    @property
+    def visits(self) -> int:
+        """The visits of all of them together."""
+        return sum(member.visits for member in self.members)
+
+    @property
+    def largest_share(self) -> float | None:
+        """The part of the uses that the most used one has; None without uses. 1 / n: they split them evenly."""
+        total = sum(member.uses for member in self.members)
+        return max(member.uses for member in self.members) / total if total else None
+
+
+def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> list[CopyGroup]:
+    """All groups of at least two memories, the largest first; `uses` are the run's (see `uses.uses`)."""
+    groups = starvation(view, uses, threshold=threshold, delta=NO_GATE).duplicates
+    group_of = {memory_id: number for number, group in enumerate(groups) for memory_id in group}
+    mine = uses[uses["memory_id"].isin(group_of.keys())]
+    chosen = mine[mine["selected"]]
+    pools, used = mine["memory_id"].value_counts().to_dict(), chosen["memory_id"].value_counts().to_dict()
+    in_pools, in_prompts = _crowded(mine, group_of), _crowded(chosen, group_of)
+    found = []
+    for number, group in enumerate(groups):
+        rows = [view.position(memory_id) for memory_id in group]
+        members = [
+            Copy(memory_id, float(view.q[row]), int(view.visits[row]), pools.get(memory_id, 0), used.get(memory_id, 0))
+            for memory_id, row in zip(group, rows, strict=True)
+        ]
+        visits = sum(member.visits for member in members)
+        q_mean = sum(member.q * member.visits for member in members) / visits if visits else None
+        members.sort(key=lambda member: (-member.uses, -member.visits))
+        first = view.embeddings[view.position(members[0].memory_id)]
+        least = float(exact_similarity(view.embeddings[rows], first).min())
+        found.append(CopyGroup(tuple(members), least, q_mean, in_pools.get(number, 0), in_prompts.get(number, 0)))
+    return found
+
+
+def _crowded(uses: pd.DataFrame, group_of: dict[str, int]) -> dict[int, int]:
+    """For each group, the steps that hold at least two of it."""
+    sizes = uses.groupby([uses["memory_id"].map(group_of).rename("group"), "step"]).size()
+    crowded = sizes[sizes > 1].groupby(level="group").size()
+    return {int(group): int(steps) for group, steps in crowded.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One memory between its ancestors and its descendants.
+
+    Level 1 of `ancestors` (the first entry) holds its parents, level 2 theirs, and so on; `descendants` likewise. Each
+    memory stands once, on the level of the shortest way to it, oldest first. `links` are all (parent, child) among
+    them; `missing` are parents that are named and not there.
+    """
+
+    memory_id: str
+    ancestors: tuple[tuple[str, ...], ...]
+    descendants: tuple[tuple[str, ...], ...]
+    links: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+
+
+def lineage(memories: Iterable[Memory], memory_id: str) -> Lineage:
+    """The lineage of a memory among `memories` (`bank.memories()`, oldest first); imported circles are walked once.
+
+    Raises `InputError` when the memory is not among them.
+    """
+    parents = {memory.id: tuple(dict.fromkeys(memory.parents)) for memory in memories}
+    if memory_id not in parents:
+        raise InputError(f"The memory {memory_id[:80]} is not among those looked at, so its lineage is not known.")
+    age = {known: number for number, known in enumerate(parents)}
+    children: dict[str, list[str]] = {}
+    for child, named in parents.items():
+        for parent in named:
+            children.setdefault(parent, []).append(child)
+    above, below = _levels(memory_id, parents, age), _levels(memory_id, children, age)
+    family = [i for level in (*reversed(above), (memory_id,), *below) for i in level]
+    inside = set(family)
+    links = [(p, child) for child in dict.fromkeys(family) for p in parents[child] if p in inside]
+    ends = [memory_id, *(i for level in above for i in level)]
+    missing = dict.fromkeys(p for i in ends for p in parents[i] if p not in parents)
+    return Lineage(memory_id, above, below, tuple(links), tuple(missing))
+
+
+def _levels(start: str, next_to: Mapping[str, Sequence[str]], age: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    """Breadth first from `start`, which is on no level itself, even where a circle leads back to it."""
+    seen, levels, level = {start}, [], [start]
+    while level:
+        found = {i for one in level for i in next_to.get(one, ()) if i in age} - seen
+        seen |= found
+        level = sorted(found, key=lambda i: age[i])
+        if level:
+            levels.append(tuple(level))
+    return tuple(levels)

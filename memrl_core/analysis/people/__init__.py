@@ -1,0 +1,1 @@
+"""What people judged: queues, agreement, and what their rewards changed."""

@@ -1,0 +1,146 @@
+"""Does q say how likely a memory is to help? q against what came of its uses, before the fact and after it.
+
+The paper's figure 7 correlates eight bin means of q with the success of the same episodes that made q (in-sample).
+Held-out is the q *before* a step against the outcome of that step (prequential); both are given, per use and per bin.
+
+The memories of one step share its outcome: they are one observation, not several. Intervals draw whole steps anew
+(cluster bootstrap) or count a bin's uses as the independent outcomes that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import scipy  # Its parts are loaded where they are first used.
+
+from memrl_core.analysis.run.rates import effective_count, percentiles, resampled, wilson
+from memrl_core.records import Utility
+
+BINS = 10
+FLAT = 1e-9
+NO_VARIANCE = 1e-12
+FEWEST_STEPS = 4
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Pearson's r over n pairs from `steps` steps, with its 95 % interval; all None where it is not defined."""
+
+    n: int
+    r: float | None
+    low: float | None
+    high: float | None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """q against success. `pairs` has columns q (before the step, or now) and success (0/1 a use, or a rate a memory).
+
+    `per_use` correlates the pairs, `per_bin` the means of equal bins of q over [r−, r+]; `bins` has a row a bin that is
+    not empty: low, high, q (mean), n, steps, success, and the 95 % Wilson interval success_low … success_high, in which
+    the uses of one step count as one. The intervals of r draw steps anew; in-sample there are none, because those very
+    steps made q.
+    """
+
+    kind: Literal["prequential", "in-sample"]
+    pairs: pd.DataFrame
+    bins: pd.DataFrame
+    per_use: Correlation
+    per_bin: Correlation
+
+
+def prequential(uses: pd.DataFrame, low: float, high: float) -> Calibration:
+    """q before each use against the outcome of that use; `low` and `high` are r− and r+."""
+    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
+    q, won = rated["q"].to_numpy(dtype=float), (rated["outcome"] == "success").to_numpy(dtype=float)
+    steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
+    place = _places(q, low, high)
+    bins = _bins(q, won, step, place, low, high)
+    per_use, per_bin = correlation(q, won), correlation(bins["q"].to_numpy(), bins["success"].to_numpy())
+    ends = _by_steps(q, won, step, place, len(steps))
+    intervals = [_with_interval(one, ends[:, at], len(steps)) for at, one in enumerate((per_use, per_bin))]
+    return Calibration("prequential", pd.DataFrame({"q": q, "success": won}), bins, *intervals)
+
+
+def in_sample(uses: pd.DataFrame, utilities: Mapping[str, Utility], low: float, high: float) -> Calibration:
+    """q now against the outcomes of the very uses that made it: how q describes its own past."""
+    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
+    rated = rated[rated["memory_id"].isin(utilities.keys())]
+    q = np.array([utilities[i].q for i in rated["memory_id"]], dtype=np.float64)
+    won = (rated["outcome"] == "success").to_numpy(dtype=float)
+    by_memory = pd.DataFrame({"memory": rated["memory_id"].to_numpy(), "q": q, "success": won})
+    pairs = by_memory.groupby("memory", sort=False).mean().reset_index(drop=True)
+    steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
+    bins = _bins(q, won, step, _places(q, low, high), low, high)
+    found = [correlation(part["q"].to_numpy(), part["success"].to_numpy()) for part in (pairs, bins)]
+    none = np.full(2, np.nan)
+    return Calibration("in-sample", pairs, bins, *(_with_interval(one, none, len(steps)) for one in found))
+
+
+def correlation(x: Floats, y: Floats) -> Correlation:
+    """Pearson's r of two samples (n,), from three pairs on; without an interval, which needs to know the steps."""
+    if len(x) < 3 or np.ptp(x) < FLAT or np.ptp(y) < FLAT:
+        return Correlation(len(x), None, None, None)
+    return Correlation(len(x), float(scipy.stats.pearsonr(x, y).statistic), None, None)
+
+
+def _with_interval(found: Correlation, ends: Floats, steps: int) -> Correlation:
+    if found.r is None or steps < FEWEST_STEPS or np.isnan(ends).any():
+        return replace(found, low=None, high=None, steps=steps)
+    return replace(found, low=float(ends[0]), high=float(ends[1]), steps=steps)
+
+
+def _places(q: Floats, low: float, high: float) -> npt.NDArray[np.int64]:
+    edges = np.linspace(low, high, BINS + 1)
+    return np.clip(np.searchsorted(edges, q, side="right") - 1, 0, BINS - 1)
+
+
+def _bins(
+    q: Floats, won: Floats, step: npt.NDArray[np.int64], place: npt.NDArray[np.int64], low: float, high: float
+) -> pd.DataFrame:
+    edges = np.linspace(low, high, BINS + 1)
+    rows = []
+    for number in np.unique(place).tolist():
+        members = place == number
+        share = float(won[members].mean())
+        ends = wilson(share, effective_count(step[members]))
+        steps = len(np.unique(step[members]))
+        rows.append((edges[number], edges[number + 1], q[members].mean(), int(members.sum()), steps, share, *ends))
+    return pd.DataFrame(rows, columns=["low", "high", "q", "n", "steps", "success", "success_low", "success_high"])
+
+
+def _by_steps(q: Floats, won: Floats, step: npt.NDArray[np.int64], place: npt.NDArray[np.int64], steps: int) -> Floats:
+    """The 95 % ends of r per use and of r per bin, (2, 2), when steps are drawn anew; nan where r is never defined."""
+    if steps < FEWEST_STEPS:
+        return np.full((2, 2), np.nan)
+    ones = np.ones_like(q)
+    moments = np.stack([np.bincount(step, x, steps) for x in (ones, q, won, q * q, won * won, q * won)], axis=1)
+    cell = step * BINS + place
+    of_bins = [np.bincount(cell, x, steps * BINS).reshape(steps, BINS) for x in (ones, q, won)]
+
+    def both(counts: Floats) -> Floats:
+        n, *sums = (counts @ part for part in of_bins)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_q, mean_won = (np.where(n > 0, part / n, 0.0) for part in sums)
+        full = (n > 0).astype(np.float64)
+        binned = [full, mean_q, mean_won, mean_q**2, mean_won**2, mean_q * mean_won]
+        return np.stack([_pearson(counts @ moments), _pearson(np.stack([x.sum(1) for x in binned], axis=1))], axis=1)
+
+    return percentiles(resampled(steps, both))
+
+
+def _pearson(sums: Floats) -> Floats:
+    """r from rows (n, Σx, Σy, Σx², Σy², Σxy): (b, 6) -> (b,); nan with under three pairs or a side that is flat."""
+    n, x, y, xx, yy, xy = sums.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_x, of_y = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
+        r = (xy / n - x * y / n**2) / np.sqrt(of_x * of_y)
+        return np.where((n >= 3) & (np.minimum(of_x, of_y) > NO_VARIANCE), np.clip(r, -1, 1), np.nan)

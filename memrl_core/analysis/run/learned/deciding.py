@@ -1,0 +1,181 @@
+"""What a method decided in the steps of a run, how its tips rank (EMPO²), and how its reranker has grown (RMM).
+
+As recorded where the run is the method's own, else as it would have decided: another method decides by what it has
+learned from watching the run; no model is asked, its templates stand in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.run.learned.watching import Progress, Watching, lesson_of
+from memrl_core.models.base import Cancelled
+from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS, Ranks, ranks
+from memrl_core.policies.ranking import gumbel_top
+from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
+from memrl_core.retrieval import score_order
+
+
+def novelty(
+    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+) -> pd.DataFrame:
+    """A row for each time that memory was asked: step, turn, tips found (n, at most k2), and novelty 1 / (n + 1).
+
+    Raises `SettingsError`.
+    """
+    rows = []
+    for trace in watching.traces(on_progress, cancelled):
+        for one in recollections(watching, trace):
+            found = min(len(one.recall.pool), one.decision.k2)
+            rows.append((trace.step, one.turn, found, 1 / (found + 1)))
+    return pd.DataFrame(rows, columns=["step", "turn", "tips", "novelty"])
+
+
+def tips_in_order(decision: Decision) -> pd.DataFrame:
+    """A row for each tip of a pool, in the order of the stored scores: memory, score, similarity, both ranks, given.
+
+    Ties of the score go to the more similar.
+    """
+    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
+    score = np.array([next(t.raw for t in c.terms if t.name == "score") for c in pool], dtype=np.float64)
+    similarity = np.array([candidate.similarity for candidate in pool], dtype=np.float64)
+    age = np.array([candidate.rank_recall for candidate in pool], dtype=np.int64)
+    frame = pd.DataFrame(
+        {
+            "memory": [candidate.memory_id for candidate in pool],
+            "score": score,
+            "similarity": similarity,
+            "by score": _ranks(score_order(score, similarity, age)),
+            "by similarity": _ranks(score_order(similarity, similarity, age)),
+            "given": [candidate.selected for candidate in pool],
+        }
+    )
+    return frame.sort_values("by score", ignore_index=True)
+
+
+def _ranks(order: np.ndarray) -> np.ndarray:
+    """The place of each member, from 1, of positions (n,) in their order."""
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(1, len(order) + 1)
+    return ranks
+
+
+def adapter_norms(
+    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+) -> pd.DataFrame:
+    """A row for each step that taught the adapters something: step, lessons so far, ‖W_q‖ and ‖W_m‖ after it."""
+    method, rows, known = watching.method(), [], 0
+    for trace, state in watching.steps(on_progress, cancelled):
+        if state.lessons > known:
+            known = state.lessons
+            values = method.values(state)
+            rows.append((trace.step, known, *(values[name] for name in NORMS)))
+    return pd.DataFrame(rows, columns=["step", "lessons", *NORMS])
+
+
+def citations(
+    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+) -> pd.DataFrame:
+    """A row for each memory of each prompt whose citations were asked for: step, place in the prompt, memory, cited.
+
+    `cited` is None where the reply could not be read, which counts as no feedback.
+    """
+    rows = [
+        (trace.step, place, memory_id, None if said is None else memory_id in said)
+        for trace in watching.traces(on_progress, cancelled)
+        for said in _cited(trace)
+        for place, memory_id in enumerate(trace.decision.selected if trace.decision else (), start=1)
+    ]
+    return pd.DataFrame(rows, columns=["step", "place", "memory", "cited"]).astype({"cited": object})
+
+
+def drawn_again(decision: Decision, seed: int) -> tuple[Ranks, ...]:
+    """The ranks of a decision's pool if another seed had drawn the noise, with the same scores; in their new order."""
+    before = ranks(decision)
+    scores = {c.memory_id: c.terms[0].contribution for c in decision.candidates if c.rank_select is not None}
+    order, _ = gumbel_top(
+        np.array([scores[one.memory_id] for one in before], dtype=np.float64), len(before), np.random.default_rng(seed)
+    )
+    return tuple(
+        Ranks(before[place].memory_id, before[place].recalled, before[place].adapted, rank)
+        for rank, place in enumerate(order, start=1)
+    )
+
+
+def _cited(trace: StepTrace) -> list[set[str] | None]:
+    """What was cited, once for each time that the model was asked in a step; None for an unreadable reply."""
+    asked = [one.filled for one in trace.consulted if one.purpose == CITATIONS]
+    return [None if filled is None else set(map(str, filled["cited"])) for filled in asked]
+
+
+GIVEN, PRUNED, NONE_LEFT, SILENT, NOTHING = "given", "pruned", "none left", "silent", "nothing recalled"
+"""What becomes of a pool: given, given but for what was pruned, pruned away, kept back; or there is none."""
+BECAME = ["step", "turn", "what", "recalled", "pruned", "given", "why", "outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """One time that memory was asked in a step: at its beginning (`turn` 0), or before a later turn."""
+
+    turn: int
+    recall: RecallRecord
+    decision: Decision
+
+
+def recollections(watching: Watching, trace: StepTrace) -> tuple[Recollection, ...]:
+    """Each time that the method asked memory in a finished step; at its beginning only, where the run is another's.
+
+    Empty where the step cannot be decided again. Raises `SettingsError`.
+    """
+    if trace.recall is None or trace.decision is None:
+        return ()
+    if trace.policy == watching.policy:
+        turns = trace.generate.turns if trace.generate is not None else ()
+        later = [
+            Recollection(turn, one.recalled.recall, one.recalled.decision)
+            for turn, one in enumerate(turns)
+            if one.recalled is not None
+        ]
+        return (Recollection(0, trace.recall, trace.decision), *later)
+    found = on_this_pool(watching.bank, trace, [watching.policy], own_recall=True) if trace.embed is not None else None
+    return tuple(
+        Recollection(0, one.recall, one.decision)
+        for one in found or ()
+        if one.recall is not None and one.decision is not None
+    )
+
+
+def what_became(
+    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+) -> pd.DataFrame:
+    """A row for each time that memory was asked: what became of the pool, why in words, and how the step ended.
+
+    Columns: step, turn, what (`GIVEN` …), the counts recalled, pruned and given, why, outcome. Raises `SettingsError`.
+    """
+    rows = []
+    for trace in watching.traces(on_progress, cancelled):
+        found = recollections(watching, trace)
+        outcome = lesson_of(watching.bank, trace).outcome if found else ""
+        for one in found:
+            recalled, pruned = len(one.recall.pool), _pruned(one.decision)
+            given, why = len(one.decision.selected), one.decision.note
+            rows.append((trace.step, one.turn, _what(one), recalled, pruned, given, why, outcome))
+    return pd.DataFrame(rows, columns=BECAME)
+
+
+def _what(one: Recollection) -> str:
+    if not one.recall.pool:
+        return NOTHING
+    if one.decision.mode == "silent":
+        return SILENT
+    if not one.decision.selected:
+        return NONE_LEFT
+    return PRUNED if _pruned(one.decision) else GIVEN
+
+
+def _pruned(decision: Decision) -> int:
+    return sum(candidate.reason is Reason.PRUNED_BY_MODEL for candidate in decision.candidates)

@@ -1,0 +1,346 @@
+"""What came of tasks that were met again and again: how much is solved, kept, lost, won back and carried over.
+
+A *success grid* is (epochs, tasks) float64: 1 solved, 0 failed, nan not attempted or not rated. Where two definitions
+are in use, both are here and the docstring says whose each is. A share of nothing is nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from math import comb
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # Its parts are loaded where they are first used.
+
+from memrl_core.analysis.run import calibration
+from memrl_core.analysis.run.rates import RATED, Floats, percentiles, resampled
+from memrl_core.errors import InputError
+
+Ints = npt.NDArray[np.int64]
+
+SLACK = 1e-9
+"""How far a mean may fall short of a bound by rounding alone."""
+
+# --- the grid of tasks and epochs -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutcomeGrid:
+    """The success grid of a run, `success` (epochs, tasks), with the names of its rows and columns."""
+
+    tasks: tuple[str, ...]
+    epochs: tuple[int, ...]
+    success: Floats
+
+
+def outcome_grid(attempts: Iterable[tuple[str, int, str]]) -> OutcomeGrid:
+    """The grid of (task, epoch, outcome) in the order of steps; tasks stand in the order of their first attempt.
+
+    Of several attempts at a task in one epoch the last rated one counts. `attempts.attempts` has the outcomes as they
+    are rated now, `MemoryBank.step_rows` as the steps ended.
+    """
+    tried = list(attempts)
+    tasks = {task: column for column, task in enumerate(dict.fromkeys(task for task, _, _ in tried))}
+    epochs = {epoch: row for row, epoch in enumerate(sorted({epoch for _, epoch, _ in tried}))}
+    success = np.full((len(epochs), len(tasks)), np.nan)
+    for task, epoch, outcome in tried:
+        if outcome in RATED:
+            success[epochs[epoch], tasks[task]] = outcome == "success"
+    return OutcomeGrid(tuple(tasks), tuple(epochs), success)
+
+
+def epoch_accuracy(success: Floats) -> Floats:
+    """SR: the share of an epoch's rated tasks that were solved, (E,) (arXiv 2601.03192, table 1, "last epoch")."""
+    return _share((success == 1).sum(axis=1), (~np.isnan(success)).sum(axis=1))
+
+
+def cumulative_success(success: Floats) -> Floats:
+    """CSR: the share of tasks solved at least once so far, (E,) (arXiv 2601.03192, table 1).
+
+    Of all tasks that are rated anywhere in the grid, so it never falls. It grows by luck alone: hold it against
+    `pass_at_k` of an agent without memory.
+    """
+    return _share(np.logical_or.accumulate(success == 1, axis=0).sum(axis=1), _tasks(success))
+
+
+def solved_before_failing_now(success: Floats) -> Floats:
+    """The share of tasks that an earlier epoch solved and this one fails, (E,), of the same tasks as CSR (own measure).
+
+    When every task is rated in every epoch it is CSR - SR, the gap between the curves of arXiv 2601.03192, figure 4.
+    """
+    return _share((_ever_before(success) & (success == 0)).sum(axis=1), _tasks(success))
+
+
+def forgetting_rate(
+    success: Floats, of: Literal["failures", "solved"] = "failures", since: Literal["last", "ever"] = "last"
+) -> Floats:
+    """FR: tasks solved before that fail now, (E,), divided by what arXiv 2601.03192 divides by (section on forgetting).
+
+    `of="failures"`: all failures of the epoch (v2). `of="solved"`: the tasks rated now that were solved before (v1).
+    Neither says what "before" is: `since="last"` is the last rated attempt, `since="ever"` any earlier one.
+    """
+    before = _ever_before(success) if since == "ever" else _last_before(success) == 1
+    failed = success == 0
+    whole = failed if of == "failures" else before & ~np.isnan(success)
+    return _share((before & failed).sum(axis=1), whole.sum(axis=1))
+
+
+class TaskState(IntEnum):
+    """What an epoch made of a task, given all its rated attempts before (own division)."""
+
+    NOT_ATTEMPTED = 0  # or attempted and not rated
+    NEVER = 1  # fails, as ever before
+    NEWLY_SOLVED = 2  # the first success
+    KEPT = 3  # solved now and in the last attempt
+    RECOVERED = 4  # solved now, not in the last attempt, but in one before it
+    FORGOTTEN = 5  # fails now, and some attempt before solved it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpochChanges:
+    """How many tasks are in each `TaskState`, (E,) each; together they are the tasks rated in the epoch."""
+
+    newly_solved: Ints
+    kept: Ints
+    forgotten: Ints
+    recovered: Ints
+    never: Ints
+
+
+def task_states(success: Floats) -> npt.NDArray[np.int8]:
+    """The `TaskState` of every task in every epoch, (E, tasks)."""
+    earlier, last = _ever_before(success), _last_before(success)
+    solved, failed = success == 1, success == 0
+    states = np.full(success.shape, TaskState.NOT_ATTEMPTED, dtype=np.int8)
+    states[failed] = np.where(earlier, TaskState.FORGOTTEN, TaskState.NEVER)[failed]
+    again = np.where(last == 1, TaskState.KEPT, TaskState.RECOVERED)
+    states[solved] = np.where(earlier, again, TaskState.NEWLY_SOLVED)[solved]
+    return states
+
+
+def epoch_changes(success: Floats) -> EpochChanges:
+    """The states of `task_states`, counted by epoch."""
+    states = task_states(success)
+    return EpochChanges(*((states == TaskState[field.name.upper()]).sum(axis=1) for field in fields(EpochChanges)))
+
+
+def retention_and_gain(success: Floats) -> Floats:
+    """Stability and plasticity from one epoch to the next, (E - 1, 2), over the tasks rated in both (own measure).
+
+    Retention: the share of what the previous epoch solved that is solved again; 1 - FR of arXiv 2601.03192 v1 when
+    every task is rated in every epoch. Gain: the share of what the previous epoch failed that is solved now, whether
+    for the first time or again.
+    """
+    before, now = success[:-1], success[1:]
+    rated = ~np.isnan(now)
+    shares = [
+        _share(((before == past) & (now == 1)).sum(axis=1), ((before == past) & rated).sum(axis=1)) for past in (1, 0)
+    ]
+    return np.stack(shares, axis=1)
+
+
+def pass_at_k(successes: Iterable[int], samples: Iterable[int], k: int) -> float:
+    """pass@k: the chance that k of a task's n samples hold a success, 1 - C(n - c, k)/C(n, k), averaged over tasks.
+
+    `successes` c and `samples` n are (tasks,). The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, section
+    2.1): for samples that are independent of each other, so for an agent without memory. nan without tasks. Raises
+    `InputError` where a task has fewer than k samples.
+    """
+    chances = []
+    for solved, tried in zip(successes, samples, strict=True):
+        if not (0 <= solved <= tried and 1 <= k <= tried):
+            raise InputError(
+                f"pass@{k} needs at least {max(k, 1)} samples of each task; one has {solved} successes in {tried}. "
+                "Choose a smaller k of at least 1."
+            )
+        chances.append(1 - comb(int(tried) - int(solved), k) / comb(int(tried), k))
+    return _mean(np.array(chances))
+
+
+# --- a stream of task sets --------------------------------------------------------------------------------------------
+
+
+def average_accuracy(accuracy: Floats) -> float:
+    """ACC: the mean accuracy on all task sets at the end (Lopez-Paz & Ranzato 2017 (GEM), section 2).
+
+    `accuracy` is R (T, T): row i, column j is the accuracy on set j after learning sets 1 … i, memory frozen.
+    """
+    return _mean(_square(accuracy)[-1])
+
+
+def backward_transfer(accuracy: Floats) -> float:
+    """BWT: the mean over earlier sets j < T of R[T, j] - R[j, j] (Lopez-Paz & Ranzato 2017 (GEM), section 2).
+
+    Below 0 where learning later sets cost earlier ones. `accuracy` as in `average_accuracy`; nan for one set.
+    """
+    table = _square(accuracy)
+    return _mean((table[-1] - table.diagonal())[:-1])
+
+
+def forward_transfer(accuracy: Floats, baseline: Floats) -> float:
+    """FWT: the mean over sets j > 1 of R[j - 1, j] - b[j] (Lopez-Paz & Ranzato 2017 (GEM), section 2).
+
+    `baseline` b (T,) is the accuracy without memory. `accuracy` as in `average_accuracy`; nan for one set.
+    """
+    table = _square(accuracy)
+    if baseline.shape != (len(table),):
+        raise InputError(f"Forward transfer over {len(table):,} task sets needs as many accuracies without memory.")
+    return _mean(table.diagonal(1) - baseline[1:])
+
+
+def forgetting_of_sets(accuracy: Floats) -> float:
+    """F: the mean over earlier sets j < T of the best R[l, j] with l < T, less R[T, j] (Chaudhry et al. 2018).
+
+    Unlike `backward_transfer` it measures from the best, not from the first, so what was gained on a set later and lost
+    again counts. What was not measured (nan) is no candidate for the best. `accuracy` as in `average_accuracy`; nan for
+    one set.
+    """
+    table = _square(accuracy)
+    if len(table) < 2:
+        return float("nan")
+    return _mean((np.fmax.reduce(table[:-1], axis=0) - table[-1])[:-1])
+
+
+# --- after a change of the world --------------------------------------------------------------------------------------
+
+
+def adaptation_time(success: Floats, shift_at: int, window: int, tolerance: float) -> int | None:
+    """How many steps after a shift success is back where it was; None when it never is (own measure).
+
+    `success` (steps,) begins at step 1, and `shift_at` is the first step of the changed world, as in the household. The
+    answer is the least n >= `window` such that the mean of steps shift_at + n - window … shift_at + n - 1, all after
+    the shift, is at least the mean of the `window` steps before it less `tolerance`. Doing better than before counts
+    as being back. Steps that are not rated (nan) are left out of a mean; a window without a rated step is never back.
+
+    Raises `InputError` when fewer than `window` steps lie before the shift, or none of them is rated.
+    """
+    before = success[max(0, shift_at - 1 - window) : max(0, shift_at - 1)]
+    if window < 1 or len(before) < window or np.isnan(before).all():
+        raise InputError(
+            f"There are no {window} steps with a rating before the shift at step {shift_at}. "
+            "Choose a smaller window of at least 1, or a later shift."
+        )
+    goal = np.nanmean(before) - tolerance - SLACK
+    after = success[shift_at - 1 :]
+    for n in range(window, len(after) + 1):
+        recent = after[n - window : n]
+        if not np.isnan(recent).all() and np.nanmean(recent) >= goal:
+            return n
+    return None
+
+
+# --- q against success ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Pearson's and Spearman's r over `n` pairs, or bins; None with fewer than three, or a side that does not vary.
+
+    It has no interval: the memories of one step share its outcome, so uses are not independent. Seeds are.
+    """
+
+    pearson: float | None
+    spearman: float | None
+    n: int
+
+
+def correlation(q: Floats, outcome: Floats) -> Correlation:
+    """q against what came of it, (n,) each, a pair a use: the r of single uses. Pairs with a nan are left out."""
+    known = ~(np.isnan(q) | np.isnan(outcome))
+    found = calibration.correlation(q[known], outcome[known])
+    spearman = None if found.r is None else float(scipy.stats.spearmanr(q[known], outcome[known]).statistic)
+    return Correlation(found.r, spearman, found.n)
+
+
+def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins: int) -> Correlation:
+    """The r of bin means: q is cut into `bins` equal bins over [low, high], and mean q set against mean outcome.
+
+    So does arXiv 2601.03192, figure 7: eight bins over [0.2, 1], r = 0.861. It says less than `correlation`, because
+    averaging takes away what varies within a bin; `n` counts the bins that are not empty. Pairs outside [low, high] or
+    with a nan are left out.
+    """
+    if bins < 1 or not low < high:
+        raise InputError("Bins need a lower end below the upper one, and there is at least one of them.")
+    inside = ~np.isnan(outcome) & (q >= low) & (q <= high)
+    place = np.searchsorted(np.linspace(low, high, bins + 1)[1:-1], q[inside], side="right")
+    counts = np.bincount(place, minlength=bins)
+    mean_q, mean_outcome = (_share(np.bincount(place, side[inside], bins), counts) for side in (q, outcome))
+    return correlation(mean_q, mean_outcome)
+
+
+# --- over seeds -------------------------------------------------------------------------------------------------------
+
+
+def seed_interval(values: Floats) -> tuple[Floats, Floats]:
+    """The 95 % interval (low, high) of the mean over seeds, (seeds, ...) -> (...) each, by drawing seeds anew.
+
+    Percentile bootstrap (Efron 1979), 2,000 draws with a fixed seed. nan where fewer than two seeds have a value; with
+    fewer than about ten it is somewhat too narrow.
+    """
+    known = ~np.isnan(values)
+    if len(values) < 2:
+        nothing = np.full(values.shape[1:], np.nan)
+        return nothing, nothing
+    filled = np.where(known, values, 0.0)
+
+    def mean(drawn: Floats) -> Floats:
+        return _share(np.tensordot(drawn, filled, 1), np.tensordot(drawn, known.astype(np.float64), 1))
+
+    low, high = np.where(known.sum(axis=0) < 2, np.nan, percentiles(resampled(len(values), mean)))
+    return low, high
+
+
+def paired_interval(one: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """The `seed_interval` of `one` - `other`, (seeds, ...) each with the same seeds in the same order.
+
+    Narrower than two separate intervals, because what a seed does to both cancels. Raises `InputError` when the shapes
+    differ.
+    """
+    if one.shape != other.shape:
+        raise InputError(
+            "A paired difference needs the same seeds and steps on both sides. Leave out what only one has."
+        )
+    return seed_interval(one - other)
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def _tasks(success: Floats) -> int:
+    return int((~np.isnan(success)).any(axis=0).sum())
+
+
+def _ever_before(success: Floats) -> npt.NDArray[np.bool_]:
+    """Whether an epoch before solved the task, (E, tasks)."""
+    before = np.zeros(success.shape, dtype=bool)
+    before[1:] = np.logical_or.accumulate(success == 1, axis=0)[:-1]
+    return before
+
+
+def _last_before(success: Floats) -> Floats:
+    """The task's last rated outcome before the epoch, (E, tasks); nan where there is none."""
+    last = np.full(success.shape, np.nan)
+    for epoch in range(1, len(success)):
+        last[epoch] = np.where(np.isnan(success[epoch - 1]), last[epoch - 1], success[epoch - 1])
+    return last
+
+
+def _share(part: npt.NDArray[np.float64 | np.int64], whole: npt.NDArray[np.float64 | np.int64] | int) -> Floats:
+    """part / whole, nan where whole is 0."""
+    nothing = np.full(np.shape(part), np.nan)
+    shares: Floats = np.divide(part, whole, out=nothing, where=np.asarray(whole) > 0)
+    return shares
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _square(accuracy: Floats) -> Floats:
+    if accuracy.ndim != 2 or not len(accuracy) or len(accuracy) != accuracy.shape[1]:
+        raise InputError("Transfer between task sets is read from a square table: a row and a column a set.")
+    return accuracy

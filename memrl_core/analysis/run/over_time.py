@@ -1,0 +1,196 @@
+"""What was forgotten, transferred, and answered without memory in the course of a run.
+
+arXiv 2601.03192 divides what was lost by the failures of the epoch (v2) or by the previous successes (v1), and does not
+say whether "previous" means the last attempt or any before it. All four readings are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from memrl_core.analysis.run.rates import RATED, Rate, rate
+from memrl_core.bank import MemoryBank
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A failed attempt at a task that an earlier attempt, the latest that succeeded, had solved.
+
+    `directly` says that no failure lies between the two. `left` were given to the model then and not now, `entered` now
+    and not then, `stayed` both times; all are None where one of the steps recorded no decision.
+    """
+
+    task: str
+    epoch: int
+    solved_step: int
+    failed_step: int
+    directly: bool
+    left: tuple[str, ...] | None
+    entered: tuple[str, ...] | None
+    stayed: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochForgetting:
+    """One epoch's rated attempts at tasks: how many failed, and how many of these had been solved before.
+
+    `solved_last` attempts followed a success, `solved_ever` had one anywhere before; `lost_last` and `lost_ever` of
+    them failed.
+    """
+
+    epoch: int
+    attempts: int
+    failures: int
+    solved_last: int
+    solved_ever: int
+    lost_last: int
+    lost_ever: int
+
+    def of_failures(self, ever: bool = False) -> float | None:
+        """The share of the epoch's failures that were solved before (v2); None without failures."""
+        return _share(self.lost_ever if ever else self.lost_last, self.failures)
+
+    def of_solved(self, ever: bool = False) -> float | None:
+        """The share of what was solved before that failed now (v1); None when nothing was."""
+        return _share(self.lost_ever, self.solved_ever) if ever else _share(self.lost_last, self.solved_last)
+
+
+def losses(attempts: pd.DataFrame) -> list[Loss]:
+    """Every failure after a success on the same task, in the order of steps; see `attempts.attempts`."""
+    found = []
+    for task, tries in _rated(attempts).groupby("task", sort=False):
+        solved, before = None, ""
+        for attempt in tries.itertuples(index=False):
+            if attempt.outcome == "success":
+                solved = attempt
+            elif solved is not None:
+                found.append(_loss(str(task), solved, attempt, before == "success"))
+            before = attempt.outcome
+    return sorted(found, key=lambda loss: loss.failed_step)
+
+
+def forgetting(attempts: pd.DataFrame) -> list[EpochForgetting]:
+    """One entry an epoch with a rated attempt."""
+    rated = _rated(attempts)
+    won = rated["outcome"] == "success"
+    last = won.groupby(rated["task"]).shift(fill_value=False).astype(bool)
+    ever = last.groupby(rated["task"]).cummax().astype(bool)
+    table = pd.DataFrame(
+        {
+            "attempts": True,
+            "failures": ~won,
+            "solved_last": last,
+            "solved_ever": ever,
+            "lost_last": last & ~won,
+            "lost_ever": ever & ~won,
+        }
+    )
+    return [
+        EpochForgetting(int(epoch), *(int(n) for n in counts))
+        for epoch, *counts in table.groupby(rated["epoch"]).sum().itertuples(name=None)
+    ]
+
+
+def _rated(attempts: pd.DataFrame) -> pd.DataFrame:
+    return attempts[attempts["outcome"].isin(RATED)].sort_values("step")
+
+
+def _loss(task: str, solved: object, failed: object, directly: bool) -> Loss:
+    then, now = solved.selected, failed.selected  # type: ignore[attr-defined]
+    swapped: tuple[tuple[str, ...] | None, ...] = (None, None, None)
+    if then is not None and now is not None:
+        swapped = (
+            tuple(i for i in then if i not in now),
+            tuple(i for i in now if i not in then),
+            tuple(i for i in now if i in then),
+        )
+    return Loss(task, int(failed.epoch), int(solved.step), int(failed.step), directly, *swapped)  # type: ignore[attr-defined]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+TRANSFER = (
+    "epoch", "origin", "uses", "share", "similarity", "steps", "rated", "successes", "success", "low", "high",
+)  # fmt: skip
+ORIGINS = ("same task", "another task", "unknown")
+
+
+def transfer(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
+    """One row an epoch and origin that occurred (n, 11); `uses` are the run's (see `uses.uses`).
+
+    `uses` counts memories given to the model, `share` is their part of the epoch's, and `similarity` the mean cosine of
+    the memory's intent to the task's. The outcome belongs to the step, so `steps`, `rated`, `successes` and `success`
+    with its 95 % Wilson interval `low` … `high` count each step once: as "same task" when any of its memories came from
+    it, else as "another task" when any came from there. A memory without a task has the origin "unknown".
+    """
+    chosen = uses[uses["selected"]]
+    came_from = chosen["memory_id"].map({i: bank.memory(i).task for i in chosen["memory_id"].unique()})
+    origin = np.where(came_from == "", ORIGINS[2], np.where(came_from == chosen["task"], ORIGINS[0], ORIGINS[1]))
+    chosen = chosen.assign(origin=pd.Categorical(origin, ORIGINS, ordered=True))
+    of_step = chosen.sort_values("origin", kind="stable").drop_duplicates("step")
+    rows = []
+    for (epoch, kind), members in chosen.groupby(["epoch", "origin"], observed=True):
+        steps = of_step[(of_step["epoch"] == epoch) & (of_step["origin"] == kind)]
+        won = rate(steps["outcome"])
+        share = len(members) / int((chosen["epoch"] == epoch).sum())
+        similarity = float(members["similarity"].mean())
+        rows.append(
+            (
+                epoch,
+                kind,
+                len(members),
+                share,
+                similarity,
+                len(steps),
+                won.n,
+                won.successes,
+                won.share,
+                won.low,
+                won.high,
+            )
+        )
+    return pd.DataFrame(rows, columns=list(TRANSFER))
+
+
+COLUMNS = ("pool", "steps", "rated", "successes", "success", "low", "high")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fallback:
+    """Of `steps` decisions, `empty_steps` had an empty pool; `empty` and `filled` are the successes of both kinds.
+
+    `sizes` has a row a pool size that occurred, smallest first: pool, steps, rated, successes, success, and the 95 %
+    Wilson interval low … high (missing where nothing was rated).
+    """
+
+    steps: int
+    empty_steps: int
+    empty: Rate
+    filled: Rate
+    sizes: pd.DataFrame
+
+
+def fallback(attempts: pd.DataFrame) -> Fallback:
+    """The pool sizes of a run and what came of them (see `attempts.attempts`); steps without a decision do not count.
+
+    Steps differ in more than their pool, and the first ones of a run have an empty one by nature: a difference between
+    `empty` and `filled` is no proof that memory helps.
+    """
+    decided = attempts[attempts["pool"].notna()]
+    is_empty = (decided["pool"] == 0).to_numpy(dtype=bool)
+    rows = []
+    for size, members in decided.groupby("pool"):
+        won = rate(members["outcome"])
+        rows.append((int(size), len(members), won.n, won.successes, won.share, won.low, won.high))
+    return Fallback(
+        len(decided),
+        int(is_empty.sum()),
+        rate(decided.loc[is_empty, "outcome"]),
+        rate(decided.loc[~is_empty, "outcome"]),
+        pd.DataFrame(rows, columns=list(COLUMNS)),
+    )
