@@ -27,8 +27,8 @@ _OWN: Mapping[str, str] = {
     "parametric": "parametric:Parametric",
     "sql": "databases.world:Sql",
     "lifelong_db": "mysql.lifelong_db:LifelongDb",
-    "scienceworld": "scienceworld:ScienceWorld",
-    "textworld": "textworld:TextWorld",
+    "scienceworld": "scienceworld.environment:ScienceWorld",
+    "textworld": "textworld.environment:TextWorld",
     "task_file": "task_file:TaskFile",
     "conversation": "conversation:Conversation",
 }

@@ -188,6 +188,41 @@ class Idle:
 idle = Idle()
 
 
+class Borrowed:
+    """A child of `module` from those that are idle, borrowed when it is first needed.
+
+    It is given back by `close`, and when nobody holds this any more.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._give_back: Callable[[], object] | None = None
+        self._child: Child | None = None
+
+    @property
+    def child(self) -> Child:
+        """The one that is borrowed."""
+        if self._child is None:
+            self._child = idle.borrow(self._module)
+            self._give_back = weakref.finalize(self, idle.give_back, self._child)
+        return self._child
+
+    @property
+    def running(self) -> bool:
+        """True if the next question need not start it."""
+        return self.child.running
+
+    def ask(self, question: Mapping[str, Any], within: float) -> dict[str, Any]:
+        """Its answer to `question`, within so many seconds. Raises `ChildFailed`."""
+        return self.child.ask(question, within)
+
+    def close(self) -> None:
+        """Give it back; another is borrowed when one is needed."""
+        if self._give_back is not None:
+            self._give_back()
+        self._child = self._give_back = None
+
+
 def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     """Answer questions until there are no more, in the child.
 

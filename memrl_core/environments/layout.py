@@ -8,6 +8,8 @@ from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, STEPS_THAT_WOR
 from memrl_core.records import Outcome, Turn
 
 DONE = "Steps taken:"
+LONGEST_REPLY = 2_000
+LONGEST_ACTION = 200
 NOT_DONE_IN_TIME = "it was not done in time."
 
 
@@ -29,6 +31,12 @@ def action_lines(reply: str) -> list[str]:
     """The lines of a reply that are not empty, without the marks of answers and choices."""
     bare = (line.strip().removeprefix(ANSWER_MARK).removeprefix(CHOICE_MARK) for line in reply.splitlines())
     return [line.strip() for line in bare if line.strip()]
+
+
+def spoken(reply: str) -> str:
+    """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
+    said = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
+    return " ".join("".join(c if c.isprintable() else " " for c in said).split()).rstrip(".")[:LONGEST_ACTION]
 
 
 def block(title: str, lines: Sequence[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 
-from memrl_core.environments.child import ChildFailed, idle
+from memrl_core.environments.child import Borrowed, ChildFailed
 from memrl_core.errors import EnvironmentFailed
 
 CHILD = "memrl_core.environments.pattern_child"
@@ -31,16 +32,16 @@ def search(pattern: str, text: str) -> Search:
     A search of more than `SECONDS`, or of too much memory, is stopped. Raises `EnvironmentFailed` when the process for
     it cannot be started.
     """
-    child = idle.borrow(CHILD)
-    try:
-        if not child.running:
-            child.ask({"pattern": "", "text": "", "seconds": SECONDS}, STARTING)
-    except ChildFailed as error:
-        raise EnvironmentFailed(f"No pattern can be searched for ({error}). Nothing was judged; try again.") from None
-    try:
-        told = child.ask({"pattern": pattern, "text": text, "seconds": SECONDS}, SECONDS + SLACK)
-        return Search(bool(told.get("found")), str(told.get("stopped", "")), str(told.get("fault", "")))
-    except ChildFailed as error:
-        return Search(stopped=str(error))
-    finally:
-        idle.give_back(child)
+    with closing(Borrowed(CHILD)) as child:
+        try:
+            if not child.running:
+                child.ask({"pattern": "", "text": "", "seconds": SECONDS}, STARTING)
+        except ChildFailed as error:
+            raise EnvironmentFailed(
+                f"No pattern can be searched for ({error}). Nothing was judged; try again."
+            ) from None
+        try:
+            answer = child.ask({"pattern": pattern, "text": text, "seconds": SECONDS}, SECONDS + SLACK)
+        except ChildFailed as error:
+            return Search(stopped=str(error))
+    return Search(bool(answer.get("found")), str(answer.get("stopped", "")), str(answer.get("fault", "")))

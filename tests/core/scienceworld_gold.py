@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memrl_core.environments.child import serve
-from memrl_core.environments.scienceworld_child import World
+from memrl_core.environments.scienceworld.process import World
 
 
 class TellingWorld(World):
@@ -14,6 +14,7 @@ class TellingWorld(World):
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         if question["do"] != "solve":
             return super().answer(question)
+        self._task = None
         self._engine.load(question["task"], question["variation"], "easy", generateGoldPath=True)
         return {"actions": self._engine.get_gold_action_sequence()}
 

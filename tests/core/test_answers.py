@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments import patterns
+from memrl_core.environments import child, patterns
 from memrl_core.environments.answers import MOST_CHARACTERS, chosen, judge, number_alone, number_of
 from memrl_core.environments.child import Idle
 from memrl_core.errors import EnvironmentFailed, InputError
@@ -175,7 +175,7 @@ def test_what_is_no_pattern_or_too_large_a_one_is_told(pattern: str, says: str) 
 def test_a_process_that_ends_is_a_failed_answer_and_one_that_cannot_start_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patterns, "idle", Idle())
+    monkeypatch.setattr(child, "idle", Idle())
     monkeypatch.setattr(patterns, "SECONDS", 60.0)
     monkeypatch.setattr(patterns, "SLACK", -59.8)
     assert "did not answer" in patterns.search("(a|aa)+$", "a" * 5000 + "b").stopped

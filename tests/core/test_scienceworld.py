@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments import make_environment, scienceworld, scienceworld_engine, why_unusable
+from memrl_core.environments import child, make_environment, why_unusable
 from memrl_core.environments.child import Child, ChildFailed, Idle
 from memrl_core.environments.contract import (
     distils_however_it_ended,
@@ -26,9 +26,9 @@ from memrl_core.environments.contract import (
     fits_the_layout,
     gives_no_answer_away,
 )
-from memrl_core.environments.scienceworld import ScienceWorld
-from memrl_core.environments.scienceworld_engine import Engine
-from memrl_core.environments.scienceworld_words import choices, goals_of
+from memrl_core.environments.scienceworld import environment as scienceworld
+from memrl_core.environments.scienceworld.environment import ScienceWorld
+from memrl_core.environments.scienceworld.words import choices, goals_of
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Outcome, Reply, Task, Turn
@@ -61,8 +61,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("MEMRL_HOME", str(folder))
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        patch.setattr(scienceworld_engine, "CHILD", "tests.core.scienceworld_gold")
-        patch.setattr(scienceworld_engine, "idle", Idle(most=1))
+        patch.setattr(scienceworld, "CHILD", "tests.core.scienceworld_gold")
+        patch.setattr(child, "idle", Idle(most=1))
         yield folder
 
 
@@ -82,8 +82,7 @@ def gold() -> list[str]:
 
 
 def child_of(world: ScienceWorld) -> Child:
-    assert world._engine._child is not None
-    return world._engine._child
+    return world._child.child
 
 
 def process_of(world: ScienceWorld) -> int:
@@ -243,13 +242,13 @@ def test_it_keeps_the_contract_of_environments(check: Any) -> None:
 
 def test_episodes_and_worlds_share_one_engine(world: ScienceWorld) -> None:
     world.reset(TASK, seed=0, at_step=1)
-    child, java = child_of(world), java_of(world)
-    started = child.started
+    lent, java = child_of(world), java_of(world)
+    started = lent.started
     world.reset(TASK, seed=0, at_step=2)
     world.close()
     with closing(ScienceWorld()) as other:
         other.reset(TASK, seed=0, at_step=1)
-        assert (child_of(other), child.started, java_of(other)) == (child, started, java)
+        assert (child_of(other), lent.started, java_of(other)) == (lent, started, java)
 
 
 def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: ScienceWorld) -> None:
@@ -261,30 +260,30 @@ def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: Scien
 def test_a_world_that_nobody_closed_gives_its_engine_back() -> None:
     forgotten = ScienceWorld()
     forgotten.reset(TASK, seed=0, at_step=1)
-    child = child_of(forgotten)
+    lent = child_of(forgotten)
     del forgotten
     gc.collect()
-    found = scienceworld_engine.idle.borrow(scienceworld_engine.CHILD)
-    scienceworld_engine.idle.give_back(found)
-    assert found is child
+    found = child.idle.borrow(scienceworld.CHILD)
+    child.idle.give_back(found)
+    assert found is lent
 
 
 class Tired:
     """A child that fails while it is running, and then answers."""
 
-    running, started = True, 1
+    running = True
 
     def ask(self, question: dict[str, Any], within: float) -> dict[str, Any]:
         if self.running:
             self.running = False
             raise ChildFailed("its process ended")
-        return {"score": self.started}
+        return {"said": "A room.", "score": 1, "valid": []}
 
 
 def test_an_engine_that_failed_while_it_was_idle_is_replaced() -> None:
-    engine = Engine()
-    engine._child = Tired()  # type: ignore[assignment]
-    assert engine.begin("boil", 0, "") == {"score": 1}
+    world = ScienceWorld()
+    world._child = Tired()  # type: ignore[assignment]
+    assert "Score: 1 of 100" in world.reset(TASK, seed=0, at_step=1)
 
 
 def test_what_is_missing_is_said_with_its_remedy(
@@ -311,8 +310,8 @@ def test_a_java_that_does_not_start_is_explained(
 ) -> None:
     a_java(tmp_path / "bin", does)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(scienceworld_engine, "idle", Idle())
-    monkeypatch.setattr(scienceworld_engine, "SECONDS_TO_START", 1.0 if "sleep" in does else LONG)
+    monkeypatch.setattr(child, "idle", Idle())
+    monkeypatch.setattr(scienceworld, "SECONDS_TO_START", 1.0 if "sleep" in does else LONG)
     with closing(ScienceWorld()) as world, pytest.raises(EnvironmentFailed, match=f"{says}.*`java -version`"):
         world.reset(TASK, seed=0, at_step=1)
 
@@ -402,7 +401,7 @@ def test_a_set_is_listed_once_and_again_when_its_file_is_damaged(listings: list[
     assert listings == ["dev"]
     (file,) = (tmp_path / "cache").iterdir()
     whole = file.read_bytes()
-    file.write_bytes(whole[: whole.index(b"\n") + 1])
+    file.write_bytes(whole[:-3])
     assert ScienceWorld.make_tasks("scienceworld-dev") == tasks
     assert listings == ["dev", "dev"]
     assert [(path, path.read_bytes()) for path in (tmp_path / "cache").iterdir()] == [(file, whole)]
@@ -526,7 +525,7 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
     java = java_of(world)
     os.kill(java, signal.SIGSTOP)
     with monkeypatch.context() as patch, pytest.raises(EnvironmentFailed, match=r"within 0.2 seconds.*try again"):
-        patch.setattr(scienceworld_engine, "SECONDS_TO_ACT", 0.2)
+        patch.setattr(scienceworld, "SECONDS_TO_ACT", 0.2)
         world.step(third)
     until_gone(java)
     came += [world.step(action) for action in (third, *rest)]
@@ -540,11 +539,13 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 @pytest.mark.slow
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
     program = (
-        "from memrl_core.environments.scienceworld_engine import Engine\n"
-        "engine = Engine()\n"
-        "engine.begin('boil', 0, 'easy')\n"
-        "print(engine._child.pid, flush=True)\n"
-        "while True: engine.act('wait')\n"
+        "from memrl_core.environments.scienceworld.environment import ScienceWorld\n"
+        "from memrl_core.records import Task\n"
+        "world = ScienceWorld(max_turns=200)\n"
+        "world.reset(Task('t', 'Boil.', 'scienceworld', 'boil', {'task': 'boil', 'variation': 0}), seed=0, at_step=1)\n"
+        "print(world._child.child.pid, flush=True)\n"
+        "actions = []\n"
+        "while True: world._play(actions := [*actions, 'wait'])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

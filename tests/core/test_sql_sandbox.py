@@ -49,8 +49,8 @@ def assert_unharmed(sandbox: Sandbox) -> None:
 
 
 def process_of(sandbox: Sandbox) -> int:
-    assert sandbox._child is not None and sandbox._child.pid is not None
-    return sandbox._child.pid
+    assert sandbox._child.child.pid is not None
+    return sandbox._child.child.pid
 
 
 def test_rows_come_with_the_names_of_their_columns(sandbox: Sandbox) -> None:
@@ -459,7 +459,7 @@ def test_a_process_killed_in_the_middle_leaves_the_tables_as_they_were_before(sa
 def test_a_process_killed_between_two_statements_is_not_noticed(sandbox: Sandbox) -> None:
     sandbox.run("UPDATE people SET name = 'Eve' WHERE name IS NULL RETURNING id")
     os.kill(process_of(sandbox), signal.SIGKILL)
-    while sandbox._child is not None and sandbox._child.running:
+    while sandbox._child.running:
         time.sleep(0.01)
     assert names(sandbox) == ["Ann", "Bob", "Eve"]
 
@@ -473,8 +473,7 @@ def test_a_process_killed_while_the_tables_are_read_is_not_noticed(
     def killed_once(self: Sandbox, question: Mapping[str, Any]) -> dict[str, Any]:
         if first and question["do"] == "content":
             first.clear()
-            assert self._child is not None
-            self._child.close()
+            self._child.child.close()
             raise ChildFailed("its process ended")
         return answer(self, question)
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments import make_environment, textworld, why_unusable
+from memrl_core.environments import make_environment, why_unusable
 from memrl_core.environments.child import idle
-from memrl_core.environments.textworld import TextWorld
-from memrl_core.environments.textworld_child import plain
-from memrl_core.environments.textworld_games import Game
+from memrl_core.environments.textworld import environment as textworld
+from memrl_core.environments.textworld.environment import TextWorld
+from memrl_core.environments.textworld.games import Game
+from memrl_core.environments.textworld.process import plain
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Reply, Task, Turn
@@ -227,8 +228,8 @@ def test_a_folder_that_cannot_be_written_is_said(
 
 
 def process_of(world: TextWorld) -> int:
-    assert world._child is not None and world._child.pid is not None
-    return world._child.pid
+    assert world._child.child.pid is not None
+    return world._child.child.pid
 
 
 @pytest.mark.slow
@@ -252,7 +253,7 @@ def test_an_episode_goes_on_after_its_process_hung_and_was_killed(
 def test_a_world_that_nobody_closed_gives_its_process_back() -> None:
     world = TextWorld()
     world.reset(TASK, seed=0, at_step=1)
-    child = world._child
+    child = world._child.child
     del world
     gc.collect()
     found = idle.borrow(textworld.CHILD)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memrl_core.environments.child import Child, ChildFailed, idle
+from memrl_core.environments.child import Borrowed, ChildFailed
 from memrl_core.errors import EnvironmentFailed, InputError
 
 Value = None | int | float | str | bytes
@@ -77,9 +76,7 @@ class Sandbox:
 
     def __init__(self, limits: Limits | None = None, child: str = CHILD) -> None:
         self.limits = limits or Limits()
-        self._module = child
-        self._child: Child | None = None
-        self._given_back: weakref.finalize[[Child], Sandbox] | None = None
+        self._child = Borrowed(child)
         self._tables: list[dict[str, Any]] | None = None
         self.changes: tuple[str, ...] = ()
 
@@ -144,9 +141,8 @@ class Sandbox:
 
     def close(self) -> None:
         """Give the process back. `begin` can be called again."""
-        if self._given_back is not None:
-            self._given_back()
-        self._child = self._given_back = self._tables = None
+        self._child.close()
+        self._tables = None
 
     def _make(self) -> None:
         """Start from the tables, and repeat what had changed them."""
@@ -179,9 +175,6 @@ class Sandbox:
         return {"error": f"it was stopped: {told}", "stopped": True}
 
     def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        if self._child is None:
-            self._child = idle.borrow(self._module)
-            self._given_back = weakref.finalize(self, idle.give_back, self._child)
         if not self._child.running:
             self._child.ask({"do": "start"}, STARTING)
         return self._child.ask(question, self.limits.seconds + SLACK)

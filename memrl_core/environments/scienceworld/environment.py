@@ -5,15 +5,24 @@ Engine and tasks: ScienceWorld (Wang et al., arXiv 2203.07540), the package scie
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any, Literal
 
 from pydantic import Field
 
 from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.scienceworld_engine import NO_PACKAGE, Engine, Stands, listed, missing
-from memrl_core.environments.scienceworld_sets import tasks_of
-from memrl_core.environments.scienceworld_words import (
+from memrl_core.environments.child import Borrowed, ChildFailed
+from memrl_core.environments.layout import spoken
+from memrl_core.environments.scienceworld.process import java_folder
+from memrl_core.environments.scienceworld.words import (
     ALL_POINTS,
     REFUSED,
     TAKEN_AWAY,
@@ -26,11 +35,24 @@ from memrl_core.environments.scienceworld_words import (
     plain,
     reached,
     score_line,
-    spoken,
-)
+)  # fmt: skip
+from memrl_core.environments.tasks import load_tasks
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+from memrl_core.settings import home
+
+CHILD = "memrl_core.environments.scienceworld.process"
+SECONDS_TO_START = 120.0
+SECONDS_TO_ACT = 60.0
+SECONDS_TO_LIST = 300.0
+
+NO_PACKAGE = "The package scienceworld is not installed. Install it: pip install 'memrl-inspector[scienceworld]'."
+NO_JAVA = (
+    "ScienceWorld needs Java, and there is none here. Install it (on Debian: apt install default-jre-headless), or "
+    "name its folder in JAVA_HOME."
+)
+SEE_JAVA = "see that `java -version` works, then try again."
 
 VARIATIONS_EACH = 3
 """Variations of each type of task in a set."""
@@ -106,7 +128,7 @@ class ScienceWorld(Environment):
         self.max_turns = max_turns
         self.simplifications = simplifications
         self.most_offered = most_offered
-        self._engine = Engine()
+        self._child = Borrowed(CHILD)
         self._ended = True
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
@@ -118,12 +140,11 @@ class ScienceWorld(Environment):
         self._intent = task.intent
         self._actions: list[str] = []
         self._came: list[str] = []
-        self._stands: Stands = {}
+        self._stands: dict[str, Any] = {}
         try:
             if told := _ill_formed(task):
                 raise InputError(" ".join(told))
-            easy = "easy" if self.simplifications == "easy" else ""
-            self._stands = self._engine.begin(task.data["task"], task.data["variation"], easy)
+            self._stands = self._begin(task)
         except InputError as error:
             raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {error} Nothing was started.") from None
         self._ended = False
@@ -138,7 +159,13 @@ class ScienceWorld(Environment):
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
         said, before = spoken(action), self._points
-        self._stands = self._engine.act(said)
+        try:
+            self._stands = self._play([*self._actions, said])
+        except ChildFailed as error:
+            raise EnvironmentFailed(
+                f"ScienceWorld stopped: {error}. The step is kept up to here; try again, and the engine is started "
+                "anew and plays up to here."
+            ) from None
         self._actions.append(said)
         told = answered(said, self._stands["said"])
         gained = self._points - before
@@ -156,12 +183,14 @@ class ScienceWorld(Environment):
     def close(self) -> None:
         """Give the engine to whoever needs one next; the environment can be reset again."""
         self._ended = True
-        self._engine.close()
+        self._child.close()
 
     @classmethod
     def missing(cls) -> str:
         """What this machine lacks to run it, as a sentence with its remedy; "" when nothing."""
-        return missing()
+        if importlib.util.find_spec("scienceworld") is None:
+            return NO_PACKAGE
+        return "" if java_folder() else NO_JAVA
 
     @classmethod
     def make_tasks(cls, name: str) -> list[Task]:
@@ -171,23 +200,60 @@ class ScienceWorld(Environment):
         """
         if name not in SPLITS:
             return super().make_tasks(name)
-        if missing() == NO_PACKAGE:  # Its version names the file in which they are kept.
+        if cls.missing() == NO_PACKAGE:  # Its version names the file in which they are kept.
             raise EnvironmentFailed(NO_PACKAGE)
-        return tasks_of(name, lambda: listed(SPLITS[name], VARIATIONS_EACH))
+        kept = home() / "cache" / f"{name}-{version('scienceworld')}.jsonl"
+        with suppress(InputError):  # Not there yet, or damaged.
+            return load_tasks(kept)
+        types = [list(of_type) for _, of_type in groupby(listed(SPLITS[name], VARIATIONS_EACH), key=itemgetter(0))]
+        tasks = [_task(*one) for nth in zip_longest(*types) for one in nth if one is not None]
+        with suppress(OSError):  # Without a file they are listed again next time.
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            draft = kept.with_suffix(f".{os.getpid()}")
+            draft.write_text("".join(json.dumps(asdict(task)) + "\n" for task in tasks), encoding="utf-8")
+            draft.replace(kept)
+        return tasks
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
         """What is wrong with a task, a sentence each; the engine is asked whether it has such a task."""
         if told := _ill_formed(task):
             return told
-        engine = Engine()
-        try:
-            engine.begin(task.data["task"], task.data["variation"], "")
-        except (InputError, EnvironmentFailed) as error:
-            return [str(error)]
-        finally:
-            engine.close()
+        with closing(cls(simplifications="none")) as world:
+            try:
+                world._begin(task)
+            except (InputError, EnvironmentFailed) as error:
+                return [str(error)]
         return []
+
+    def _begin(self, task: Task) -> dict[str, Any]:
+        """How a task stands at its beginning. Raises `InputError` when there is none such, and `EnvironmentFailed`."""
+        if lacking := self.missing():
+            raise EnvironmentFailed(lacking)
+        easy = "easy" if self.simplifications == "easy" else ""
+        self._game = {
+            "do": "play",
+            "task": task.data["task"],
+            "variation": task.data["variation"],
+            "simplifications": easy,
+        }
+        was_running = self._child.running
+        try:
+            stands = self._play([])
+        except ChildFailed as error:
+            if was_running:  # Java may have ended while nobody used it.
+                return self._begin(task)
+            raise EnvironmentFailed(
+                f"ScienceWorld could not be started: {error}. Nothing was started; {SEE_JAVA}"
+            ) from None
+        if "wrong" in stands:
+            raise InputError(stands["wrong"])
+        return stands
+
+    def _play(self, actions: list[str]) -> dict[str, Any]:
+        """How the world stands after all these actions; a new process plays up to there. Raises `ChildFailed`."""
+        within = SECONDS_TO_ACT if actions and self._child.running else SECONDS_TO_START
+        return self._child.ask({**self._game, "actions": actions}, within)
 
     @property
     def _points(self) -> int:
@@ -237,3 +303,25 @@ def _ill_formed(task: Task) -> list[str]:
         told.append("variation is a whole number from 0.")
     told += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
     return told
+
+
+def listed(split: str, each: int) -> list[tuple[str, int, str]]:
+    """(type, variation, description) of the first `each` variations of every type in a split, sorted by type.
+
+    Raises `EnvironmentFailed`.
+    """
+    if lacking := ScienceWorld.missing():
+        raise EnvironmentFailed(lacking)
+    with closing(Borrowed(CHILD)) as child:
+        try:
+            answer = child.ask({"do": "list", "split": split, "each": each}, SECONDS_TO_LIST)
+        except ChildFailed as error:
+            raise EnvironmentFailed(
+                f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {SEE_JAVA}"
+            ) from None
+    return [(kind, variation, told) for kind, variation, told in answer["tasks"]]
+
+
+def _task(kind: str, variation: int, description: str) -> Task:
+    data = {"task": kind, "variation": variation}
+    return Task(f"scienceworld-{kind}-{variation}", " ".join(description.split()), "scienceworld", kind, data)

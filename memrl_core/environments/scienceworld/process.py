@@ -1,9 +1,8 @@
 """The package scienceworld in a process of its own: it starts the engine, a Java program, and talks to it.
 
 Questions are
-{"do": "begin", "task": …, "variation": …, "simplifications": …}, answered by how the world stands, or by
-{"wrong": a sentence} where the engine has no such task;
-{"do": "act", "action": …}, answered by how the world stands after it; and
+{"do": "play", "task": …, "variation": …, "simplifications": …, "actions": [all since the beginning]}, answered by how
+the world stands after them, or by {"wrong": a sentence} where the engine has no such task; and
 {"do": "list", "split": "train" | "dev" | "test", "each": n}, answered by the first n variations of each type of task.
 
 The Java program ends with this process: it is in the same group, and its standard input ends.
@@ -47,16 +46,19 @@ class World:
     def __init__(self) -> None:
         self._engine: Any = None
         self._types: list[str] = []
+        self._task: tuple[str, int, str] | None = None
+        self._done: list[str] = []
+        self._state: dict[str, Any] = {}
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """How the world stands, or the list that was asked for."""
         if self._engine is None:
             self._start()
         try:
-            if question["do"] == "begin":
-                return self._begin(question["task"], question["variation"], question["simplifications"])
-            if question["do"] == "act":
-                return self._act(question["action"])
+            if question["do"] == "play":
+                task = question["task"], question["variation"], question["simplifications"]
+                return self._play(task, question["actions"])
+            self._task = None
             return {"tasks": self._list(question["split"], question["each"])}
         except Exception as error:
             _give_up(f"the Java program ended or failed, {type(error).__name__}")
@@ -72,19 +74,27 @@ class World:
         # Never used here, and left behind by a process that is killed.
         self._engine._obj_tree_tempdir.cleanup()
 
-    def _begin(self, task: str, variation: int, simplifications: str) -> dict[str, Any]:
-        if task not in self._types:
-            return {"wrong": f"There is no type of task “{task[:80]}”. Known: {', '.join(self._types)}."}
-        variations = self._engine.get_max_variations(task)
-        if variation >= variations:
-            return {"wrong": f"The type {task} has the variations 0 to {variations - 1}, and none with this number."}
-        self._engine.load(task, variation, simplifications)
-        _, info = self._engine.reset()
-        return self._stands(f"{info['look']}\n{info['inv']}", info, ended=False)
+    def _play(self, task: tuple[str, int, str], actions: list[str]) -> dict[str, Any]:
+        """How the world stands after these actions, which go on from those done before or begin anew."""
+        if not actions or task != self._task or self._done != actions[: len(self._done)]:
+            if told := self._faults(*task[:2]):
+                return {"wrong": told}
+            self._engine.load(*task)
+            _, info = self._engine.reset()
+            self._task, self._done = task, []
+            self._state = self._stands(f"{info['look']}\n{info['inv']}", info, ended=False)
+        for action in actions[len(self._done) :]:
+            said, _, ended, info = self._engine.step(action)
+            self._state = self._stands(said, info, ended)
+            self._done.append(action)
+        return self._state
 
-    def _act(self, action: str) -> dict[str, Any]:
-        said, _, ended, info = self._engine.step(action)
-        return self._stands(said, info, ended)
+    def _faults(self, task: str, variation: int) -> str:
+        if task not in self._types:
+            return f"There is no type of task “{task[:80]}”. Known: {', '.join(self._types)}."
+        variations = self._engine.get_max_variations(task)
+        wrong = f"The type {task} has the variations 0 to {variations - 1}, and none with this number."
+        return wrong if variation >= variations else ""
 
     def _stands(self, said: str, info: dict[str, Any], ended: bool) -> dict[str, Any]:
         goals = self._engine.get_goal_progress()

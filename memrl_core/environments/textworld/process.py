@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.environments.child import serve
-from memrl_core.environments.textworld_games import GAME_FILES
+from memrl_core.environments.textworld.games import GAME_FILES
 
 _BANNER = re.compile(r"[\s_|$\\/<>-]*")
 _PROMPT = re.compile(r"\n>[^\n]*\s*\Z")
@@ -76,7 +76,7 @@ class Player:
 
 
 def make(folder: str, game: Mapping[str, Any]) -> None:
-    """Make a game (`textworld_games.Game` as a mapping) in an existing folder; it keeps nothing else there."""
+    """Make a game (`games.Game` as a mapping) in an existing folder; it keeps nothing else there."""
     textworld = import_module("textworld")
     _, make_game, _ = import_module("textworld.challenges").CHALLENGES["tw-cooking"]
     options = textworld.GameOptions()

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memrl_core.environments.layout import DONE, action_lines, block, layout
+from memrl_core.environments.layout import DONE, block, layout, spoken
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, Turn
 
 ALL_POINTS = 100
-LONGEST_REPLY = 2_000
-LONGEST_ACTION = 200
 LONGEST_SEEN = 8_000
 SHORTEST_WORD = 3
 EMPTY_WORDS = frozenset({"the", "task", "your"})
@@ -32,12 +30,6 @@ _WORD = re.compile(r"\w+")
 _POINTS = re.compile(r"^Score: (\d+) of 100(?: \(([+-]\d+)\))?", re.MULTILINE)
 _GOAL = re.compile(r"^\d+\t(true|false)\t\s*\w+\t(.+)$", re.MULTILINE)
 _FURTHER = "Unordered and Optional Subgoals:"
-
-
-def spoken(reply: str) -> str:
-    """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
-    said = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
-    return " ".join("".join(c if c.isprintable() else " " for c in said).split()).rstrip(".")[:LONGEST_ACTION]
 
 
 def answered(action: str, said: str) -> str:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field, ValidationError
 
 from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.child import Child, ChildFailed, idle
-from memrl_core.environments.layout import block
-from memrl_core.environments.textworld_experience import OUT_OF_TURNS, POINTS, REFUSED, experience, first_line, spoken
-from memrl_core.environments.textworld_games import Game, game_file, heldout_tasks, train_tasks
+from memrl_core.environments.child import Borrowed, ChildFailed
+from memrl_core.environments.layout import block, spoken
+from memrl_core.environments.textworld.games import Game, game_file, heldout_tasks, train_tasks
+from memrl_core.environments.textworld.words import OUT_OF_TURNS, POINTS, REFUSED, experience, first_line
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 
-CHILD = "memrl_core.environments.textworld_child"
+CHILD = "memrl_core.environments.textworld.process"
 SECONDS_TO_MAKE = 180.0
 SECONDS_TO_ANSWER = 60.0
 LONGEST_TOLD = 4_000
@@ -69,7 +68,7 @@ class TextWorld(Environment):
 
     def __init__(self, max_turns: int = 30) -> None:
         self.max_turns = max_turns
-        self._child: Child | None = None
+        self._child = Borrowed(CHILD)
         self._ended = True
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
@@ -83,7 +82,6 @@ class TextWorld(Environment):
             raise InputError(f"Task {task.id[:80]} is no cooking game: {' '.join(faults)} Nothing was started.")
         if lacking := self.missing():
             raise EnvironmentFailed(lacking)
-        self._borrow()
         game = Game.model_validate(dict(task.data))
         try:
             self._path = str(game_file(game, lambda folder: self._make(game, str(folder))))
@@ -131,10 +129,8 @@ class TextWorld(Environment):
 
     def close(self) -> None:
         """Give the game's process back; the environment can be reset again."""
-        if self._child is not None:
-            self._child = None
-            self._ended = True
-            self._give_back()
+        self._ended = True
+        self._child.close()
 
     @classmethod
     def missing(cls) -> str:
@@ -162,20 +158,13 @@ class TextWorld(Environment):
             return [f"{where[:80] or 'The data'}: {what.removeprefix('Value error, ')}." for where, what in found]
         return []
 
-    def _borrow(self) -> None:
-        if self._child is None:
-            self._child = idle.borrow(CHILD)
-            self._give_back = weakref.finalize(self, idle.give_back, self._child)
-
     def _make(self, game: Game, folder: str) -> None:
-        assert self._child is not None
         try:
             self._child.ask({"do": "make", "folder": folder, "game": game.model_dump()}, SECONDS_TO_MAKE)
         except ChildFailed as error:
             raise EnvironmentFailed(f"The game could not be made: {error}. Nothing was started; try again.") from None
 
     def _ask(self, actions: Sequence[str]) -> dict[str, Any]:
-        assert self._child is not None
         question = {"do": "play", "path": self._path, "actions": list(actions)}
         try:
             return self._child.ask(question, SECONDS_TO_ANSWER)

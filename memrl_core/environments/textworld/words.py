@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memrl_core.environments.layout import DONE, NOT_DONE_IN_TIME, action_lines, block, layout
+from memrl_core.environments.layout import DONE, NOT_DONE_IN_TIME, block, layout, spoken
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, Turn
-
-LONGEST_REPLY = 2_000
 
 REFUSED = "You cannot do “"
 OUT_OF_TURNS = "The turns have run out."
@@ -39,12 +37,6 @@ def experience(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
     if outcome == "failure":
         return head + wrong + avoid + block(TRY_INSTEAD, kept)
     return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept) + wrong + avoid
-
-
-def spoken(reply: str) -> str:
-    """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
-    said = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
-    return " ".join("".join(c if c.isprintable() else " " for c in said).split()).rstrip(".")
 
 
 def first_line(text: str) -> str:

@@ -1,0 +1,1 @@
+"""ScienceWorld, for the package scienceworld and Java."""

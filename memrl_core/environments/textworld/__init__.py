@@ -1,0 +1,1 @@
+"""Cooking games of TextWorld, for the package textworld."""
