@@ -86,13 +86,15 @@ class Memory:
 class EmbedRecord:
     """EMBED: the intent as a unit vector. `embedding` has `dimension` float32 values.
 
-    `decided_by` names the embedder whose similarities the step recorded, where its vector was made anew since.
+    `decided_by` names the embedder whose similarities the step recorded, where its vector was made anew since. `cut`
+    means that the text was longer than the embedder takes, and the vector is that of its beginning.
     """
 
     embedder: str
     dimension: int
     embedding: tuple[float, ...]
     decided_by: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

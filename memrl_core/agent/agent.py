@@ -20,7 +20,7 @@ from memrl_core.agent.asking import Asking
 from memrl_core.agent.learned import learn_at, learned_now
 from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.base import Embedder, Vectors, embedded
+from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, PolicyFailed, StepError
 from memrl_core.learning import earned
@@ -305,8 +305,10 @@ class Episode:
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
+        cut_before = texts_cut(embedder)
         vector = self._agent.embed([self.policy.key(self._asked(NO_VECTOR))])[0]
-        return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)))
+        cut = texts_cut(embedder) > cut_before
+        return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)), cut=cut)
 
     def _query(self) -> Vector:
         assert self.trace.embed is not None

@@ -17,6 +17,7 @@ from memrl_core.bank.repair import repair
 from memrl_core.bank.repair_report import Repair
 from memrl_core.commands.console import BankOption, console, progress
 from memrl_core.commands.interrupt import CtrlC
+from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.reembedding import reembed
 
@@ -72,6 +73,10 @@ def reembed_bank(
         f"{escape(memory.embedder.name)}: these steps cannot be decided again. δ has another scale now (memrl doctor "
         "proposes one), and a map is laid out when it is opened."
     )
+    if cut := texts_cut(made):
+        console.print(
+            f"{escape(made.name)} takes less text than {cut:,} of these have: their vectors are those of the beginning."
+        )
     if done.runs:
         console.print(f"Learned anew from the vectors: q of {escape(', '.join(done.runs))}.")
 

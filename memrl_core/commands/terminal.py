@@ -19,7 +19,7 @@ from memrl_core.agent.workspace import HASHING, PATIENCE, Preferences, default_e
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
-from memrl_core.analysis.decision.outline import EpochSummary, operation_line, reply_notes
+from memrl_core.analysis.decision.outline import CUT_INTENT, EpochSummary, operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
 from memrl_core.bank.integrity import Finding
@@ -104,6 +104,8 @@ def memories_in(trace: StepTrace) -> set[str]:
 def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[RenderableType]:
     """The step from task to new memory, a part at a time."""
     yield Panel(Text(trace.task.intent), title=f"step {trace.step} of run {trace.run} · epoch {trace.epoch}")
+    if trace.embed and trace.embed.cut:
+        yield Text(CUT_INTENT.format(embedder=trace.embed.embedder), style="yellow")
     if trace.recall and trace.decision:
         yield _decision_table(trace, memories)
         if trace.decision.note:

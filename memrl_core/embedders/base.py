@@ -63,6 +63,11 @@ def unit_vectors(raw: npt.NDArray[np.floating], name: str) -> Vectors:
     return vectors
 
 
+def texts_cut(embedder: Embedder) -> int:
+    """How many texts an embedder has cut so far; 0 for one that cuts none, or does not tell."""
+    return int(getattr(embedder, "cut", 0))
+
+
 def embedded(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """What `embedder` makes of `texts`, bit for bit; raises `ModelError` unless that is a unit vector for each."""
     vectors = embedder.embed(texts)

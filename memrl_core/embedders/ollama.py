@@ -10,7 +10,7 @@ import ollama
 
 from memrl_core.embedders.base import Vectors, unit_vectors
 from memrl_core.errors import InputError, ModelError
-from memrl_core.models.base import KEEP_ALIVE
+from memrl_core.models.base import KEEP_ALIVE, tells_no_room
 from memrl_core.models.ollama_client import (
     FAILURES,
     checked_address,
@@ -32,7 +32,8 @@ class OllamaEmbedder:
     """An embedding model of an Ollama server (an `Embedder`).
 
     `name` is the model's name without the implied `:latest`, so that a bank recognises it. The server is asked for one
-    embedding at once, to learn the dimension. `timeout` is in seconds, for each batch.
+    embedding at once, to learn the dimension. `timeout` is in seconds, for each batch. `cut` counts the texts that the
+    model's window was too small for, and of which only the beginning is in the vector.
     Raises `ModelError` when the server cannot give it, `InputError` for a bad name or address.
     """
 
@@ -43,12 +44,13 @@ class OllamaEmbedder:
         self.name = checked_name(name)
         self.address = checked_address(address or default_address())
         self.timeout = timeout
+        self.cut = 0
         self._client = ollama.Client(**connection(self.address, timeout))
         self.dimension = self._ask([PROBE]).shape[1]
         self.digest, self.version = weights_and_server(self.address, self.name, timeout)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """(n texts) -> (n, dimension) float32 unit vectors; a text beyond the model's window is cut by the server.
+        """(n texts) -> (n, dimension) float32 unit vectors; a text beyond the model's window is cut and counted.
 
         Raises `InputError` for an empty text, `ModelError` for a server that fails or a vector that cannot be used.
         """
@@ -79,7 +81,15 @@ class OllamaEmbedder:
     def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:
         """What the server gives for the texts; its shape is not looked at. Raises `ModelError`."""
         try:
-            reply = self._client.embed(self.name, batch, keep_alive=KEEP_ALIVE)
-            return np.array(reply.embeddings, dtype=np.float64)
+            return self._asked(batch, truncate=False)
         except FAILURES as error:
+            if isinstance(error, ollama.ResponseError) and tells_no_room(error.error):
+                if len(batch) > 1:
+                    return np.concatenate([self._answered([text]) for text in batch])
+                self.cut += 1
+                return self._asked(batch, truncate=True)
             raise failure(error, self.address, self.name, self.timeout) from None
+
+    def _asked(self, batch: list[str], truncate: bool) -> npt.NDArray[np.float64]:
+        reply = self._client.embed(self.name, batch, truncate=truncate, keep_alive=KEEP_ALIVE)
+        return np.array(reply.embeddings, dtype=np.float64)

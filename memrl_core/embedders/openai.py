@@ -21,6 +21,7 @@ class OpenAIEmbedder(OllamaEmbedder):
         self.name = PREFIX + self._model
         self.address = checked_server(address)
         self.timeout = timeout
+        self.cut = 0
         self.dimension = self._ask([PROBE]).shape[1]
         told = facts(self.name, self.address, timeout, ask=False)
         self.version = str(told.pop("server", ""))

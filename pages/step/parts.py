@@ -14,7 +14,16 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.moment import later_reward
-from memrl_core.analysis.decision.outline import BOUND, TITLES, line, reply_notes, tokens_of, valid_answers, value_label
+from memrl_core.analysis.decision.outline import (
+    BOUND,
+    CUT_INTENT,
+    TITLES,
+    line,
+    reply_notes,
+    tokens_of,
+    valid_answers,
+    value_label,
+)
 from memrl_core.analysis.people.later_selections import compiled, marked
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.recall import recall_picture
@@ -147,6 +156,8 @@ def _task(view: View) -> None:
     if trace.embed:
         facts.append(f"embedded by {trace.embed.embedder} into {dimensions(trace.embed.dimension)}")
     st.caption(literal(" · ".join(facts)))
+    if trace.embed and trace.embed.cut:
+        st.warning(literal(CUT_INTENT.format(embedder=trace.embed.embedder)), icon=":material/content_cut:")
     if trace.lacks:
         with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
             for sentence in trace.lacks:

@@ -132,6 +132,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         self._pause(self.server.faults.first_delay)
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        long = [text for text in texts if 20 + 3 * len(text.split()) // 2 > model.context]
+        if long and body.get("truncate") is False:
+            self._json({"error": "the input length exceeds the context length"}, 400)
+            return
         vectors: list[Any] = [embedding(text, model.dimension) for text in texts]
         fault = self.server.faults.embedding
         if fault == "too_few":

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from memrl_core.agent import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.commands.terminal import step_parts
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
 from tests.ollama.scene import NOMIC
@@ -42,6 +47,26 @@ def test_many_texts_go_in_batches_of_64(embedder: OllamaEmbedder, server: Ollama
     assert {body["model"] for body in sent} == {"nomic-embed-text"}
     assert {body["keep_alive"] for body in sent} == {"15m"}
     assert np.array_equal(together[129:], embedder.embed(texts[129:]))
+
+
+def test_a_text_that_the_model_has_no_room_for_is_cut_and_told(
+    embedder: OllamaEmbedder, server: OllamaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = embedder.embed(["heat the egg", "egg " * 2000, "cool it"])
+    assert vectors.shape == (3, 64) and embedder.cut == 1
+    assert [body["truncate"] for body in server.asked("/api/embed")[1:]] == [False, False, False, True, False]
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OLLAMA_HOST", server.address)
+    with MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64) as bank:
+        info = workspace.start_run(bank, environment="conversation", tasks="")
+        live = workspace.live_run(bank, info.id, workspace.Preferences())
+        for intent in ("Name a planet.", "egg " * 2000):
+            live.begin(intent)
+            live.finish(unrated=True)
+            assert live.wait(20)
+        assert [trace.embed.cut for trace in bank.traces(info.id) if trace.embed] == [False, True]
+        parts = [str(part) for part in islice(step_parts(bank.trace(info.id, 2), {}), 2)]
+        assert any("nomic-embed-text takes less text" in part for part in parts)
 
 
 def test_no_texts_are_no_rows_and_no_request(embedder: OllamaEmbedder, server: OllamaServer) -> None:

@@ -90,6 +90,7 @@ TITLES = {
     Phase.UPDATE: "Q update",
     Phase.WRITE: "New memory",
 }
+CUT_INTENT = "{embedder} takes less text than this intent has: its vector is that of the beginning."
 BOUND = "bound to the lines offered"
 LONGEST = 90
 MOVES_TOLD = 6
