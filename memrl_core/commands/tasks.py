@@ -13,7 +13,7 @@ from rich.text import Text
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names, why_unusable
-from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.task_sets import damaged_sets, kept_sets, set_names, task_count
 from memrl_core.environments.tasks import sample_data_path
 

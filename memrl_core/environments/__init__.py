@@ -29,7 +29,7 @@ _OWN: Mapping[str, str] = {
     "lifelong_db": "mysql.lifelong_db:LifelongDb",
     "scienceworld": "scienceworld.environment:ScienceWorld",
     "textworld": "textworld.environment:TextWorld",
-    "task_file": "task_file:TaskFile",
+    "task_file": "own_tasks.environment:TaskFile",
     "conversation": "conversation:Conversation",
 }
 ENVIRONMENTS = tuple(_OWN)

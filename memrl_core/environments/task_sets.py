@@ -19,7 +19,7 @@ from pathlib import Path
 
 from memrl_core.environments import environment_class, environment_names
 from memrl_core.environments.mysql.lifelong_file import Reported
-from memrl_core.environments.task_files import CheckedFile, stem_of
+from memrl_core.environments.own_tasks.files import CheckedFile, stem_of
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Task

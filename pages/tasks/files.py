@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.environments import environment_title
-from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.task_sets import damaged_sets, drop, keep, kept_sets
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments import child, patterns
-from memrl_core.environments.answers import MOST_CHARACTERS, chosen, judge, number_alone, number_of
+from memrl_core.environments import child
 from memrl_core.environments.child import Idle
+from memrl_core.environments.own_tasks import answers
+from memrl_core.environments.own_tasks.answers import MOST_CHARACTERS, chosen, judge, number_alone, number_of
 from memrl_core.errors import EnvironmentFailed, InputError
 
 CITIES = ["Paris", "New York", "B"]
@@ -157,7 +158,7 @@ def test_a_pattern_is_searched_for_anywhere_and_minds_case() -> None:
 def test_a_catastrophic_pattern_is_stopped_and_the_answer_fails_with_that_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patterns, "SECONDS", 0.1)
+    monkeypatch.setattr(answers, "SECONDS", 0.1)
     verdict = judge("a" * 5000 + "b", {"checker": "regex", "reference": "(a|aa)+$"})
     assert not verdict.success
     assert "longer than 0.1 s" in verdict.why and "counts as wrong" in verdict.told
@@ -168,20 +169,20 @@ def test_a_catastrophic_pattern_is_stopped_and_the_answer_fails_with_that_reason
     [("(", "missing"), ("a{1000000000}", "too much memory"), ("(" * 5000 + ")" * 5000, "recursion")],
 )
 def test_what_is_no_pattern_or_too_large_a_one_is_told(pattern: str, says: str) -> None:
-    assert says in patterns.search(pattern, "").fault
-    assert patterns.search("a+", "caat").found
+    assert says in answers.search(pattern, "").fault
+    assert answers.search("a+", "caat").found
 
 
 def test_a_process_that_ends_is_a_failed_answer_and_one_that_cannot_start_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child, "idle", Idle())
-    monkeypatch.setattr(patterns, "SECONDS", 60.0)
-    monkeypatch.setattr(patterns, "SLACK", -59.8)
-    assert "did not answer" in patterns.search("(a|aa)+$", "a" * 5000 + "b").stopped
-    monkeypatch.setattr(patterns, "CHILD", "memrl_core.no_such_module")
+    monkeypatch.setattr(answers, "SECONDS", 60.0)
+    monkeypatch.setattr(answers, "SLACK", -59.8)
+    assert "did not answer" in answers.search("(a|aa)+$", "a" * 5000 + "b").stopped
+    monkeypatch.setattr(answers, "CHILD", "memrl_core.no_such_module")
     with pytest.raises(EnvironmentFailed, match="try again"):
-        patterns.search("a", "a")
+        answers.search("a", "a")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_what_is_told_to_a_model_never_holds_the_reference(checker: str, referen
 def test_ten_megabytes_are_judged_by_their_beginning(
     monkeypatch: pytest.MonkeyPatch, checker: str, reference: Any, filling: str
 ) -> None:
-    monkeypatch.setattr(patterns, "SECONDS", 0.1)
+    monkeypatch.setattr(answers, "SECONDS", 0.1)
     answer = filling * (10_000_000 // len(filling))
     verdict = judge(answer, {"checker": checker, "reference": reference, "choices": CITIES})
     assert not verdict.success

@@ -11,7 +11,7 @@ import pytest
 from memrl_core import cli
 from memrl_core.bank import MemoryBank
 from memrl_core.commands import tasks
-from memrl_core.environments.task_files import check_file
+from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.task_sets import keep, kept_sets
 from memrl_core.environments.tasks import sample_data_path
 from tests.core.test_cli import home, memrl

@@ -14,8 +14,8 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.conversation import JUDGED_BY_A_PERSON
 from memrl_core.environments.databases.task import database_data
-from memrl_core.environments.task_file import LONGEST_TEXT, TaskFile
-from memrl_core.environments.task_files import check_file
+from memrl_core.environments.own_tasks.environment import LONGEST_TEXT, TaskFile
+from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.models.base import ModelOptions

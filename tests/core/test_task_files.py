@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.environments import task_files
-from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.own_tasks import files
+from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.tasks import LONGEST_INTENT, sample_data_path
 from memrl_core.errors import InputError
 
@@ -156,7 +156,7 @@ def test_a_file_of_db_bench_goes_to_its_reader(tmp_path: Path, monkeypatch: pyte
     entry = {"instruction": "How many?", "table_info": {}}
     seen: list[bytes] = []
 
-    monkeypatch.setattr(task_files, "read_lifelong", lambda raw: seen.append(raw) or _Nothing())
+    monkeypatch.setattr(files, "read_lifelong", lambda raw: seen.append(raw) or _Nothing())
     for indent in (None, 1):
         text = json.dumps({"0": entry, "1": entry}, indent=indent).encode()
         assert checked(tmp_path, text, name="standard.json").reported == (("entry 0", "no"),)

@@ -12,7 +12,7 @@ import pytest
 
 from memrl_core.environments import task_sets
 from memrl_core.environments.household import Household
-from memrl_core.environments.task_files import CheckedFile, check_file
+from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.task_sets import (
     damaged_sets,
     drop,

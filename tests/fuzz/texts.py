@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
-from memrl_core.environments.task_files import check_file
+from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.task_sets import keep, tasks_of_set
 from memrl_core.environments.tasks import load_tasks, sample_data_path
 from memrl_core.errors import InputError, MemRLError, SettingsError

@@ -21,8 +21,15 @@ from memrl_core.environments.databases.judging import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.mysql.lifelong_file import ENVIRONMENT as LIFELONG
 from memrl_core.environments.mysql.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
-from memrl_core.environments.own_data import KEYS, checker_of, faults_of_text, unknown_keys
-from memrl_core.environments.task_file import TaskFile, as_database_task, left_to_people
+from memrl_core.environments.own_tasks.environment import (
+    KEYS,
+    TaskFile,
+    as_database_task,
+    checker_of,
+    faults_of_text,
+    left_to_people,
+    unknown_keys,
+)
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task

@@ -1,0 +1,1 @@
+"""A person's own file of tasks: read, checked, and judged by the rule that each task names."""
