@@ -3,7 +3,10 @@
 import streamlit as st
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.reversals import first_reversal
+from memrl_core.bank import MemoryBank
+from memrl_core.numerals import percent
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form
@@ -11,6 +14,16 @@ from pages.shared.header import header
 from pages.shared.models import ollama_panel
 from pages.shared.player import play
 from pages.shared.text import literal
+
+LAST = 50
+"""Steps of a run whose answers are counted: enough to see how it goes, and soon read."""
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> str:
+    """How many of the answers that had to be on a list were, from the step `first` to `last`; "" where none had to."""
+    valid, asked = map(sum, zip(*map(valid_answers, _bank.traces(run, (first, last))), strict=True))
+    return f"{percent(valid / asked, 0)} valid answers · " if asked else ""
 
 
 def _play(name: str) -> None:
@@ -71,12 +84,16 @@ if place is not None:
     if not runs:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
-        steps = len(place.bank.step_rows(info.id))
+        rows = place.bank.step_rows(info.id)
+        valid = ""
+        if rows and not info.simulated:
+            first, last = rows[-LAST:][0].step, rows[-1].step
+            valid = _valid_answers(place.bank, place.bank.uri, info.id, first, last)
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
             st.markdown(
-                f"{steps} steps · {literal(info.environment)} · "
+                f"{len(rows)} steps · {valid}{literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
                 f"{literal(info.created[:16].replace('T', ' '))} UTC"
             )

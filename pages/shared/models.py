@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision.outline import reply_notes
+from memrl_core.analysis.decision.outline import reply_notes, tokens_of
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts
@@ -187,22 +187,49 @@ def _use_in_a_run(name: str) -> None:
     st.toast(literal(f"{name} is chosen: go on with “Start a live run”."), icon=":material/add:")
 
 
+class _Trial(Work[Reply]):
+    """A model answers one message: `text` is what has come so far, `speed` how many tokens a second."""
+
+    def __init__(self, name: str, asked: str) -> None:
+        self.text = ""
+        self._name, self._asked = name, asked
+        self._first = self._last = 0.0
+        super().__init__(self._ask)
+
+    @property
+    def speed(self) -> float | None:
+        """None before the second token."""
+        return (self.done - 1) / (self._last - self._first) if self._last > self._first else None
+
+    def _ask(self, report: Callable[[int, int], None], cancelled: Cancelled) -> Reply:
+        def take(piece: str) -> None:
+            self._last = time.monotonic()
+            self._first = self._first or self._last
+            self.text += piece
+            report(min(self.done + 1, MOST_TRIED), MOST_TRIED)
+
+        model = workspace.make_model(self._name, workspace.load_preferences())
+        return model.chat([Message("user", self._asked)], ModelOptions(num_predict=MOST_TRIED), take, cancelled)
+
+
 def _tried(name: str, asked: str) -> None:
-    """What the model answers to one message, with its time."""
-
-    def ask(report: Callable[[int, int], None], cancelled: Cancelled) -> Reply:
-        arrived = count(1)
-        model = workspace.make_model(name, workspace.load_preferences())
-        options = ModelOptions(num_predict=MOST_TRIED)
-        return model.chat(
-            [Message("user", asked)], options, lambda _: report(min(next(arrived), MOST_TRIED), MOST_TRIED), cancelled
-        )
-
-    reply = working("try", f"{name}: {asked}", lambda: Work(ask), "tokens")
+    """What the model answers to one message as it comes, with its time and its speed."""
+    reply = working("try", f"{name}: {asked}", lambda: _Trial(name, asked), "tokens", _draw_trial)
     if reply is not None:
         verbatim(reply.text)
-        tokens = f" · {reply.answer_tokens} tokens" if reply.answer_tokens is not None else ""
-        st.caption(" · ".join([f"{reply.seconds:.2f} s{tokens}", *(literal(note) for note in reply_notes(reply))]))
+        trial: _Trial = st.session_state["work_try"][1]
+        facts = [f"{reply.seconds:.2f} s", *tokens_of(reply), *_speed(trial), *reply_notes(reply)]
+        st.caption(literal(" · ".join(facts)))
+
+
+def _draw_trial(trial: _Trial) -> None:
+    if trial.text:
+        verbatim(trial.text)
+        st.caption(literal(" · ".join(_speed(trial))))
+
+
+def _speed(trial: _Trial) -> list[str]:
+    return [] if trial.speed is None else [f"{trial.speed:.1f} tokens a second"]
 
 
 def _address_field(where: Any, label: str, name: str, variable: str) -> str:

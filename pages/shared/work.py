@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
@@ -68,10 +68,12 @@ class Work(Generic[Result]):
             self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
 
 
-def working(name: str, what: str, begin: Callable[[], Work[Result]], unit: str) -> Result | None:
+def working(
+    name: str, what: str, begin: Callable[[], Work[Result]], unit: str, draw: Callable[[Any], None] | None = None
+) -> Result | None:
     """The result of the work called `name` on exactly `what`; draws its progress, and returns None until it is there.
 
-    Other work of this name that is still under way is stopped.
+    `draw` draws more of it below the bar. Other work of this name that is still under way is stopped.
     """
     known: tuple[str, Work[Result]] | None = st.session_state.get(f"work_{name}")
     if known is None or known[0] != what:
@@ -81,7 +83,7 @@ def working(name: str, what: str, begin: Callable[[], Work[Result]], unit: str) 
         st.session_state[f"work_{name}"] = known
     work = known[1]
     if work.busy:
-        _progress(work, name, unit)
+        _progress(work, name, unit, draw)
         return None
     if work.error is not None or work.stopped:
         if work.error is not None:
@@ -96,7 +98,7 @@ def working(name: str, what: str, begin: Callable[[], Work[Result]], unit: str) 
 
 
 @st.fragment(run_every=0.4)
-def _progress(work: Work, name: str, unit: str) -> None:
+def _progress(work: Work, name: str, unit: str, draw: Callable[[Any], None] | None) -> None:
     if not work.busy:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -105,3 +107,5 @@ def _progress(work: Work, name: str, unit: str) -> None:
         else:
             st.markdown("Starting …")
         st.button("Stop", icon=":material/stop_circle:", key=f"stop_{name}", on_click=work.stop)
+    if draw is not None:
+        draw(work)

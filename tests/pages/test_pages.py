@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -625,7 +626,6 @@ def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
     with OllamaServer() as server:
         monkeypatch.setenv("OLLAMA_HOST", server.address)
         server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
-        server.faults.answer = "pan, knife, bowl"
         status_of.clear()
         app = visit("home")
         (table,) = [frame.value for frame in app.dataframe if "context" in frame.value]
@@ -639,10 +639,18 @@ def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
         app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
         assert button(app, "use_model").disabled and button(app, "try_model").disabled
         app.selectbox(key="panel_model").set_value("llama3.2").run()
+        server.faults.answer, server.faults.endless, server.faults.delay = " pan", True, 0.05
         button(app, "try_model").click().run()
-        assert app.session_state["work_try"][1].wait(30)
+        trial = app.session_state["work_try"][1]
+        while not trial.speed:
+            time.sleep(0.01)
         app.run()
-        assert any(block.value == "pan, knife, bowl" for block in app.code)
+        arriving = app.code[-1].value
+        assert arriving.startswith(" pan") and any("tokens a second" in caption.value for caption in app.caption)
+        assert trial.wait(30)
+        app.run()
+        assert app.code[-1].value == " pan" * 64 and len(arriving) < len(app.code[-1].value)
+        assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
         button(app, "use_model").click().run()
         assert app.selectbox(key="new_run_model").value == "llama3.2"
 
@@ -698,6 +706,9 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
             )  # fmt: skip
             live = workspace.live_run(bank, "r", preferences)
             traces = list(live.agent.run(live.tasks))
+        offered = [turn.reply.offered for trace in traces if trace.generate for turn in trace.generate.turns]
+        recent = [text.value for text in visit("home", bank="real").markdown if "· seed 0 ·" in text.value]
+        assert f"{100 * offered.count(True) / len(offered):.0f}" in recent[0] and "valid answers" in recent[0]
         assert traces[1].decision is not None and traces[1].decision.selected == ("r-0001",)
         app = visit("step", bank="real", step="2")
         app.session_state[OPEN_PARTS] = {Phase.GENERATE: True}
