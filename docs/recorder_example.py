@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import ollama
 
-from memrl_core.bank import MemoryBank
-from memrl_core.recorder import Recorder
+from memrl_core import Bank, Recorder
 
 CHAT, EMBED, RUN, K = "llama3.2", "nomic-embed-text", "ollama-loop", 2
 TASKS = [("Which planet is the largest?", "jupiter"), ("Which planet is the hottest?", "venus")] * 2
@@ -20,7 +19,7 @@ TASKS = [("Which planet is the largest?", "jupiter"), ("Which planet is the hott
 def main(folder: str, client: ollama.Client) -> None:
     """Answer each task with what was learned before, and record every step in the bank at `folder`."""
     dimension = len(client.embed(EMBED, "how many numbers?").embeddings[0])
-    bank = MemoryBank.open(folder) if Path(folder).exists() else MemoryBank.create(folder, EMBED, dimension)
+    bank = Bank.open(folder) if Path(folder).exists() else Bank.create(folder, EMBED, dimension)
     with bank:
         recorder = Recorder(bank, RUN, model=CHAT)
         for question, expected in TASKS:
@@ -41,7 +40,7 @@ def main(folder: str, client: ollama.Client) -> None:
             print(f"step {s.trace.step}: {answer}")
 
 
-def nearest(bank: MemoryBank, vector: np.ndarray) -> list[tuple[str, float]]:
+def nearest(bank: Bank, vector: np.ndarray) -> list[tuple[str, float]]:
     """The K memories with the largest cosine: the agent's own retrieval."""
     found = [(memory.id, float(bank.embedding(memory.id) @ vector)) for memory in bank.memories(RUN)]
     return sorted(found, key=lambda hit: -hit[1])[:K]
