@@ -23,6 +23,7 @@ from memrl_core.experiments.machine import this_machine, this_moment
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",
     "step": "benchmarks.step",
+    "model": "benchmarks.model",
     "open": "benchmarks.opening",
     "policies": "benchmarks.policies",
     "questions": "benchmarks.questions",

@@ -114,6 +114,13 @@ def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_what_stands_beside_a_models_own_time_is_measured_against_its_aims() -> None:
+    ours, doctor = run_benchmarks(["model"], TINY)
+    assert ours.aim == Aim("median_s", 0.03) and ours.memories == TINY.memories and len(ours.seconds) == 50
+    assert doctor.aim == Aim("median_s", 3.0) and min(doctor.seconds) > 0
+
+
+@pytest.mark.slow
 def test_a_step_is_measured_beside_an_append_at_first_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "GROUP", 3)
     monkeypatch.setattr(step, "WARM_UP", 1)

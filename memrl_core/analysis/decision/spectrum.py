@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.records import Decision
 from memrl_core.retrieval import Floats, Standardised, score_order, standardised_pool
@@ -104,7 +104,7 @@ def _as_it_is(values: Floats) -> Standardised:
 
 def _places(values: Floats) -> Standardised:
     n = len(values)
-    places = (rankdata(values) - 1) / (n - 1) if n > 1 else np.zeros(n)
+    places = (scipy.stats.rankdata(values) - 1) / (n - 1) if n > 1 else np.zeros(n)
     return replace(_as_it_is(values), z=places)
 
 
