@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -83,7 +82,7 @@ def test_the_agent_in_the_readme_records_its_steps(tmp_path: Path, monkeypatch: 
         (candidate,) = bank.trace("my-run", 2).recall.pool
     assert candidate.similarity == pytest.approx(0.8) and candidate.memory_id == first.id
     assert q[first.id] > q[second.id] == 0.0
-    assert np.count_nonzero([line.strip() != "" for line in code.splitlines()]) == 12
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 12
 
 
 def test_every_command_and_option_says_what_it_does() -> None:
