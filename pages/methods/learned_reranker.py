@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.run.learned.deciding import adapter_norms, citations, drawn_again, recollections
+from memrl_core.analysis.run.learned.deciding import adapter_norms, citations, drawn_again, ranks, recollections
 from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
 from memrl_core.numerals import signed
-from memrl_core.policies.methods.rmm_reranker import ranks
 from pages.methods.learned_case import Case
 from pages.shared.picture import show
 from pages.shared.text import literal

@@ -23,6 +23,7 @@ from memrl_core.analysis.run.learned.deciding import (
     citations,
     drawn_again,
     novelty,
+    ranks,
     recollections,
     tips_in_order,
     what_became,
@@ -51,7 +52,6 @@ from memrl_core.analysis.run.learned.values import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.awm import kind_of, steps_of
-from memrl_core.policies.methods.rmm_reranker import ranks
 from memrl_core.policies.texts import exchanges
 from memrl_core.records import StepTrace
 from tests.core.forms import FillsForms

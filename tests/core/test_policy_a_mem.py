@@ -14,6 +14,7 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.analysis.run.learned.texts import evolution_diff, link_graph
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -36,9 +37,7 @@ from memrl_core.policies.methods.a_mem import (
     Notes,
     analysis_question,
     content_of,
-    evolution_diff,
     evolution_question,
-    link_graph,
     with_note,
 )
 from memrl_core.records import Memory, StepTrace, Task

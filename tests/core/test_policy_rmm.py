@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.asking import view_before
 from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.analysis.run.learned.deciding import ranks
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
@@ -29,7 +30,6 @@ from memrl_core.policies.methods.rmm_reranker import (
     RMMSettings,
     first_adapters,
     question,
-    ranks,
     reinforced,
     to_follow,
 )

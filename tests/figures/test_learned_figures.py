@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.run.learned.deciding import BECAME, GIVEN, NOTHING, SILENT
-from memrl_core.analysis.run.learned.texts import CaseHistory, LinkGraph
+from memrl_core.analysis.run.learned.deciding import BECAME, GIVEN, NOTHING, SILENT, Ranks
+from memrl_core.analysis.run.learned.texts import CaseHistory, LinkGraph, NoteNode
 from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS, Deletion, KnownAction, KnownState
 from memrl_core.figures.learned.actions import actions_picture
 from memrl_core.figures.learned.cases import case_calibration_picture, kernel_picture, loss_picture
@@ -22,9 +22,8 @@ from memrl_core.figures.learned.timeline import ENDED, timeline_picture
 from memrl_core.figures.learned.tips import novelty_picture, tips_picture
 from memrl_core.figures.learned.values import NAMED, values_picture
 from memrl_core.figures.picture import Picture
-from memrl_core.policies.methods.a_mem import Note, NoteNode
+from memrl_core.policies.methods.a_mem import Note
 from memrl_core.policies.methods.memento import Cases, MementoSettings
-from memrl_core.policies.methods.rmm_reranker import Ranks
 from tests.builders import numbers
 
 EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} <i>\n\u202e"

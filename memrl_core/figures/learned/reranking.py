@@ -8,11 +8,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.run.learned.deciding import Ranks
 from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
-from memrl_core.policies.methods.rmm_reranker import NORMS, Ranks
+from memrl_core.policies.methods.rmm_reranker import NORMS
 
 STAGES = ("similarity", "after adapters", "after noise")
 ROW_HEIGHT = 26

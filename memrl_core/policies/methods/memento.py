@@ -392,7 +392,6 @@ class Memento(Policy[MementoSettings]):
 Kernel = Literal["gaussian", "cosine"]
 
 LABELS: dict[Outcome, float] = {"success": 1.0, "failure": 0.0, "unrated": 0.5}
-BINS = 10
 _ROW = np.dtype([("state", "i8"), ("case", "i8"), ("outcome", "f8"), ("predicted", "f8")])
 
 
@@ -434,18 +433,6 @@ class Loss:
     rows: int
     before: float
     after: float
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationBin:
-    """`count` uses in `states` (n,) with a prediction in [low, high): its mean, and the share that succeeded."""
-
-    low: float
-    high: float
-    predicted: float
-    succeeded: float
-    count: int
-    states: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -532,31 +519,6 @@ def episodic_values(
     total = np.bincount(of, weight, minlength=n).astype(np.float64)
     earned = np.bincount(of, weight * uses["outcome"], minlength=n).astype(np.float64)
     return np.where(total > 0, earned / np.where(total > 0, total, 1), unused), total
-
-
-def calibration(cases: Cases) -> tuple[CalibrationBin, ...]:
-    """Each prediction, made before its outcome was known, against that outcome, in `BINS` equal bins of [0, 1].
-
-    Predictions are the network's once it decides, and the kernel's for cases that were used before. Empty bins are
-    left out.
-    """
-    uses = cases.uses.rows
-    made = uses[~np.isnan(uses["predicted"])]
-    place = np.minimum((made["predicted"] * BINS).astype(np.int64), BINS - 1)
-    found = []
-    for number in np.unique(place).tolist():
-        members = made[place == number]
-        found.append(
-            CalibrationBin(
-                number / BINS,
-                (number + 1) / BINS,
-                float(members["predicted"].mean()),
-                float(members["outcome"].mean()),
-                len(members),
-                tuple(members["state"].tolist()),
-            )
-        )
-    return tuple(found)
 
 
 # --- the network of the parametric read -------------------------------------------------------------------------------

@@ -113,16 +113,6 @@ class Learned:
     lessons: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """The place of a memory in the pool, from 1: by similarity, by the adapters, and with the noise."""
-
-    memory_id: str
-    recalled: int
-    adapted: int
-    drawn: int
-
-
 class RMMReranker(Policy[RMMSettings]):
     """RMM's reranker over a pool recalled by similarity."""
 
@@ -231,20 +221,6 @@ class RMMReranker(Policy[RMMSettings]):
         if said is None or not set(said["cited"]) <= set(selected):
             return []
         return [1.0 if memory_id in said["cited"] else -1.0 for memory_id in selected]
-
-
-def ranks(decision: Decision) -> tuple[Ranks, ...]:
-    """Where each memory of the pool stood before the adapters, after them, and after the noise, in the last's order."""
-    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
-    by_adapters = score_order(
-        np.array([candidate.terms[0].contribution for candidate in pool]),
-        np.array([candidate.similarity for candidate in pool]),
-        np.array([candidate.rank_recall for candidate in pool]),
-    )
-    adapted = {pool[place].memory_id: rank for rank, place in enumerate(by_adapters.tolist(), start=1)}
-    return tuple(
-        Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
-    )
 
 
 # --- adapters: q′ = q + W_q q, m′ = m + W_m m, s = q′ · m′, and REINFORCE on them -------------------------------------

@@ -14,7 +14,7 @@ import pandas as pd
 from memrl_core.analysis.decision.on_this_pool import on_this_pool
 from memrl_core.analysis.run.learned.watching import Progress, Watching, lesson_of
 from memrl_core.models.base import Cancelled
-from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS, Ranks, ranks
+from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS
 from memrl_core.policies.ranking import gumbel_top
 from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import score_order
@@ -91,6 +91,30 @@ def citations(
         for place, memory_id in enumerate(trace.decision.selected if trace.decision else (), start=1)
     ]
     return pd.DataFrame(rows, columns=["step", "place", "memory", "cited"]).astype({"cited": object})
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The place of a memory in the pool, from 1: by similarity, by the adapters, and with the noise."""
+
+    memory_id: str
+    recalled: int
+    adapted: int
+    drawn: int
+
+
+def ranks(decision: Decision) -> tuple[Ranks, ...]:
+    """Where each memory of the pool stood before the adapters, after them, and after the noise, in the last's order."""
+    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
+    by_adapters = score_order(
+        np.array([candidate.terms[0].contribution for candidate in pool]),
+        np.array([candidate.similarity for candidate in pool]),
+        np.array([candidate.rank_recall for candidate in pool]),
+    )
+    adapted = {pool[place].memory_id: rank for rank, place in enumerate(by_adapters.tolist(), start=1)}
+    return tuple(
+        Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
+    )
 
 
 def drawn_again(decision: Decision, seed: int) -> tuple[Ranks, ...]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,14 +19,17 @@ from memrl_core.analysis.run.rates import effective_count, wilson
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.methods.a_mem import NoteChange, NoteNode, Notes, evolution_diff, link_graph
+from memrl_core.policies.methods.a_mem import Note, Notes, note_of
 from memrl_core.policies.methods.awm import Induced, Workflows
-from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, calibration, kernel_of
+from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, kernel_of
+from memrl_core.policies.rewordings import followed
 from memrl_core.records import Memory, Outcome, StepTrace
 from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval.view import MemoryView
 
 NAME = "memento"
 READ_AT_ONCE = 100
+BINS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,15 +72,21 @@ def losses(history: CaseHistory) -> pd.DataFrame:
 
 
 def case_calibration(history: CaseHistory) -> pd.DataFrame:
-    """Predictions, each made before its outcome was known, a row a bin that is not empty.
+    """Predictions, each made before its outcome was known, in `BINS` equal bins of [0, 1]; a row a bin that has some.
 
     Columns: low, high, p (mean), n, success (share), and its 95 % Wilson interval success_low … success_high, in which
-    the uses of one step, which share its outcome, count as one.
+    the uses of one step, which share its outcome, count as one. Predictions are the network's once it decides, and the
+    kernel's for cases that were used before.
     """
+    uses = history.after.uses.rows
+    made = uses[~np.isnan(uses["predicted"])]
+    place = np.minimum((made["predicted"] * BINS).astype(np.int64), BINS - 1)
     rows = []
-    for one in calibration(history.after):
-        ends = wilson(one.succeeded, effective_count(one.states))
-        rows.append((one.low, one.high, one.predicted, one.count, one.succeeded, *ends))
+    for number in np.unique(place).tolist():
+        members = made[place == number]
+        p, success = float(members["predicted"].mean()), float(members["outcome"].mean())
+        ends = wilson(success, effective_count(members["state"].tolist()))
+        rows.append((number / BINS, (number + 1) / BINS, p, len(members), success, *ends))
     return pd.DataFrame(rows, columns=["low", "high", "p", "n", "success", "success_low", "success_high"])
 
 
@@ -122,6 +132,25 @@ def _behind(bank: MemoryBank, run: str, step: int) -> Iterator[StepTrace]:
 def _settings(bank: MemoryBank, trace: StepTrace, read: Read) -> MementoSettings:
     known = settings_that_fit(NAME, bank.settings(trace.run, trace.step))
     return MementoSettings.of({**known.model_dump(), "read": read})
+
+
+@dataclass(frozen=True, slots=True)
+class NoteNode:
+    """A note as a node of the link graph."""
+
+    memory_id: str
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class NoteChange:
+    """One part of a note before and after an evolution; `added` and `gone` are members of a list, or the whole line."""
+
+    part: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    added: tuple[str, ...]
+    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,3 +245,55 @@ def reflections(watching: Watching) -> list[TaskReflection]:
     own = [seen.memories[seen.ids[position]] for position in seen.positions().tolist()]
     newest = [memory for memory in reversed(own) if memory.task == task]
     return [TaskReflection(memory, place < last) for place, memory in enumerate(newest)]
+
+
+def link_graph(
+    state: Notes, view: MemoryView | None = None
+) -> tuple[tuple[NoteNode, ...], tuple[tuple[str, str], ...]]:
+    """The notes that stand now, oldest first, and each link between two of them once, the newer one first.
+
+    A link to a note that was replaced leads to the one in its place. With `view`, what people have forgotten is left
+    out, and what they have reworded is followed.
+    """
+    places = state.replaced if view is None else state.places(view)
+    standing = {}
+    for memory_id in state.notes:
+        at = _last(memory_id, places) if view is None else followed(memory_id, places, view)
+        if at is not None:
+            standing[memory_id] = at
+    age = {at: number for number, at in enumerate(dict.fromkeys(standing.values()))}
+    latest = {at: state.notes[memory_id] for memory_id, at in standing.items()}
+    ends = {
+        (standing[memory_id], at)
+        for memory_id in standing
+        if not state.was_rewritten(memory_id, standing[memory_id])
+        for link in state.notes[memory_id].links
+        if (at := standing.get(link)) is not None and at != standing[memory_id]
+    }
+    edges = {(one, other) if age[one] > age[other] else (other, one) for one, other in ends}
+    nodes = tuple(NoteNode(memory_id, latest[memory_id]) for memory_id in age)
+    return nodes, tuple(sorted(edges, key=lambda edge: (age[edge[0]], age[edge[1]])))
+
+
+def evolution_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[NoteChange, ...]:
+    """What differs between two notes, given as `data` of the operations that wrote them; empty when nothing does."""
+    old, new = note_of(before), note_of(after)
+    parts = (
+        ("context", (old.context,) if old.context else (), (new.context,) if new.context else ()),
+        ("keywords", old.keywords, new.keywords),
+        ("tags", old.tags, new.tags),
+        ("links", old.links, new.links),
+    )
+    return tuple(
+        NoteChange(part, one, other, tuple(x for x in other if x not in one), tuple(x for x in one if x not in other))
+        for part, one, other in parts
+        if one != other
+    )
+
+
+def _last(memory_id: str, places: Mapping[str, str]) -> str:
+    met: set[str] = set()
+    while memory_id in places and memory_id not in met:
+        met.add(memory_id)
+        memory_id = places[memory_id]
+    return memory_id
