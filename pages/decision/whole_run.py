@@ -13,7 +13,9 @@ from memrl_core.analysis.decision import answers
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.run.over_time import q_by_epoch
 from memrl_core.errors import InputError
+from memrl_core.figures.q_by_epoch import q_by_epoch_picture
 from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
 from memrl_core.figures.use_curve import use_picture
@@ -70,6 +72,15 @@ def _roles(case: Case, roles: Sequence[Role]) -> None:
             alt=f"The {role} of this run",
         )
         st.caption("Rank and similarity are means over its pools; success is the share of its rated uses.")
+
+
+def spread(case: Case) -> None:
+    """How are the q spread, epoch by epoch?"""
+    found = q_by_epoch(case.bank, case.run, uses_of(case))
+    if found.empty:
+        st.info("This run has no memory yet. Play some steps first; then this shows how their q are spread.")
+        return
+    show(q_by_epoch_picture(found), "q_by_epoch")
 
 
 def calibrated(case: Case) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.memory.uses import uses
-from memrl_core.analysis.run.over_time import ORIGINS, transfer
+from memrl_core.analysis.run.over_time import ORIGINS, q_by_epoch, transfer
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import Memory
 from tests.builders import a_vector, an_agent
@@ -77,3 +77,21 @@ def test_a_memory_without_a_task_is_of_unknown_origin(lived: Agent) -> None:
 
 def test_without_uses_there_is_nothing_to_tell_apart(lived: Agent) -> None:
     assert transfer(lived.bank, "r", uses(lived.bank, "r").iloc[:0]).empty
+
+
+def test_the_spread_of_q_by_epoch_is_that_of_the_bank_at_its_end(lived: Agent) -> None:
+    bank = lived.bank
+    found = q_by_epoch(bank, "r", uses(bank, "r")).set_index("epoch")
+    assert list(found["step"]) == [12, 24, 36]
+    for epoch, step in ((1, 12), (2, 24), (3, 36)):
+        then = bank.utilities("r", step)
+        q = np.array([known.q for known in then.values()])
+        pooled = {
+            c.memory_id for t in bank.traces("r", (1, step)) for c in t.decision.candidates if c.score is not None
+        }
+        row = found.loc[epoch]
+        assert (row["memories"], row["mean"], row["q50"]) == pytest.approx((len(q), q.mean(), np.median(q)))
+        assert (row["positive"], row["negative"]) == pytest.approx(((q > 0).mean(), (q < 0).mean()))
+        assert row["never recalled"] == pytest.approx(np.mean([memory not in pooled for memory in then]))
+        assert row["never updated"] == pytest.approx(np.mean([known.visits == 0 for known in then.values()]))
+    assert found["positive"].iloc[-1] + found["negative"].iloc[-1] == pytest.approx(found["not zero"].iloc[-1]) != 0

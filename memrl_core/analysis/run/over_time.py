@@ -1,4 +1,4 @@
-"""What was forgotten, transferred, and answered without memory in the course of a run.
+"""What was forgotten, transferred, and answered without memory in the course of a run, and how its q are spread.
 
 arXiv 2601.03192 divides what was lost by the failures of the epoch (v2) or by the previous successes (v1), and does not
 say whether "previous" means the last attempt or any before it. All four readings are given.
@@ -194,3 +194,38 @@ def fallback(attempts: pd.DataFrame) -> Fallback:
         rate(decided.loc[~is_empty, "outcome"]),
         pd.DataFrame(rows, columns=list(COLUMNS)),
     )
+
+
+Q_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+Q_BY_EPOCH = (
+    "epoch", "step", "memories", "not zero", "positive", "negative", "never recalled", "never updated", "mean", "least",
+    *(f"q{round(100 * quantile):02d}" for quantile in Q_QUANTILES), "greatest",
+)  # fmt: skip
+
+
+def q_by_epoch(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
+    """One row an epoch: how the q of the memories that the run knew at its end were spread then; see `Q_BY_EPOCH`.
+
+    `uses` are the run's (see `uses.uses`). `not zero`, `positive`, `negative`, `never recalled` (in no pool so far) and
+    `never updated` are shares of the memories. What people said of a step since counts at that step. A run without
+    steps, such as an imported checkpoint, has one row with epoch 0; one without memories has none.
+    """
+    ends = {0: bank.run(run).first_step - 1}
+    if rows := bank.step_rows(run):
+        ends = pd.DataFrame({"epoch": [row.epoch for row in rows], "step": [row.step for row in rows]})
+        ends = ends.groupby("epoch")["step"].max().to_dict()
+    histories = bank.histories(run)
+    first_pool = uses.groupby("memory_id")["step"].min()
+    found = []
+    for epoch, end in sorted(ends.items(), key=lambda known: known[1]):
+        until = {memory: [point for point in points if point.step <= end] for memory, points in histories.items()}
+        last = {memory: points[-1] for memory, points in until.items() if points}
+        q = np.array([point.after for point in last.values()])
+        if not q.size:
+            continue
+        unseen = first_pool.reindex(list(last)).fillna(np.inf) > end
+        untouched = np.mean([point.visits == 0 for point in last.values()])
+        shares = ((q != 0).mean(), (q > 0).mean(), (q < 0).mean(), unseen.mean(), untouched)
+        spread = (q.mean(), q.min(), *np.quantile(q, Q_QUANTILES), q.max())
+        found.append((epoch, end, len(q), *map(float, shares), *map(float, spread)))
+    return pd.DataFrame(found, columns=Q_BY_EPOCH)
