@@ -43,7 +43,7 @@ def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaS
         assert trace.generate is not None and trace.generate.model == sent["model"] == "llama3.2"
         assert [{"role": m.role, "content": m.content} for m in trace.generate.messages] == sent["messages"]
         (turn,) = trace.generate.turns
-        assert (turn.reply.text, turn.reply.prompt_tokens) == ("It is Jupiter.", 26)
+        assert turn.reply.text == "It is Jupiter." and (turn.reply.prompt_tokens or 0) > 0
     assert [trace.reward.reward for trace in traces if trace.reward] == [1.0, -1.0, 1.0, -1.0]
     assert [len(trace.decision.selected) for trace in traces if trace.decision] == [0, 1, 2, 2]
 
