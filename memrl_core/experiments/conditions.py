@@ -38,7 +38,8 @@ def conditions(experiment: Experiment) -> pd.DataFrame:
     rows = []
     for stream in experiment.plan.streams:
         for arm in experiment.plan.all_arms():
-            if arm.name == experiment.plan.reference or (stream.name, arm.name) not in own.index:
+            both_ran = all((stream.name, name) in own.index for name in (arm.name, experiment.plan.reference))
+            if arm.name == experiment.plan.reference or not both_ran:
                 continue
             both = pd.concat(
                 [won.loc[stream.name, experiment.plan.reference], won.loc[stream.name, arm.name]], axis=1, join="inner"
@@ -80,7 +81,7 @@ def conditions_report(experiment: Experiment) -> ReportTable:
                 f"{100 * row['repeated']:.0f} %" if row["repeated"] is not None else NOTHING,
             )
         )
-    better, worse = int((found["low"] > 0).sum()), int((found["high"] < 0).sum())
+    better, worse = (int(side.sum()) for side in (found["low"] > 0, found["high"] < 0)) if len(found) else (0, 0)
     return ReportTable(
         title(experiment.plan, experiment.epochs, "all steps, by condition"),
         ("condition", str(experiment.plan.reference), "arm", "difference", "own memory in the prompt"),

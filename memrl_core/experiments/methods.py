@@ -7,7 +7,7 @@ chooses from what one run had at every step. In both, arms of equal seed meet th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,7 +36,6 @@ from memrl_core.experiments.study import Stopped, checked_seeds
 from memrl_core.experiments.task_sets import environment_of
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of
-from memrl_core.records import RunInfo
 from memrl_core.settings import PolicySettings
 
 Mode = Literal["same bank", "own bank"]
@@ -145,49 +144,6 @@ def compare_methods(
     return course.compared(mode, model, maker.name if mode == "same bank" else "")
 
 
-def compare_on_run(
-    bank: MemoryBank,
-    run: str,
-    arms: Sequence[Arm],
-    *,
-    steps: Collection[int] | None = None,
-    preferences: workspace.Preferences | None = None,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
-) -> MethodsCompared:
-    """Let `arms` choose again at each of `steps` (None: all) of a recorded run, answered by the run's own model.
-
-    Otherwise as `compare_methods` in the mode "same bank"; the run and its bank stay as they are. Raises `InputError`
-    for a run of another program, or one that has no such step, `UnknownRun`, and `ModelError` for an embedder that
-    cannot be had.
-    """
-    info = bank.run(run)
-    if not workspace.can_go_on(info):
-        raise InputError(f"{run} was not made here, so its world and model cannot be asked again.")
-    found = _same_bank(bank, run, preferences or workspace.load_preferences())
-    with closing(found.environment):
-        return _compare_on(found, info, arms, steps, on_progress, cancelled)
-
-
-def _compare_on(
-    found: SameBank,
-    info: RunInfo,
-    arms: Sequence[Arm],
-    steps: Collection[int] | None,
-    on_progress: Progress | None,
-    cancelled: Cancelled | None,
-) -> MethodsCompared:
-    wanted = [step for step in found.steps if steps is None or step in steps]
-    if not wanted:
-        raise InputError(f"{info.id} has no such step with a prompt. Nothing was answered.")
-    course = _Course(arms, info.environment, len(wanted), on_progress, cancelled)
-    course.plan(1, also=False)
-    course.go_through(
-        [info.seed], lambda seed: course.each(seed, lambda arm: _choose(found, arm, course, steps=wanted))
-    )
-    return course.compared("same bank", info.model, info.id)
-
-
 class _Course:
     """Arms on their way through the seeds: who runs, who was refused, and how far they are."""
 
@@ -287,9 +243,9 @@ def _same_bank(bank: MemoryBank, run: str, preferences: workspace.Preferences) -
     )
 
 
-def _choose(found: SameBank, arm: Arm, course: _Course, steps: Collection[int] | None = None) -> pd.DataFrame:
+def _choose(found: SameBank, arm: Arm, course: _Course) -> pd.DataFrame:
     policy = make_policy(arm.policy, arm.values)
-    return found.choose(policy, steps=steps, on_answer=course.count, cancelled=course.cancelled)
+    return found.choose(policy, on_answer=course.count, cancelled=course.cancelled)
 
 
 def _is_without_memory(arm: Arm) -> bool:

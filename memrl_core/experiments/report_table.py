@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from memrl_core.agent.workspace import SIMULATED
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
+
+if TYPE_CHECKING:
+    from memrl_core.experiments.runner import Experiment
 
 Floats = npt.NDArray[np.float64]
 INTERVAL = "mean over seeds with its 95 % interval (seeds drawn anew)"
@@ -43,12 +47,12 @@ def markdown(table: ReportTable) -> str:
 
 def share(values: Floats) -> str:
     """Shares of seeds (n,) as their mean in per cent with its interval."""
-    return _told(values, lambda v: f"{100 * v:.1f}", " %")
+    return _with_interval(values, lambda v: f"{100 * v:.1f}", " %")
 
 
 def number(values: Floats) -> str:
     """Values of seeds (n,) as their mean with its interval, two decimals."""
-    return _told(values, lambda v: fixed(v, 2), "")
+    return _with_interval(values, lambda v: fixed(v, 2), "")
 
 
 def points(one: pd.Series, other: pd.Series) -> str:
@@ -70,22 +74,30 @@ def title(plan: Plan, epochs: pd.DataFrame, what: str) -> str:
     return f"{plan.title}: {what} · {model} · {epochs['seed'].nunique()} seeds"
 
 
-def groups(epochs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Stream, arm and their rows, in the order of the plan."""
-    for (stream, arm), part in epochs.groupby(["stream", "arm"], sort=False):
-        yield str(stream), str(arm), part
+def arms(rows: pd.DataFrame) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Label, stream, arm and rows of each arm, in the order of the plan.
+
+    The label is `arm`, or `stream · arm` where there are several streams.
+    """
+    several = rows["stream"].nunique() > 1
+    for (stream, arm), part in rows.groupby(["stream", "arm"], sort=False):
+        yield f"{stream} · {arm}" if several else str(arm), str(stream), str(arm), part
 
 
-def named(stream: str, arm: str, many: bool) -> str:
-    """How a row is called: the arm, and its stream where there are several."""
-    return f"{stream} · {arm}" if many else arm
+def table(
+    experiment: Experiment, what: str, columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str] = ()
+) -> ReportTable:
+    """Table with a row per arm; `INTERVAL` is the first of its notes."""
+    return ReportTable(
+        title(experiment.plan, experiment.epochs, what), ("arm", *columns), tuple(map(tuple, rows)), (INTERVAL, *notes)
+    )
 
 
-def _told(values: Floats, text: Callable[[float], str], unit: str) -> str:
+def _with_interval(values: Floats, text: Callable[[float], str], unit: str) -> str:
     known = np.asarray(values, dtype=np.float64)
     known = known[~np.isnan(known)]
     if not known.size:
         return NOTHING
     low, high = seed_interval(known)
-    said = text(float(known.mean())) + unit
-    return said if np.isnan(low) else f"{said} ({text(float(low))}…{text(float(high))})"
+    shown = text(float(known.mean())) + unit
+    return shown if np.isnan(low) else f"{shown} ({text(float(low))}…{text(float(high))})"

@@ -1,39 +1,44 @@
-"""The reports that an experiment can ask for, by name: what was achieved, lost, and carried over."""
+"""The reports that an experiment can ask for, by name: what was achieved, lost, carried over, and what q is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
+import scipy  # Its parts are loaded where they are first used.
 
-from memrl_core.analysis.run.metrics import adaptation_time, average_accuracy, backward_transfer, forward_transfer
+from memrl_core.analysis.run.metrics import (
+    adaptation_time,
+    average_accuracy,
+    backward_transfer,
+    binned_correlation,
+    correlation,
+    forward_transfer,
+)  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions_report
 from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
     PAIRED,
+    Floats,
     ReportTable,
-    groups,
-    named,
+    arms,
     number,
     points,
     share,
+    table,
     title,
-)
-from memrl_core.experiments.reports_of_environments import environments_report
+)  # fmt: skip
 from memrl_core.experiments.reports_of_methods import methods_report
-from memrl_core.experiments.reports_of_values import (
-    correlation_report,
-    failure_report,
-    poison_report,
-    similarity_report,
-)
 from memrl_core.experiments.runner import Experiment
 
 WINDOW = 30
 TOLERANCE = 0.05
+BINS = 8
+HIGH = 0.5
+"""A q in the upper half of the way from the middle of the scale to r+ counts as high."""
 
 
 def reports(experiment: Experiment) -> list[ReportTable]:
@@ -41,121 +46,94 @@ def reports(experiment: Experiment) -> list[ReportTable]:
     return [] if experiment.steps.empty else [REPORTS[name](experiment) for name in experiment.plan.report]
 
 
+# --- what was achieved, lost and carried over -------------------------------------------------------------------------
+
+
 def accuracy_report(experiment: Experiment) -> ReportTable:
     """Accuracy in the last epoch and the cumulative success rate of every arm, against the reference."""
-    learned = _learned(experiment)
-    last = learned[learned["epoch"] == learned.groupby(["stream", "arm", "seed"])["epoch"].transform("max")]
-    many = learned["stream"].nunique() > 1
+    last = _last_epochs(experiment)
     rows = []
-    for stream, arm, part in groups(last):
-        accuracy, reference = _by_seed(part, "accuracy"), _reference(experiment, last, stream)
-        rows.append(
-            (
-                named(stream, arm, many),
-                share(accuracy.to_numpy()),
-                _against(accuracy, reference, "accuracy", arm, experiment),
-                share(_by_seed(part, "csr").to_numpy()),
-                share(_by_seed(part, "solved_before_failing_now").to_numpy()),
-            )
-        )
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "accuracy in the last epoch and what was ever solved"),
-        ("arm", "last epoch", f"against {experiment.plan.reference}", "CSR", "solved before, failing now"),
-        tuple(rows),
-        (
-            INTERVAL,
-            PAIRED,
-            "CSR counts a task for ever once it was solved, also by luck: compare it with the CSR of an arm without "
-            "memory",
-        ),
+    for label, stream, arm, part in arms(last):
+        seeds = part.set_index("seed")
+        against = _against(seeds["accuracy"], last, stream, arm, experiment)
+        shares = (share(seeds[name].to_numpy()) for name in ("accuracy", "csr", "solved_before_failing_now"))
+        accuracy, csr, lost = shares
+        rows.append((label, accuracy, against, csr, lost))
+    note = (
+        "CSR counts a task for ever once it was solved, also by luck: compare it with the CSR of an arm without memory"
     )
+    what = "accuracy in the last epoch and what was ever solved"
+    columns = ("last epoch", f"against {experiment.plan.reference}", "CSR", "solved before, failing now")
+    return table(experiment, what, columns, rows, (PAIRED, note))
 
 
 def forgetting_report(experiment: Experiment) -> ReportTable:
     """How much of what was solved is lost from epoch to epoch, by both definitions in use."""
-    learned = _learned(experiment)
+    reference = experiment.plan.reference
+    learned = _epochs(experiment, LEARN)
     later = learned[learned["epoch"] > learned.groupby(["stream", "arm", "seed", "stage"])["epoch"].transform("min")]
-    many = learned["stream"].nunique() > 1
     measures = ("solved_before_failing_now", "forgetting_rate_of_failures", "forgetting_rate_of_solved")
     rows = []
-    for stream, arm, part in groups(later):
+    for label, stream, arm, part in arms(later):
         means = [part.groupby("seed")[measure].mean() for measure in measures]
         counts = part.groupby("seed")[["forgotten", "recovered"]].sum() / part.groupby("seed")["tasks"].mean().mean()
-        reference = later[(later["stream"] == stream) & (later["arm"] == experiment.plan.reference)]
-        other = reference.groupby("seed")[measures[1]].mean()
+        theirs = later[(later["stream"] == stream) & (later["arm"] == reference)].groupby("seed")[measures[1]].mean()
         rows.append(
             (
-                named(stream, arm, many),
+                label,
                 *(share(mean.to_numpy()) for mean in means),
-                NOTHING if arm == experiment.plan.reference else points(means[1], other),
-                number(counts["forgotten"].to_numpy()),
-                number(counts["recovered"].to_numpy()),
+                NOTHING if arm == reference else points(means[1], theirs),
+                *(number(counts[name].to_numpy()) for name in ("forgotten", "recovered")),
             )
         )
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "forgetting"),
+    return table(
+        experiment,
+        "forgetting",
         (
-            "arm",
-            "solved before, failing now",
-            "forgetting rate (of failures)",
-            "forgetting rate (of solved)",
-            f"of failures, against {experiment.plan.reference}",
-            "lost per task",
-            "won back per task",
+            "solved before, failing now", "forgetting rate (of failures)", "forgetting rate (of solved)",
+            f"of failures, against {reference}", "lost per task", "won back per task",
         ),
-        tuple(rows),
+        rows,
         (
-            INTERVAL,
             PAIRED,
             "means over the epochs after the first",
             "of failures: lost since the last epoch / all failures of the epoch (arXiv 2601.03192 v2); of solved: the "
             "same / what the last epoch had solved (v1)",
         ),
-    )
+    )  # fmt: skip
 
 
 def transfer_report(experiment: Experiment) -> ReportTable:
     """The frozen memory on tasks that it was not learned from, after the last stage."""
-    used = experiment.epochs[experiment.epochs["phase"] == EVALUATE]
+    used = _epochs(experiment, EVALUATE)
     if used.empty:
         return _empty(experiment, "transfer", "no stream has sets under `evaluate`")
     last = used[used["stage"] == used.groupby(["stream", "arm", "seed"])["stage"].transform("max")]
-    many = last["stream"].nunique() > 1
     rows = []
-    for (stream, arm, name), part in last.groupby(["stream", "arm", "set"], sort=False):
-        accuracy = _by_seed(part, "accuracy")
-        reference = _reference(experiment, last[last["set"] == name], str(stream))
-        rows.append(
-            (
-                named(str(stream), str(arm), many),
-                str(name),
-                share(accuracy.to_numpy()),
-                _against(accuracy, reference, "accuracy", str(arm), experiment),
-            )
-        )
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "the frozen memory on held-out tasks"),
-        ("arm", "set", "success", f"against {experiment.plan.reference}"),
-        tuple(rows),
-        (INTERVAL, PAIRED, "frozen: nothing is credited, updated or written"),
-    )
+    for label, stream, arm, whole in arms(last):
+        for name, part in whole.groupby("set", sort=False):
+            accuracy = part.set_index("seed")["accuracy"]
+            against = _against(accuracy, last[last["set"] == name], stream, arm, experiment)
+            rows.append((label, str(name), share(accuracy.to_numpy()), against))
+    columns = ("set", "success", f"against {experiment.plan.reference}")
+    notes = (PAIRED, "frozen: nothing is credited, updated or written")
+    return table(experiment, "the frozen memory on held-out tasks", columns, rows, notes)
 
 
 def stream_report(experiment: Experiment) -> ReportTable:
     """What a stream of task sets leaves behind: average accuracy, backward and forward transfer, and the way back."""
-    many = experiment.epochs["stream"].nunique() > 1
     rows = []
-    for stream, arm, part in groups(experiment.epochs):
-        tables = {int(seed): _transfer_matrix(cell) for seed, cell in part.groupby("seed")}
-        matrices = {seed: matrix for seed, matrix in tables.items() if matrix is not None}
+    for label, stream, _, part in arms(experiment.epochs):
+        matrices = _transfer_matrices(part)
         if not matrices:
             continue
-        baseline = _baselines(experiment, stream, matrices)
+        epochs = experiment.epochs
+        none = _transfer_matrices(epochs[(epochs["stream"] == stream) & (epochs["arm"] == "no memory")])
         back = part[part["phase"] == LEARN].groupby("seed").apply(_way_back, include_groups=False)
-        forward = [forward_transfer(m, baseline[s]) if s in baseline else np.nan for s, m in matrices.items()]
+        forward = [forward_transfer(m, none[s][0]) if s in none else np.nan for s, m in matrices.items()]
         rows.append(
             (
-                named(stream, arm, many),
+                label,
                 share(np.array([average_accuracy(m) for m in matrices.values()])),
                 _signed(np.array([backward_transfer(m) for m in matrices.values()])),
                 _signed(np.array(forward)),
@@ -164,12 +142,12 @@ def stream_report(experiment: Experiment) -> ReportTable:
         )
     if not rows:
         return _empty(experiment, "streams", "a stream needs at least two different sets, each listed in `evaluate`")
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "one memory through a stream of task sets"),
-        ("arm", "average accuracy", "backward transfer", "forward transfer", "back to the first set"),
-        tuple(rows),
+    return table(
+        experiment,
+        "one memory through a stream of task sets",
+        ("average accuracy", "backward transfer", "forward transfer", "back to the first set"),
+        rows,
         (
-            INTERVAL,
             "R[i, j]: accuracy of the frozen memory on set j after the first stage of set i; average accuracy, "
             "backward and forward transfer as in GEM (arXiv 1706.08840)",
             "forward transfer against the arm “no memory”",
@@ -181,47 +159,187 @@ def stream_report(experiment: Experiment) -> ReportTable:
 
 def shift_report(experiment: Experiment) -> ReportTable:
     """How long an arm takes to come back after the world has shifted."""
-    many = experiment.epochs["stream"].nunique() > 1
     shifts = {stream.name: stream.shift_at[0] for stream in experiment.plan.streams if stream.shift_at}
-    learned = experiment.steps[experiment.steps["phase"] == LEARN]
     rows = []
-    for (stream, arm), part in learned.groupby(["stream", "arm"], sort=False):
-        if stream not in shifts:
-            continue
-        at = shifts[str(stream)]
+    for label, stream, _, part in arms(_steps(experiment)):
+        at = shifts.get(stream, 0)
         runs = [cell.sort_values("step")["success"].to_numpy(dtype=np.float64) for _, cell in part.groupby("seed")]
         runs = [run for run in runs if len(run) >= at - 1 + WINDOW and at > WINDOW]
         if not runs:
             continue
-        before = np.array([run[at - 1 - WINDOW : at - 1].mean() for run in runs])
-        after = np.array([run[at - 1 : at - 1 + WINDOW].mean() for run in runs])
         times = [adaptation_time(run, at, WINDOW, TOLERANCE) for run in runs]
         back = np.array([time for time in times if time is not None], dtype=np.float64)
+        windows = (slice(at - 1 - WINDOW, at - 1), slice(at - 1, at - 1 + WINDOW), slice(-WINDOW, None))
         rows.append(
             (
-                named(str(stream), str(arm), many),
-                share(before),
-                share(after),
-                share(np.array([run[-WINDOW:].mean() for run in runs])),
+                label,
+                *(share(np.array([run[window].mean() for run in runs])) for window in windows),
                 f"{len(back)} of {len(runs)}",
                 f"{np.median(back):.0f}" if back.size else NOTHING,
             )
         )
     if not rows:
         return _empty(experiment, "shift", f"no run has {WINDOW} steps on both sides of a step under `shift_at`")
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "a world that shifts"),
-        (
-            "arm",
-            f"{WINDOW} steps before",
-            f"{WINDOW} steps after",
-            f"last {WINDOW} steps",
-            "came back",
-            "steps until then (median)",
-        ),
-        tuple(rows),
-        (INTERVAL, f"came back: the last {WINDOW} steps are within {100 * TOLERANCE:.0f} points of those before"),
+    steps = (f"{WINDOW} steps before", f"{WINDOW} steps after", f"last {WINDOW} steps")
+    note = f"came back: the last {WINDOW} steps are within {100 * TOLERANCE:.0f} points of those before"
+    columns = (*steps, "came back", "steps until then (median)")
+    return table(experiment, "a world that shifts", columns, rows, (note,))
+
+
+# --- what q is worth --------------------------------------------------------------------------------------------------
+
+
+def correlation_report(experiment: Experiment) -> ReportTable:
+    """q before a use against what came of it."""
+    low, high = _scale(experiment)
+    rows = []
+    for label, _, _, part in arms(_uses(experiment)):
+        pairs = [(cell["used_q"].to_numpy(), cell["success"].to_numpy()) for _, cell in part.groupby("seed")]
+        found = [correlation(q, won) for q, won in pairs]
+        binned = [binned_correlation(q, won, low, high, BINS) for q, won in pairs]
+        values = ([c.pearson for c in found], [c.spearman for c in found], [c.pearson for c in binned])
+        rows.append((label, f"{len(part):,}", *(number(np.array(one, dtype=np.float64)) for one in values)))
+    columns = ("uses", "Pearson, per use", "Spearman, per use", f"Pearson of {BINS} bin means")
+    notes = (
+        "q as it was before the use, against the outcome of the step",
+        "the paper's 0.861 is of bin means (arXiv 2601.03192, figure 7), which leaves out what varies in a bin",
     )
+    return table(experiment, "does q foretell success?", columns, rows, notes)
+
+
+def failure_report(experiment: Experiment) -> ReportTable:
+    """Memories of failures that have earned a high q: how often they are used, and with what success."""
+    low, high = _scale(experiment)
+    limit = (low + high) / 2 + HIGH * (high - low) / 2
+    rows = []
+    for label, _, _, part in arms(_uses(experiment)):
+        trusted = part[(part["used_q"] >= limit) & (part["used_visits"] > 0)]
+        failed, solved = (trusted[trusted["used_outcome"] == outcome] for outcome in ("failure", "success"))
+        own = failed["used_same_task"]
+        shares = (_means(trusted, trusted["used_outcome"] == "failure"),
+                  *(_means(one, one["success"]) for one in (failed, failed[own], failed[~own], solved)))  # fmt: skip
+        rows.append((label, *map(share, shares)))
+    columns = (
+        "of all uses with such a q", "success of the step", "on its own task", "on another task",
+        "memories of successes, same q",
+    )  # fmt: skip
+    what = f"memories of failures with q of at least {limit:g}"
+    return table(experiment, what, columns, rows, ("q as it was before the use, and moved at least once",))
+
+
+def similarity_report(experiment: Experiment) -> ReportTable:
+    """Does memory gain more where the tasks of a set are alike?"""
+    plan, last = experiment.plan, _last_epochs(experiment)
+    rows: list[tuple[str, ...]] = []
+    gains: dict[str, list[tuple[float, float]]] = {}
+    others = [arm.name for arm in plan.all_arms() if arm.name != plan.reference]
+    for stream in last["stream"].unique():
+        part = last[last["stream"] == stream].set_index(["arm", "seed"])
+        alike = part["set_similarity"].groupby("seed").first().to_numpy(dtype=float)
+        cells = []
+        for arm in others:
+            pair = [part["accuracy"].loc[name] for name in (arm, plan.reference) if name in part.index]
+            cells.append(points(pair[0], pair[1]) if len(pair) == 2 else NOTHING)
+            if len(pair) == 2:
+                gains.setdefault(arm, []).append((alike.mean(), (pair[0] - pair[1]).mean()))
+        rows.append((str(stream), number(alike), *cells))
+    notes = [INTERVAL, PAIRED]
+    for arm, found in gains.items():
+        if len(found) > 2:
+            r = scipy.stats.pearsonr(*np.array(found).T).statistic
+            notes.append(f"{arm}: gain against similarity over {len(found)} sets, Pearson r = {r:.2f}")
+    heading = title(plan, experiment.epochs, f"gain over {plan.reference} in the last epoch")
+    return ReportTable(heading, ("set", "mean similarity of its tasks", *others), tuple(rows), tuple(notes))
+
+
+def poison_report(experiment: Experiment) -> ReportTable:
+    """How far malicious memories spread, how fast their q falls, and what forgetting brings back."""
+    learned, reference = _steps(experiment), experiment.plan.reference
+    rows = []
+    for label, stream, arm, part in arms(learned):
+        theirs = learned[(learned["stream"] == stream) & (learned["arm"] == reference)]
+
+        def against(epoch: int, own: pd.DataFrame = part, other: pd.DataFrame = theirs) -> str:
+            return points(*(side[side["epoch"] == epoch].groupby("seed")["success"].mean() for side in (own, other)))
+
+        poisoned = part[part["poison_left"] > 0]
+        begin = int(poisoned["epoch"].min()) if len(poisoned) else None
+        later = part if begin is None else part[part["epoch"] >= begin]
+        first, last = (later[later["epoch"] == at] for at in (later["epoch"].min(), later["epoch"].max()))
+        rows.append(
+            (
+                label,
+                NOTHING if begin is None or arm == reference else against(begin),
+                NOTHING if arm == reference else against(int(later["epoch"].max())),
+                share(_means(first, first["used_poison"].map(any))),
+                share(_means(last, last["used_poison"].map(any))),
+                share(_means(last, last["tainted"])),
+                number(_at_the_end(first, "poison_q")),
+                number(_at_the_end(last, "poison_q")),
+                number(_at_the_end(last, "poison_left")) if begin is not None else NOTHING,
+            )
+        )
+    return table(
+        experiment,
+        "memory poisoning",
+        (
+            f"accuracy when it comes in, against {reference}", f"in the last epoch, against {reference}",
+            "poison in the prompt when it comes in", "poison in the prompt in the last epoch",
+            "what descends from it in the last epoch", "its q after that epoch", "q at the end", "left at the end",
+        ),
+        rows,
+        (
+            PAIRED,
+            "descends: a poisoned memory was in the prompt when it was written, or one that descends",
+            "its q: the mean over the poisoned memories that are left; one that shares prompts with good memories is "
+            "paid for their success",
+        ),
+    )  # fmt: skip
+
+
+# --- several environments ---------------------------------------------------------------------------------------------
+
+
+def environments_report(experiment: Experiment) -> ReportTable:
+    """A row an environment and arm: what is solved at first and at last, the points, and the seconds a step."""
+    steps, timed, reference = _steps(experiment), experiment.durations, experiment.plan.reference
+    rows = []
+    for _, stream, arm, part in arms(steps):
+        first, last = (part[part["epoch"] == epoch] for epoch in (part["epoch"].min(), part["epoch"].max()))
+        theirs = steps[(steps["stream"] == stream) & (steps["arm"] == reference)]
+        their_last = theirs[theirs["epoch"] == theirs["epoch"].max()]
+        rows.append(
+            (
+                f"{stream} · {arm}",
+                str(part["task"].nunique()),
+                share(_solved(first).to_numpy()),
+                share(_solved(last).to_numpy()),
+                NOTHING if arm == reference else points(_solved(last), _solved(their_last)),
+                share(_of_the_scale(experiment, arm, last)),
+                _seconds(timed, stream, arm),
+                share(_solved(part).to_numpy()),
+                NOTHING if arm == reference else points(_solved(part), _solved(theirs)),
+                _valid(part),
+                _tokens(part),
+            )
+        )
+    fresh = {stage.fresh for stream in experiment.plan.streams for stage in stream.stages}
+    notes = (
+        INTERVAL,
+        PAIRED,
+        "first and last epoch: share of tasks solved; points: the world's own reward, from 0 to 100 %, which may pay "
+        "for half a solution",
+        "seconds a step: median of all steps, from the 5th to the 95th percentile; other cells ran beside them",
+        "valid answers: share of the answers that had to be one of those offered, and were",
+        "tokens a step: mean that the model read and wrote",
+        *(["every epoch brings the same tasks, so a gain may be recall of a task's own memory"] * (False in fresh)),
+        *(["every epoch brings other tasks: nothing is met twice"] * (True in fresh)),
+    )
+    columns = (
+        "environment · arm", "tasks", "first epoch", "last epoch", f"last against {reference}", "points, last epoch",
+        "seconds a step", "all epochs", f"all against {reference}", "valid answers", "tokens a step",
+    )  # fmt: skip
+    return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), notes)
 
 
 REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
@@ -244,56 +362,108 @@ def _empty(experiment: Experiment, what: str, why: str) -> ReportTable:
     return ReportTable(title(experiment.plan, experiment.epochs, what), ("arm",), (), (f"Nothing to show: {why}.",))
 
 
-def _learned(experiment: Experiment) -> pd.DataFrame:
-    return experiment.epochs[experiment.epochs["phase"] == LEARN]
+def _epochs(experiment: Experiment, phase: str) -> pd.DataFrame:
+    return experiment.epochs[experiment.epochs["phase"] == phase]
 
 
-def _by_seed(part: pd.DataFrame, measure: str) -> pd.Series:
-    return part.set_index("seed")[measure]
+def _last_epochs(experiment: Experiment) -> pd.DataFrame:
+    learned = _epochs(experiment, LEARN)
+    return learned[learned["epoch"] == learned.groupby(["stream", "arm", "seed"])["epoch"].transform("max")]
 
 
-def _reference(experiment: Experiment, last: pd.DataFrame, stream: str) -> pd.DataFrame:
-    return last[(last["stream"] == stream) & (last["arm"] == experiment.plan.reference)]
+def _steps(experiment: Experiment) -> pd.DataFrame:
+    return experiment.steps[experiment.steps["phase"] == LEARN]
 
 
-def _against(values: pd.Series, reference: pd.DataFrame, measure: str, arm: str, experiment: Experiment) -> str:
+def _uses(experiment: Experiment) -> pd.DataFrame:
+    """One row per use of a memory in a rated step: the step's columns with each of the lists `used…` unfolded."""
+    steps = _steps(experiment)
+    lists = [name for name in steps.columns if name.startswith("used")]
+    unfolded = steps[steps["used"].str.len() > 0].explode(lists)
+    numbers = dict.fromkeys(("used_q", "used_similarity", "used_visits"), np.float64)
+    found = unfolded.astype({**numbers, "success": np.float64, "used_same_task": bool, "used_poison": bool})
+    return found[found["success"].notna()]
+
+
+def _scale(experiment: Experiment) -> tuple[float, float]:
+    rows = experiment.epochs
+    return float(rows["reward_failure"].min()), float(rows["reward_success"].max())
+
+
+def _against(values: pd.Series, last: pd.DataFrame, stream: str, arm: str, experiment: Experiment) -> str:
+    """Accuracy by seed minus that of the reference on the same stream."""
+    reference = last[(last["stream"] == stream) & (last["arm"] == experiment.plan.reference)]
     if arm == experiment.plan.reference or reference.empty:
         return NOTHING
-    return points(values, _by_seed(reference, measure))
+    return points(values, reference.set_index("seed")["accuracy"])
 
 
-def _transfer_matrix(cell: pd.DataFrame) -> np.ndarray | None:
-    """R of one cell: a row for the first stage of each different set, a column a set; None for fewer than two."""
-    order = cell[cell["phase"] == LEARN].drop_duplicates("stage")[["stage", "set"]].drop_duplicates("set")
-    used = cell[cell["phase"] == EVALUATE].set_index(["stage", "set"])["accuracy"]
-    if len(order) < 2:
-        return None
-    try:
-        return np.array([[used.loc[stage, name] for name in order["set"]] for stage in order["stage"]], dtype=float)
-    except KeyError:
-        return None
+def _means(part: pd.DataFrame, values: pd.Series) -> Floats:
+    """Mean of the values by seed."""
+    return np.asarray(values.groupby(part["seed"]).mean(), dtype=np.float64)
 
 
-def _baselines(
-    experiment: Experiment, stream: str, seeds: Sequence[int] | Mapping[int, np.ndarray]
-) -> dict[int, np.ndarray]:
-    """The accuracy without memory on each set, by seed, where an arm “no memory” was run."""
-    none = experiment.epochs[(experiment.epochs["stream"] == stream) & (experiment.epochs["arm"] == "no memory")]
-    found = {int(seed): _transfer_matrix(cell) for seed, cell in none.groupby("seed")}
-    return {seed: matrix[0] for seed, matrix in found.items() if matrix is not None and seed in seeds}
+def _solved(part: pd.DataFrame) -> pd.Series:
+    """Share of steps solved, by seed."""
+    return part.groupby("seed")["success"].apply(lambda found: found.astype(float).mean())
+
+
+def _at_the_end(part: pd.DataFrame, column: str) -> Floats:
+    """The column's value after the last step of each seed."""
+    return np.asarray(part.sort_values("step").groupby("seed")[column].last(), dtype=np.float64)
+
+
+def _transfer_matrices(rows: pd.DataFrame) -> dict[int, Floats]:
+    """R by seed: a row for the first stage of each different set, a column per set; none for fewer than two."""
+    found = {}
+    for seed, cell in rows.groupby("seed"):
+        order = cell[cell["phase"] == LEARN].drop_duplicates("stage")[["stage", "set"]].drop_duplicates("set")
+        used = cell[cell["phase"] == EVALUATE].set_index(["stage", "set"])["accuracy"]
+        wanted = [[(stage, name) for name in order["set"]] for stage in order["stage"]]
+        if len(order) > 1 and all(key in used.index for row in wanted for key in row):
+            found[int(seed)] = np.array([[used.loc[key] for key in row] for row in wanted], dtype=float)
+    return found
 
 
 def _way_back(learned: pd.DataFrame) -> float:
     """Accuracy on the first set when it returns minus what it was when it was left; nan when it never returns."""
     ordered = learned.sort_values("epoch")
-    first = ordered["set"].iloc[0]
-    stages = ordered[ordered["set"] == first]["stage"].unique()
+    of_first = ordered[ordered["set"] == ordered["set"].iloc[0]]
+    stages = of_first["stage"].unique()
     if len(stages) < 2:
         return float("nan")
-    left = ordered[ordered["stage"] == stages[0]]["accuracy"].iloc[-1]
-    return float(ordered[ordered["stage"] == stages[1]]["accuracy"].iloc[0] - left)
+    left, returned = (of_first[of_first["stage"] == stage]["accuracy"] for stage in stages[:2])
+    return float(returned.iloc[0] - left.iloc[-1])
 
 
-def _signed(values: np.ndarray) -> str:
-    zeros = pd.Series(np.zeros(len(values)))
-    return points(pd.Series(values), zeros)
+def _signed(values: Floats) -> str:
+    return points(pd.Series(values), pd.Series(np.zeros(len(values))))
+
+
+def _valid(part: pd.DataFrame) -> str:
+    asked = int(part["choices"].sum())
+    return f"{100 * part['valid'].sum() / asked:.1f} %" if asked else NOTHING
+
+
+def _tokens(part: pd.DataFrame) -> str:
+    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
+    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"
+
+
+def _of_the_scale(experiment: Experiment, arm: str, part: pd.DataFrame) -> Floats:
+    """Mean reward by seed, on the environment's own scale from 0 to 1."""
+    plan = experiment.plan
+    settings = plan.settings_of(next(known for known in plan.all_arms() if known.name == arm))
+    low, high = settings.reward_failure, settings.reward_success
+    return (_means(part, part["reward"]) - low) / (high - low)
+
+
+def _seconds(timed: pd.DataFrame, stream: str, arm: str) -> str:
+    """Median seconds of a learning step, from the 5th to the 95th percentile."""
+    if timed.empty:
+        return NOTHING
+    took = timed[(timed["phase"] == LEARN) & (timed["stream"] == stream) & (timed["arm"] == arm)]["seconds"]
+    if took.empty:
+        return NOTHING
+    low, middle, high = np.quantile(took.to_numpy(dtype=np.float64), (0.05, 0.5, 0.95))
+    return f"{middle:.3f} ({low:.3f}–{high:.3f})"

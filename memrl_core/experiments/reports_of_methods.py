@@ -18,7 +18,7 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
 )
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.report_table import NOTHING, ReportTable, named, title
+from memrl_core.experiments.report_table import NOTHING, ReportTable, title
 from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document
@@ -64,7 +64,7 @@ def methods_report(experiment: Experiment) -> ReportTable:
     steps = _learned(experiment)
     many = steps["stream"].nunique() > 1
     rows = [
-        _told(row, named(stream, row.arm, many), row.arm == experiment.plan.reference)
+        _cells(row, f"{stream} · {row.arm}" if many else row.arm, row.arm == experiment.plan.reference)
         for stream, part in _streams(steps)
         for row in method_rows(part, _without(experiment, part), experiment.plan.reference)
     ]
@@ -110,7 +110,7 @@ def _without(experiment: Experiment, steps: pd.DataFrame) -> str:
     return arm_without_memory(steps, {arm.name: plan.settings_of(arm).k2 for arm in plan.all_arms()})
 
 
-def _told(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
+def _cells(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
     return (
         name,
         row.badge,
@@ -131,15 +131,15 @@ def _told(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
 def _share(found: Estimate) -> str:
     if not found.known:
         return NOTHING
-    said = f"{100 * found.value:.1f} %"
-    return said if np.isnan(found.low) else f"{said} ({100 * found.low:.1f}…{100 * found.high:.1f})"
+    mean = f"{100 * found.value:.1f} %"
+    return mean if np.isnan(found.low) else f"{mean} ({100 * found.low:.1f}…{100 * found.high:.1f})"
 
 
 def _points(found: Estimate) -> str:
     if not found.known:
         return NOTHING
-    said = f"{signed(100 * found.value, 1)} pp"
-    return said if np.isnan(found.low) else f"{said} ({signed(100 * found.low, 1)}…{signed(100 * found.high, 1)})"
+    mean = f"{signed(100 * found.value, 1)} pp"
+    return mean if np.isnan(found.low) else f"{mean} ({signed(100 * found.low, 1)}…{signed(100 * found.high, 1)})"
 
 
 def _number(value: float, form: str) -> str:

@@ -69,13 +69,13 @@ def ids(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def hits(given: Hits) -> dict[str, float | None]:
-    """Memories with their cosines as they were told, None where they were not."""
+    """Memories with their cosines as they were given, None where they were not."""
     listed = given.items() if isinstance(given, Mapping) else given
     pairs = [hit if isinstance(hit, tuple | list) else (hit, None) for hit in listed]
     if any(len(pair) != 2 for pair in pairs):
         raise InputError(f"Give each memory as its id, or as (id, similarity). {UNCHANGED}")
     named = ids(pair[0] for pair in pairs)
-    cosines = [None if told is None else number(told, "a similarity") for _, told in pairs]
+    cosines = [None if given is None else number(given, "a similarity") for _, given in pairs]
     if wild := [value for value in cosines if value is not None and abs(value) > 1 + ROUNDING]:
         raise InputError(f"{wild[0]:g} is not a cosine, which lies in [-1, 1]: leave it out. {UNCHANGED}")
     return dict(zip(named, cosines, strict=True))

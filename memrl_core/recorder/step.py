@@ -13,7 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankError, InputError, StepError
 from memrl_core.recorder import incoming
 from memrl_core.recorder.incoming import UNCHANGED, Hits, Vector
-from memrl_core.recorder.told import Told, trace_of
+from memrl_core.recorder.step_report import StepReport, trace_of
 from memrl_core.records import Phase, Reply, StepTrace, Turn, Utility
 
 
@@ -28,16 +28,16 @@ class RecordedStep:
         self, bank: MemoryBank, run: str, intent: str, task: str, epoch: int, embedding: Vector | None, model: str
     ) -> None:
         self._bank, self._run = bank, run
-        self._told = Told(uuid.uuid4().hex, intent, task, epoch, embedding, model)
+        self._report = StepReport(uuid.uuid4().hex, intent, task, epoch, embedding, model)
         self._called: set[str] = set()
         self._mark = 0.0
         self._trace: StepTrace | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
-        if self._told.started:
+        if self._report.started:
             raise StepError("This step has begun already. Ask the recorder for a new one.")
-        self._told.started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._report.started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._mark = time.perf_counter()
         return self
 
@@ -45,7 +45,7 @@ class RecordedStep:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended = True
-        self._told.failure = "" if kind is None else kind.__name__
+        self._report.failure = "" if kind is None else kind.__name__
         try:
             self._store()
         except Exception as failure:
@@ -72,8 +72,8 @@ class RecordedStep:
         size = None if k1 is None else incoming.count(k1, "a pool size", least=1)
         gate = None if delta is None else incoming.number(delta, "a gate")
         known = self._known(pool)
-        self._told.recalled, self._told.k1, self._told.delta = pool, size, gate
-        self._told.values, self._told.memories = known, self._bank.memory_count(self._run)
+        self._report.recalled, self._report.k1, self._report.delta = pool, size, gate
+        self._report.values, self._report.memories = known, self._bank.memory_count(self._run)
         self._did("recalled", Phase.RECALL)
 
     def selected(
@@ -88,21 +88,21 @@ class RecordedStep:
         """
         self._may("selected")
         chosen = incoming.ids(ids)
-        pool = self._told.recalled
+        pool = self._report.recalled
         if pool is None:
             self._known(chosen)
         elif strange := [one for one in chosen if one not in pool]:
             raise InputError(f"The memory “{strange[0][:80]}” was selected but not recalled. {UNCHANGED}")
         scored, valued = incoming.numbers(scores, pool or (), "a score"), incoming.numbers(q, pool or (), "a q")
-        self._told.selected, self._told.scores, self._told.q = chosen, scored, valued
+        self._report.selected, self._report.scores, self._report.q = chosen, scored, valued
         self._did("selected", Phase.SELECT)
 
     def prompted(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None) -> None:
         """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation."""
         self._may("prompted")
         read = tuple(incoming.message(one, place) for place, one in enumerate(messages, start=1))
-        self._told.options = incoming.options(options)
-        self._told.messages = read
+        self._report.options = incoming.options(options)
+        self._report.messages = read
         self._did("prompted", Phase.GENERATE)
 
     def answered(
@@ -118,14 +118,14 @@ class RecordedStep:
         counts = [None if n is None else incoming.count(n, "a token count") for n in (prompt_tokens, answer_tokens)]
         words, seen = incoming.text(text, "An answer"), incoming.text(observation, "An observation")
         reply = Reply(words, False, counts[0], counts[1], time.perf_counter() - self._mark)
-        self._told.turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False))
+        self._report.turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False))
         self._did("answered", Phase.GENERATE)
 
     def rewarded(self, value: float, why: str = "") -> None:
         """How well it went, as the agent's world says; `why` is the verdict in words."""
         self._may("rewarded")
         reward, verdict = incoming.number(value, "a reward"), incoming.text(why, "A verdict")
-        self._told.reward, self._told.why = reward, verdict
+        self._report.reward, self._report.why = reward, verdict
         self._did("rewarded", Phase.REWARD)
 
     def wrote(self, experience: str, memory_id: str = "") -> None:
@@ -137,22 +137,22 @@ class RecordedStep:
         words = incoming.text(experience, "An experience")
         if memory_id and incoming.memory_id(memory_id) in self._bank.memory_ids():
             raise InputError(f"This bank has a memory “{memory_id[:80]}” already. {UNCHANGED}")
-        if self._told.embedding is None:
+        if self._report.embedding is None:
             raise InputError(f"A memory needs an embedding: begin the step with one. {UNCHANGED}")
-        self._told.experience, self._told.memory_id = words, memory_id
+        self._report.experience, self._report.memory_id = words, memory_id
         self._did("wrote", Phase.WRITE)
 
     # --- the steps of a report ----------------------------------------------------------------------------------------
 
     def _may(self, call: str) -> None:
-        if not self._told.started or self._ended:
+        if not self._report.started or self._ended:
             raise StepError(f"A step is reported inside its `with` block. {UNCHANGED}")
         if call in self._called and call != "answered":
             raise StepError(f"{call}() was called before in this step; the first report stands. {UNCHANGED}")
 
     def _did(self, call: str, phase: Phase) -> None:
         now = time.perf_counter()
-        self._told.seconds[phase.value] = self._told.seconds.get(phase.value, 0.0) + now - self._mark
+        self._report.seconds[phase.value] = self._report.seconds.get(phase.value, 0.0) + now - self._mark
         self._mark = now
         self._called.add(call)
 
@@ -175,12 +175,12 @@ class RecordedStep:
         return f"Run {self._run} does not know the memory “{memory_id[:80]}”, which another run wrote"
 
     def _store(self) -> None:
-        bank, told = self._bank, self._told
+        bank, report = self._bank, self._report
         with bank.alone():
-            trace = trace_of(told, bank, self._run)
+            trace = trace_of(report, bank, self._run)
             vectors = {}
-            if trace.write is not None and told.embedding is not None:
-                vectors = {operation.memory_id: told.embedding for operation in trace.write.operations}
+            if trace.write is not None and report.embedding is not None:
+                vectors = {operation.memory_id: report.embedding for operation in trace.write.operations}
             bank.commit_step(trace, vectors)
             # A step held back by `batch` would be unknown to the next process that numbers its own.
             bank.flush()

@@ -13,52 +13,52 @@ from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.records import Candidate, Phase
 from memrl_core.report.document import Document
-from memrl_core.report.told import ToldStep
+from memrl_core.report.reported_step import ReportedStep
 
 OVERTAKINGS_LISTED = 40
 FORMULA = "score = (1 − λ) · z_sim + λ · z_q"
 
 
-def tell_recall(document: Document, told: ToldStep) -> None:
+def tell_recall(document: Document, reported: ReportedStep) -> None:
     """Phase A: who was recalled, and who was not."""
     document.section("Phase A: recall by similarity")
-    found = told.trace.recall
+    found = reported.trace.recall
     if found is None:
         document.paragraph("This step has no record of what was recalled.")
         return
-    document.paragraph(_sentence(line(told.trace, Phase.RECALL)))
+    document.paragraph(_sentence(line(reported.trace, Phase.RECALL)))
     gate = "above" if found.strict else "of at least"
     unit = "intents" if found.k1_counts == "intent" else "memories"
     document.paragraph(
         f"Phase A keeps the k1 = {found.k1} most similar {unit} with a cosine {gate} δ = {found.delta:g}."
     )
     if found.pool or found.left_out:
-        document.picture(recall_picture(found, told.trace.decision, told.memories, told.info.id))
+        document.picture(recall_picture(found, reported.trace.decision, reported.memories, reported.info.id))
 
 
-def tell_selection(document: Document, told: ToldStep) -> None:
+def tell_selection(document: Document, reported: ReportedStep) -> None:
     """Phase B: every number of the pool, and the decision in sentences."""
     document.section("Phase B: selection by score")
-    decision, found, run = told.trace.decision, told.trace.recall, told.info.id
+    decision, found, run = reported.trace.decision, reported.trace.recall, reported.info.id
     if decision is None:
         document.paragraph("This step has no record of a selection.")
         return
-    own = told.trace.origin == "agent"
+    own = reported.trace.origin == "agent"
     if own:
-        document.paragraph(_sentence(line(told.trace, Phase.SELECT)))
+        document.paragraph(_sentence(line(reported.trace, Phase.SELECT)))
     else:
-        document.paragraph(f"Given to the model: {told.labels(decision.selected)}.")
+        document.paragraph(f"Given to the model: {reported.labels(decision.selected)}.")
     ranked = [c for c in decision.candidates if c.rank_select is not None]
     if found and own:
-        for sentence in (*warnings(found, decision, run), *setting_notes(told.settings)):
+        for sentence in (*warnings(found, decision, run), *setting_notes(reported.settings)):
             document.warning(sentence)
     if any(c.terms for c in ranked):
         document.picture(slope_picture(decision, run))
-        document.picture(score_picture(decision, told.memories, run))
+        document.picture(score_picture(decision, reported.memories, run))
     elif ranked:
         document.paragraph("The agent did not tell by which scores it chose.")
     if decision.candidates:
-        document.table(_pool_rows(told), "Every memory considered, with every number that decided about it")
+        document.table(_pool_rows(reported), "Every memory considered, with every number that decided about it")
     if decision.normaliser_lines:
         document.paragraph(
             f"{FORMULA}, λ = {decision.weight:g}. Normaliser {decision.normaliser}: {normaliser_line(decision)}."
@@ -72,13 +72,13 @@ def tell_selection(document: Document, told: ToldStep) -> None:
         f"Mode {decision.mode} ({chance}, seed {decision.seed}); this policy selects these memories from this pool "
         f"with probability {decision.propensity:.6g}."
     )
-    _tell_weights(document, told)
+    _tell_weights(document, reported)
 
 
-def _tell_weights(document: Document, told: ToldStep) -> None:
+def _tell_weights(document: Document, reported: ReportedStep) -> None:
     """What other weights would have chosen."""
-    assert told.trace.decision is not None
-    decision = told.trace.decision
+    assert reported.trace.decision is not None
+    decision = reported.trace.decision
     lines = spectrum(decision)
     if not lines.ids:
         return
@@ -88,31 +88,31 @@ def _tell_weights(document: Document, told: ToldStep) -> None:
         document.paragraph(f"Greedy selection changes at {points} between λ = 0 and λ = 1; λ was {decision.weight:g}.")
     else:
         document.paragraph("Greedy selection takes the same memories whatever λ is.")
-    document.picture(decision_diagram(lines, decision.weight, decision.weight, told.info.id))
-    document.table(_interval_rows(lines, told), "What greedy selection takes at each λ")
+    document.picture(decision_diagram(lines, decision.weight, decision.weight, reported.info.id))
+    document.table(_interval_rows(lines, reported), "What greedy selection takes at each λ")
     if crossings := lines.overtakings():
         document.table(
-            _overtaking_rows(crossings, decision.weight, told),
+            _overtaking_rows(crossings, decision.weight, reported),
             f"Overtakings: all {len(crossings):,}"
             if len(crossings) <= OVERTAKINGS_LISTED
             else f"Overtakings: the {OVERTAKINGS_LISTED} of {len(crossings):,} nearest to λ = {decision.weight:g}",
         )
 
 
-def _pool_rows(told: ToldStep) -> Iterator[dict[str, object]]:
-    assert told.trace.decision is not None
-    return (_pool_row(candidate, told) for candidate in told.trace.decision.candidates)
+def _pool_rows(reported: ReportedStep) -> Iterator[dict[str, object]]:
+    assert reported.trace.decision is not None
+    return (_pool_row(candidate, reported) for candidate in reported.trace.decision.candidates)
 
 
-def _pool_row(candidate: Candidate, told: ToldStep) -> dict[str, object]:
-    decision, found = told.trace.decision, told.trace.recall
+def _pool_row(candidate: Candidate, reported: ReportedStep) -> dict[str, object]:
+    decision, found = reported.trace.decision, reported.trace.recall
     assert decision is not None
-    memory = told.memories.get(candidate.memory_id)
+    memory = reported.memories.get(candidate.memory_id)
     parts: dict[str, object] = {}
     for term in candidate.terms:
         parts |= {f"z {term.name}": term.normalised, f"part of {term.name}": term.contribution}
     return {
-        "memory": told.label(candidate.memory_id),
+        "memory": reported.label(candidate.memory_id),
         "given": candidate.selected,
         "rank A": candidate.rank_recall,
         "rank B": candidate.rank_select,
@@ -127,22 +127,22 @@ def _pool_row(candidate: Candidate, told: ToldStep) -> dict[str, object]:
     }
 
 
-def _interval_rows(lines: Spectrum, told: ToldStep) -> Iterator[dict[str, object]]:
+def _interval_rows(lines: Spectrum, reported: ReportedStep) -> Iterator[dict[str, object]]:
     for number, interval in enumerate(lines.intervals):
         flip = lines.flips[number - 1] if number else None
         yield {
             "λ from": interval.low,
             "λ to": interval.high,
-            "enters": told.labels(flip.enters) if flip else None,
-            "leaves": told.labels(flip.leaves) if flip else None,
-            "given to the model": told.labels(i for i in lines.ids if i in interval.selected),
+            "enters": reported.labels(flip.enters) if flip else None,
+            "leaves": reported.labels(flip.leaves) if flip else None,
+            "given to the model": reported.labels(i for i in lines.ids if i in interval.selected),
         }
 
 
-def _overtaking_rows(crossings: list[Overtaking], weight: float, told: ToldStep) -> list[dict[str, object]]:
+def _overtaking_rows(crossings: list[Overtaking], weight: float, reported: ReportedStep) -> list[dict[str, object]]:
     nearest = sorted(crossings, key=lambda crossing: abs(crossing.weight - weight))[:OVERTAKINGS_LISTED]
     return [
-        {"λ": c.weight, "overtakes": told.label(c.overtaking), "is overtaken": told.label(c.overtaken)}
+        {"λ": c.weight, "overtakes": reported.label(c.overtaking), "is overtaken": reported.label(c.overtaken)}
         for c in sorted(nearest, key=lambda crossing: crossing.weight)
     ]
 

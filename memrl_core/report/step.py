@@ -14,7 +14,7 @@ from memrl_core.policies import settings_fields_of
 from memrl_core.records import GenerateRecord, Reply
 from memrl_core.report.decision import tell_recall, tell_selection
 from memrl_core.report.document import Document, Passage
-from memrl_core.report.told import ToldStep, bank_name, model_name, told_step
+from memrl_core.report.reported_step import ReportedStep, bank_name, model_name, reported_step
 
 TOLD_BY = {
     "agent": "this program's agent",
@@ -25,26 +25,26 @@ TOLD_BY = {
 
 def step_report(bank: MemoryBank, run: str, step: int) -> str:
     """A finished step as one HTML document. Raises `UnknownRun`, or `InputError` when the run has no such step."""
-    told = told_step(bank, run, step)
+    reported = reported_step(bank, run, step)
     document = Document(
         f"Step {step} of run {run}", f"How one task was answered with the memories of {bank_name(bank)}."
     )
-    _tell_origin(document, told)
-    _tell_settings(document, told)
+    _tell_origin(document, reported)
+    _tell_settings(document, reported)
     document.section("The task")
-    document.verbatim(told.trace.task.intent, "What was asked")
-    tell_recall(document, told)
-    tell_selection(document, told)
-    _tell_answer(document, told)
-    _tell_reward(document, told)
-    _tell_update(document, told)
-    _tell_written(document, told)
-    _tell_notes(document, told)
+    document.verbatim(reported.trace.task.intent, "What was asked")
+    tell_recall(document, reported)
+    tell_selection(document, reported)
+    _tell_answer(document, reported)
+    _tell_reward(document, reported)
+    _tell_update(document, reported)
+    _tell_written(document, reported)
+    _tell_notes(document, reported)
     return document.html()
 
 
-def _tell_origin(document: Document, told: ToldStep) -> None:
-    info, trace = told.info, told.trace
+def _tell_origin(document: Document, reported: ReportedStep) -> None:
+    info, trace = reported.info, reported.trace
     if info.simulated:
         document.warning(
             "The model is SIMULATED. No language model was at work: answers are carried over by analogy from the "
@@ -53,7 +53,7 @@ def _tell_origin(document: Document, told: ToldStep) -> None:
     if trace.lacks:
         document.warning(f"This step comes from {TOLD_BY[trace.origin]}. It does not tell: {'; '.join(trace.lacks)}.")
     facts = {
-        "bank": bank_name(told.bank),
+        "bank": bank_name(reported.bank),
         "run": info.id,
         "step": str(trace.step),
         "epoch": str(trace.epoch),
@@ -61,7 +61,7 @@ def _tell_origin(document: Document, told: ToldStep) -> None:
         "environment": trace.task.environment,
         "policy": trace.policy,
         "model": model_name(info),
-        "embedder": f"{told.bank.embedder.name}, {dimensions(told.bank.embedder.dimension)}",
+        "embedder": f"{reported.bank.embedder.name}, {dimensions(reported.bank.embedder.dimension)}",
         "seed of the run": str(info.seed),
         "started": trace.started,
         "told by": TOLD_BY[trace.origin],
@@ -69,22 +69,22 @@ def _tell_origin(document: Document, told: ToldStep) -> None:
     document.table(({"what": name, "value": value} for name, value in facts.items()), "Where this step stands")
 
 
-def _tell_settings(document: Document, told: ToldStep) -> None:
-    fields = settings_fields_of(told.trace.policy)
+def _tell_settings(document: Document, reported: ReportedStep) -> None:
+    fields = settings_fields_of(reported.trace.policy)
     document.table(
         (
             {"setting": fields[name].title if name in fields else name, "value": str(value)}
-            for name, value in told.settings.items()
+            for name, value in reported.settings.items()
         ),
         "Settings in force"
-        if told.trace.origin == "agent"
+        if reported.trace.origin == "agent"
         else "Settings of the run in this bank; what the agent itself used is not known",
     )
 
 
-def _tell_answer(document: Document, told: ToldStep) -> None:
+def _tell_answer(document: Document, reported: ReportedStep) -> None:
     document.section("Prompt and answer")
-    record = told.trace.generate
+    record = reported.trace.generate
     if record is None:
         document.paragraph("This step has no record of a prompt or an answer.")
         return
@@ -92,7 +92,7 @@ def _tell_answer(document: Document, told: ToldStep) -> None:
     if record.messages:
         document.subsection("What was sent, letter for letter")
     for number, message in enumerate(record.messages):
-        document.verbatim(list(_marked(record, number, told)), f"{message.role} message")
+        document.verbatim(list(_marked(record, number, reported)), f"{message.role} message")
     document.subsection("What came back")
     for number, turn in enumerate(record.turns, start=1):
         reply = turn.reply
@@ -109,16 +109,16 @@ def _tell_answer(document: Document, told: ToldStep) -> None:
         )
 
 
-def _marked(record: GenerateRecord, number: int, told: ToldStep) -> Iterator[Passage]:
+def _marked(record: GenerateRecord, number: int, reported: ReportedStep) -> Iterator[Passage]:
     """A message with the memories in it marked."""
     content, at = record.messages[number].content, 0
-    q = {c.memory_id: c.q for c in told.trace.decision.candidates} if told.trace.decision else {}
+    q = {c.memory_id: c.q for c in reported.trace.decision.candidates} if reported.trace.decision else {}
     for span in sorted((s for s in record.spans if s.message == number), key=lambda s: s.start):
         if span.start < at:
             continue
         worth = f" · q {signed(q[span.memory_id])}" if span.memory_id in q else ""
         yield Passage(content[at : span.start])
-        yield Passage(content[span.start : span.end], f"memory {told.label(span.memory_id)}{worth}")
+        yield Passage(content[span.start : span.end], f"memory {reported.label(span.memory_id)}{worth}")
         at = span.end
     yield Passage(content[at:])
 
@@ -130,9 +130,9 @@ def _about(reply: Reply) -> str:
     return f" ({', '.join(parts)})"
 
 
-def _tell_reward(document: Document, told: ToldStep) -> None:
+def _tell_reward(document: Document, reported: ReportedStep) -> None:
     document.section("Reward")
-    trace, bank = told.trace, told.bank
+    trace, bank = reported.trace, reported.bank
     if trace.reward is None:
         document.paragraph("This step has no record of a reward.")
     else:
@@ -141,7 +141,7 @@ def _tell_reward(document: Document, told: ToldStep) -> None:
         value = (
             "No reward was given" if record.reward is None else f"The reward was {signed(record.reward)}, from {who}"
         )
-        document.paragraph(f"{value}; outcome: {record.outcome}. It goes to: {told.labels(record.credited)}.")
+        document.paragraph(f"{value}; outcome: {record.outcome}. It goes to: {reported.labels(record.credited)}.")
         if record.verdict:
             document.verbatim(record.verdict, "The verdict")
         if record.judgement is not None:
@@ -161,58 +161,58 @@ def _tell_reward(document: Document, told: ToldStep) -> None:
         )
     credit = bank.credits.standing(trace.run, trace.step)
     if credit is not None:
-        rewards = ({"memory": told.label(i), "reward": r} for i, r in credit.payload["rewards"].items())
+        rewards = ({"memory": reported.label(i), "reward": r} for i, r in credit.payload["rewards"].items())
         document.table(rewards, f"Each memory's own reward, by {credit.rater}: {credit.reason}")
 
 
-def _tell_update(document: Document, told: ToldStep) -> None:
+def _tell_update(document: Document, reported: ReportedStep) -> None:
     document.section("What was learned")
-    changes = told.trace.update.changes if told.trace.update else ()
+    changes = reported.trace.update.changes if reported.trace.update else ()
     if not changes:
         document.paragraph("No value moved in this step.")
         return
-    assert told.trace.update is not None
-    if told.trace.update.of_q:
-        document.picture(moves_picture(told.trace.update.of_q, told.settings, told.info.id))
-    now_known = told.bank.utilities(told.info.id)
+    assert reported.trace.update is not None
+    if reported.trace.update.of_q:
+        document.picture(moves_picture(reported.trace.update.of_q, reported.settings, reported.info.id))
+    now_known = reported.bank.utilities(reported.info.id)
     document.table(
         (
             {
-                "memory": told.label(c.memory_id),
+                "memory": reported.label(c.memory_id),
                 "q before": c.before,
                 "q after": c.after,
                 "Δ": c.after - c.before,
                 "uses": c.visits,
                 "q now": now_known[c.memory_id].q if c.memory_id in now_known else None,
             }
-            for c in told.trace.update.of_q
+            for c in reported.trace.update.of_q
         ),
         "The utilities that moved",
     )
-    document.verbatim("\n".join(update_formula(c, told.info.id) for c in changes), "The moves with their numbers")
+    document.verbatim("\n".join(update_formula(c, reported.info.id) for c in changes), "The moves with their numbers")
 
 
-def _tell_written(document: Document, told: ToldStep) -> None:
+def _tell_written(document: Document, reported: ReportedStep) -> None:
     document.section("What was written")
-    operations = told.trace.write.operations if told.trace.write else ()
+    operations = reported.trace.write.operations if reported.trace.write else ()
     if not operations:
         document.paragraph("No memory was written.")
     for operation in operations:
         if operation.op in ("NOOP", "DELETE"):
-            document.paragraph(f"{operation_line(operation, told.info.id)}. {operation.why}")
+            document.paragraph(f"{operation_line(operation, reported.info.id)}. {operation.why}")
             continue
         document.paragraph(
-            f"{told.label(operation.memory_id)}: {operation.outcome}, starts at q {signed(operation.q0)}; memories in "
-            f"its prompt: {told.labels(operation.parents)}."
+            f"{reported.label(operation.memory_id)}: {operation.outcome}, starts at q {signed(operation.q0)}; memories "
+            f"in its prompt: {reported.labels(operation.parents)}."
         )
-        document.verbatim(operation.experience, f"The experience of {told.label(operation.memory_id)}")
+        document.verbatim(operation.experience, f"The experience of {reported.label(operation.memory_id)}")
 
 
-def _tell_notes(document: Document, told: ToldStep) -> None:
-    notes = told.bank.notes.standing(told.info.id, told.trace.step)
+def _tell_notes(document: Document, reported: ReportedStep) -> None:
+    notes = reported.bank.notes.standing(reported.info.id, reported.trace.step)
     if not notes:
         return
     document.section("Notes")
     for note in notes:
-        about = f", on {told.labels(note.memory_ids)}" if note.memory_ids else ""
+        about = f", on {reported.labels(note.memory_ids)}" if note.memory_ids else ""
         document.verbatim(note.reason, f"{note.rater}, {note.created[:10]}{about}")

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from memrl_core.agent import workspace
 from memrl_core.agent.setup import fits
 from memrl_core.analysis.compare.methods import (
     Estimate,
@@ -33,11 +32,10 @@ from memrl_core.analysis.compare.methods import (
 )
 from memrl_core.analysis.run.cost import cost_of
 from memrl_core.bank import MemoryBank
-from memrl_core.environments import environment_class
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.files import COSTS, PICTURES
-from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods, compare_on_run
+from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.report_table import ReportTable
 from memrl_core.experiments.reports import reports
@@ -49,7 +47,6 @@ from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn
 from memrl_core.settings import MemRLSettings
-from tests.builders import a_bank, a_run
 
 ARMS = (Arm("MemRL", "memrl"), Arm("RAG", "rag"), Arm("nothing", "none"))
 Outcome = bool | None
@@ -529,46 +526,3 @@ def test_in_one_bank_the_arm_that_made_the_run_chooses_what_it_chose() -> None:
     assert rows["RAG"].overlap == 1.0 and rows["nothing"].overlap < 1
     assert rows["RAG"].gain.value == pytest.approx(rows["RAG"].success.value - rows["nothing"].success.value)
     assert not rows["RAG"].csr.known and not rows["RAG"].lost_of_failures.known and found.curves == ()
-
-
-# --- a recorded run ---------------------------------------------------------------------------------------------------
-
-
-def a_recorded_run(path: Path, environment: str = "household", steps: int = 8) -> MemoryBank:
-    embedder = workspace.make_embedder("hashing", workspace.Preferences())
-    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    tasks = environment_class(environment).sets[0]
-    workspace.start_run(bank, environment=environment, tasks=tasks, run="r", policy="rag", seed=4)
-    live = workspace.live_run(bank, "r", workspace.Preferences())
-    list(live.agent.run(live.tasks[:steps]))
-    return bank
-
-
-def test_a_recorded_run_is_chosen_from_at_the_steps_that_are_asked_for_and_stays_as_it_is(tmp_path: Path) -> None:
-    with a_recorded_run(tmp_path / "bank") as bank:
-        facts = bank.facts
-        found = compare_on_run(bank, "r", ARMS, steps=[7, 8, 99])
-        assert bank.facts == facts
-    assert set(found.steps["step"]) == {7, 8} and len(found.steps) == 6
-    assert (found.mode, found.model, found.recorded, found.seeds) == ("same bank", "simulated", "r", (4,))
-
-
-def test_where_nobody_judges_only_methods_that_need_no_reward_choose(tmp_path: Path) -> None:
-    with a_recorded_run(tmp_path / "bank", "conversation", 4) as bank:
-        found = compare_on_run(bank, "r", ARMS)
-    assert list(found.refused) == ["MemRL"] and "a reward at the end of a task" in found.refused["MemRL"]
-    assert [row.arm for row in found.rows] == ["RAG", "nothing"]
-    assert not found.rows[0].success.known and not found.rows[0].gain.known and found.rows[0].overlap == 1.0
-
-
-@pytest.mark.parametrize("steps", [[99], []])
-def test_a_run_without_the_steps_that_are_asked_for_is_a_sentence(tmp_path: Path, steps: list[int]) -> None:
-    with a_recorded_run(tmp_path / "bank", steps=1) as bank, pytest.raises(InputError, match="no such step"):
-        compare_on_run(bank, "r", ARMS, steps=steps)
-
-
-def test_a_run_of_another_program_is_a_sentence(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank") as bank:
-        bank.start_run(replace(a_run("other"), environment="alfworld"))
-        with pytest.raises(InputError, match="was not made here"):
-            compare_on_run(bank, "other", ARMS)

@@ -1,6 +1,6 @@
-"""What an agent told of one step, and the trace it becomes. Nothing is filled in that was not told or measured here.
+"""What an agent reports of one step, and the trace it becomes: nothing is filled in that was not reported or measured.
 
-Where a record has to hold a number that nobody told, the trace's `lacks` says so.
+Where a record has to hold a number that nobody reported, the trace's `lacks` says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from memrl_core.records import (
 
 
 @dataclass(slots=True)
-class Told:
+class StepReport:
     """One step as an agent reports it; None and empty stand for what it did not say.
 
     `recalled` maps the pool to similarities; `values` is what the run believed of it then, `memories` of how many.
@@ -70,35 +70,35 @@ class Told:
     failure: str = ""
 
 
-def trace_of(told: Told, bank: MemoryBank, run: str) -> StepTrace:
+def trace_of(report: StepReport, bank: MemoryBank, run: str) -> StepTrace:
     """The step as the next one of the run. To be called where nobody else can append."""
     number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
     policy = make_policy(info.policy, settings)
-    lacks = _not_told(told)
-    reward = None if told.failure else told.reward
+    lacks = _lacking(report)
+    reward = None if report.failure else report.reward
     outcome = policy.outcome_of(reward)
-    credited = told.selected or ()
-    recall = _recall(told, bank, lacks)
-    decision = None if recall is None or told.selected is None else _decision(told, recall, lacks)
+    credited = report.selected or ()
+    recall = _recall(report, bank, lacks)
+    decision = None if recall is None or report.selected is None else _decision(report, recall, lacks)
     return StepTrace(
-        id=told.id,
+        id=report.id,
         run=run,
         step=number,
-        epoch=told.epoch,
-        task=Task(told.task or f"{run}-{number}", told.intent, info.environment),
+        epoch=report.epoch,
+        task=Task(report.task or f"{run}-{number}", report.intent, info.environment),
         policy=info.policy,
         settings=settings,
-        started=told.started,
-        seconds=told.seconds,
-        embed=_embed(told, bank),
+        started=report.started,
+        seconds=report.seconds,
+        embed=_embed(report, bank),
         recall=recall,
         decision=decision,
-        generate=_generate(told, bank, credited, lacks),
+        generate=_generate(report, bank, credited, lacks),
         reward=RewardRecord(
             reward=reward,
             source=None if reward is None else "environment",
             outcome=outcome,
-            verdict="" if reward is None else told.why,
+            verdict="" if reward is None else report.why,
             rater="",
             reason="",
             credited=credited,
@@ -106,67 +106,67 @@ def trace_of(told: Told, bank: MemoryBank, run: str) -> StepTrace:
         update=UpdateRecord(
             () if reward is None else policy.update(credited, reward, bank.utilities_of(run, credited))
         ),
-        write=_write(told, bank, run, settings, outcome, lacks),
+        write=_write(report, bank, run, settings, outcome, lacks),
         origin="recorder",
         lacks=tuple(lacks),
     )
 
 
-def _not_told(told: Told) -> list[str]:
+def _lacking(report: StepReport) -> list[str]:
     parts = {
-        "the embedding of its intent": told.embedding is not None,
-        "which memories it recalled": told.recalled is not None,
-        "which memories it selected": told.selected is not None,
-        "what it sent to the model": bool(told.messages),
-        "what the model answered": bool(told.turns),
-        "how well it went": told.reward is not None and not told.failure,
-        "what it wrote into its memory": told.experience is not None,
+        "the embedding of its intent": report.embedding is not None,
+        "which memories it recalled": report.recalled is not None,
+        "which memories it selected": report.selected is not None,
+        "what it sent to the model": bool(report.messages),
+        "what the model answered": bool(report.turns),
+        "how well it went": report.reward is not None and not report.failure,
+        "what it wrote into its memory": report.experience is not None,
     }
-    lacks = [what for what, was_told in parts.items() if not was_told]
-    return [*lacks, f"what would have come after {told.failure} ended it"] if told.failure else lacks
+    lacks = [what for what, was_reported in parts.items() if not was_reported]
+    return [*lacks, f"what would have come after {report.failure} ended it"] if report.failure else lacks
 
 
-def _embed(told: Told, bank: MemoryBank) -> EmbedRecord | None:
-    if told.embedding is None:
+def _embed(report: StepReport, bank: MemoryBank) -> EmbedRecord | None:
+    if report.embedding is None:
         return None
-    return EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(told.embedding.tolist()))
+    return EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(report.embedding.tolist()))
 
 
-def _recall(told: Told, bank: MemoryBank, lacks: list[str]) -> RecallRecord | None:
-    """The pool, most similar first; None where a similarity was neither told nor can be measured."""
-    if told.recalled is None:
+def _recall(report: StepReport, bank: MemoryBank, lacks: list[str]) -> RecallRecord | None:
+    """The pool, most similar first; None where a similarity was neither reported nor can be measured."""
+    if report.recalled is None:
         return None
-    similarities = {one: told_one for one, told_one in told.recalled.items() if told_one is not None}
-    if missing := [one for one in told.recalled if one not in similarities]:
-        if told.embedding is None:
-            lacks.append(f"how similar the memories are that it recalled ({', '.join(told.recalled)})")
+    similarities = {one: similarity for one, similarity in report.recalled.items() if similarity is not None}
+    if missing := [one for one in report.recalled if one not in similarities]:
+        if report.embedding is None:
+            lacks.append(f"how similar the memories are that it recalled ({', '.join(report.recalled)})")
             return None
         lacks.append(f"the similarities it saw of {', '.join(missing)}: those here are cosines that the bank measured")
-        similarities |= {one: float(bank.embedding(one) @ told.embedding) for one in missing}
-    if told.k1 is None or told.delta is None:
+        similarities |= {one: float(bank.embedding(one) @ report.embedding) for one in missing}
+    if report.k1 is None or report.delta is None:
         lacks.append("how large its pool may be and from which similarity on it recalls (k1, δ)")
-    ranked = sorted(told.recalled, key=lambda one: -similarities[one])
+    ranked = sorted(report.recalled, key=lambda one: -similarities[one])
     return RecallRecord(
-        k1=len(ranked) if told.k1 is None else told.k1,
+        k1=len(ranked) if report.k1 is None else report.k1,
         k1_counts="record",
-        delta=-1.0 if told.delta is None else told.delta,
+        delta=-1.0 if report.delta is None else report.delta,
         strict=False,
-        memories=told.memories,
+        memories=report.memories,
         pool=tuple(Recalled(one, similarities[one], rank, None) for rank, one in enumerate(ranked, start=1)),
         left_out=(),
     )
 
 
-def _decision(told: Told, recall: RecallRecord, lacks: list[str]) -> Decision:
+def _decision(report: StepReport, recall: RecallRecord, lacks: list[str]) -> Decision:
     """What was chosen from the pool. Without a score for each memory only the order of the prompt is a ranking."""
-    chosen = told.selected or ()
-    unscored = [seen.memory_id for seen in recall.pool if seen.memory_id not in told.scores]
+    chosen = report.selected or ()
+    unscored = [seen.memory_id for seen in recall.pool if seen.memory_id not in report.scores]
     if unscored:
         lacks.append(f"the scores of {', '.join(unscored)}")
         ranking: Sequence[str] = chosen
     else:
-        ranking = sorted((seen.memory_id for seen in recall.pool), key=lambda one: -told.scores[one])
-    if believed := [seen.memory_id for seen in recall.pool if seen.memory_id not in told.q]:
+        ranking = sorted((seen.memory_id for seen in recall.pool), key=lambda one: -report.scores[one])
+    if believed := [seen.memory_id for seen in recall.pool if seen.memory_id not in report.q]:
         lacks.append(f"the q it saw of {', '.join(believed)}: those here are the bank's")
     lacks.append("how it ranks: λ, ε, the seed and the probability of this choice are not known, though 0 stands here")
     ranks = {one: rank for rank, one in enumerate(ranking, start=1)}
@@ -174,10 +174,10 @@ def _decision(told: Told, recall: RecallRecord, lacks: list[str]) -> Decision:
         Candidate(
             memory_id=seen.memory_id,
             similarity=seen.similarity,
-            q=told.q.get(seen.memory_id, told.values[seen.memory_id].q),
-            visits=told.values[seen.memory_id].visits,
-            terms=() if unscored else _one_term(told.scores[seen.memory_id]),
-            score=told.scores.get(seen.memory_id),
+            q=report.q.get(seen.memory_id, report.values[seen.memory_id].q),
+            visits=report.values[seen.memory_id].visits,
+            terms=() if unscored else _one_term(report.scores[seen.memory_id]),
+            score=report.scores.get(seen.memory_id),
             rank_recall=seen.rank_recall,
             rank_select=ranks.get(seen.memory_id),
             selected=seen.memory_id in chosen,
@@ -206,18 +206,18 @@ def _one_term(score: float) -> tuple[Term, ...]:
     return (Term("score", score, score, 1.0, score),)
 
 
-def _generate(told: Told, bank: MemoryBank, selected: Sequence[str], lacks: list[str]) -> GenerateRecord | None:
-    if not told.messages and not told.turns:
+def _generate(report: StepReport, bank: MemoryBank, selected: Sequence[str], lacks: list[str]) -> GenerateRecord | None:
+    if not report.messages and not report.turns:
         return None
     spans: list[MemorySpan] = []
-    for one in selected if told.messages else ():
-        span = _place(one, bank.memory(one).experience.strip(), told.messages, spans)
+    for one in selected if report.messages else ():
+        span = _place(one, bank.memory(one).experience.strip(), report.messages, spans)
         if span is None:
             lacks.append(f"where the memory {one} stands in the prompt")
         else:
             spans.append(span)
     spans.sort(key=lambda span: (span.message, span.start))
-    return GenerateRecord(told.model, False, told.options, told.messages, tuple(spans), tuple(told.turns))
+    return GenerateRecord(report.model, False, report.options, report.messages, tuple(spans), tuple(report.turns))
 
 
 def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:
@@ -233,21 +233,21 @@ def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Seque
 
 
 def _write(
-    told: Told, bank: MemoryBank, run: str, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]
+    report: StepReport, bank: MemoryBank, run: str, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]
 ) -> WriteRecord | None:
-    if told.experience is None:
+    if report.experience is None:
         return None
-    taken = bool(told.memory_id) and told.memory_id in bank.memory_ids()
+    taken = bool(report.memory_id) and report.memory_id in bank.memory_ids()
     if taken:
-        lacks.append(f"a free name for the memory it wrote: {told.memory_id} is another's, so the bank chose one")
+        lacks.append(f"a free name for the memory it wrote: {report.memory_id} is another's, so the bank chose one")
     operation = MemoryOperation(
         op="ADD",
-        memory_id=bank.next_memory_id(run) if taken or not told.memory_id else told.memory_id,
-        intent=told.intent,
-        experience=told.experience,
+        memory_id=bank.next_memory_id(run) if taken or not report.memory_id else report.memory_id,
+        intent=report.intent,
+        experience=report.experience,
         outcome=outcome,
-        intent_key=intent_key(told.intent),
+        intent_key=intent_key(report.intent),
         q0=float(settings["q0_failure" if outcome == "failure" else "q0_success"]),
-        parents=told.selected or (),
+        parents=report.selected or (),
     )
     return WriteRecord((operation,))

@@ -1,4 +1,4 @@
-"""What a report tells from: one finished step with everything the bank knows of it."""
+"""What a report is made from: one finished step with everything the bank knows of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memrl_core.records import Memory, RunInfo, StepTrace
 
 
 @dataclass(frozen=True, slots=True)
-class ToldStep:
+class ReportedStep:
     """A step with its run, the settings in force, and those of its memories that the bank holds."""
 
     bank: MemoryBank
@@ -30,11 +30,11 @@ class ToldStep:
         return ", ".join(map(self.label, memory_ids)) or "none"
 
 
-def told_step(bank: MemoryBank, run: str, step: int) -> ToldStep:
-    """Raises `UnknownRun`, or `InputError` when the run has no such step."""
+def reported_step(bank: MemoryBank, run: str, step: int) -> ReportedStep:
+    """The step of a run. Raises `UnknownRun`, or `InputError` when the run has no such step."""
     trace = bank.trace(run, step)
     held = set(bank.memory_ids())
-    return ToldStep(
+    return ReportedStep(
         bank,
         bank.run(run),
         trace,
