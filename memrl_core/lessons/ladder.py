@@ -8,7 +8,7 @@ from math import ceil
 from statistics import fmean
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from memrl_core.analysis.run.theory import half_life
 from memrl_core.bank import MemoryBank
@@ -71,7 +71,7 @@ class LadderScene(Scene):
         assert given.alpha is not None
         return [self._climb(alpha, given.rewards) for alpha in (given.alpha, *self.beside)]
 
-    def with_reward(self, inputs: Inputs, reward: float) -> dict[str, object]:
+    def with_reward(self, inputs: Inputs, reward: float) -> dict[str, JsonValue]:
         """The inputs after one more reward. Raises `InputError` when there are enough of them."""
         given = self.given(inputs)
         if len(given.rewards) >= MOST_REWARDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -37,13 +38,13 @@ def banks_of_this_machine(place: Place | None) -> None:
                     _confirm(
                         "Put the demo bank back as it was? What you added to it is lost.",
                         "Reset",
-                        lambda name=summary.name: _reset_demo(name),
+                        partial(_reset_demo, summary.name),
                     )
             elif st.button("Delete", key=f"delete_{summary.name}"):
                 _confirm(
                     f"Delete the bank “{literal(summary.name)}” with all its memories and runs? This cannot be undone.",
                     "Delete",
-                    lambda name=summary.name, path=summary.path: _delete(name, Path(path)),
+                    partial(_delete, summary.name, Path(summary.path)),
                 )
     st.divider()
     make, find = st.columns(2, gap="large")

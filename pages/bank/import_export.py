@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
@@ -76,7 +77,7 @@ def _import_form() -> None:
     st.rerun()
 
 
-def _uploaded(file) -> Contents:
+def _uploaded(file: UploadedFile) -> Contents:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"uploaded{Path(file.name).suffix.lower()}"
         path.write_bytes(file.getbuffer())
@@ -178,7 +179,8 @@ def _checkpoints_form() -> None:
     if not st.button("Compare", key="diff", disabled=not (earlier.strip() and later.strip())):
         return
     try:
-        found = compare_checkpoints(*(read_any(Path(p.strip()).expanduser()) for p in (earlier, later)), alpha)
+        first, second = (read_any(Path(p.strip()).expanduser()) for p in (earlier, later))
+        found = compare_checkpoints(first, second, alpha)
     except MemRLError as error:
         st.error(literal(str(error)))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import pandas as pd
 import streamlit as st
@@ -21,10 +22,10 @@ from pages.shared.picture import show
 from pages.shared.place import download_name
 from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, Work, working
 
 USUAL = ("none", "rag", "memp", "memrl")
-MODES: Mapping[Mode, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
+MODES: Mapping[str, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
 ASKED = "arms_asked"
 LINK = ("arms", "mode", "tasks", "count", "seeds", "epochs", "k2", "maker")
 
@@ -60,10 +61,11 @@ def _form() -> dict[str, str] | None:
             format_func=lambda name: policy_class(name).spec.title,
         )  # fmt: skip
         first, second, third = st.columns(3)
-        modes = list(MODES)
+        modes: list[str] = list(MODES)
         with first:
             mode = st.selectbox(
-                "Memory", modes, index=modes.index(link["mode"]) if link.get("mode") in modes else 0, key="arms_mode",
+                "Memory", modes, index=modes.index(link.get("mode", "")) if link.get("mode") in modes else 0,
+                key="arms_mode",
                 format_func=MODES.__getitem__,
                 help="Own bank: each arm reads, learns and writes for itself. Same bank: one run is made, and each arm "
                 "chooses at every step from what that run had; the model answers anew, nothing is written.",
@@ -128,10 +130,10 @@ def _begin(asked: Mapping[str, str]) -> Work[MethodsCompared]:
         settings = settings_that_fit(name, {"k2": k2, "k1": max(k2, int(own["k1"].default))})
         return Arm(spec.title, name, settings)
 
-    def do(report, cancelled) -> MethodsCompared:
+    def do(report: Report, cancelled: Cancelled) -> MethodsCompared:
         return compare_methods(
             [arm(name) for name in asked["arms"].split(",")],
-            asked["mode"],
+            cast(Mode, asked["mode"]),
             tasks=asked["tasks"],
             count=int(asked["count"]),
             seeds=range(int(asked["seeds"])),

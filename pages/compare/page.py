@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from memrl_core.analysis.compare.comparison import setting_differences
+from memrl_core.analysis.compare.comparison import Comparison, setting_differences
 from memrl_core.report.comparison import comparison_report
 from pages.compare import choice as choices
 from pages.compare.memories import gained_and_lost, trajectories
@@ -27,6 +27,7 @@ choice = choices.choose(place, wanted)
 if choice.methods:
     methods_side_by_side()
     st.stop()
+comparison: Comparison | None
 if choice.against:
     comparison, named = recorded(place, choice.against), None
 elif choice.under:
@@ -36,6 +37,7 @@ else:
 if comparison is None:
     st.stop()
 
+compared, bank = comparison, place.bank
 settings = setting_differences(place.bank, comparison.alignment.lines, named)
 setup(comparison, settings)
 if not comparison.alignment.rows:
@@ -65,7 +67,7 @@ else:
     gained_and_lost(place, comparison)
 st.download_button(
     "Report of this comparison",
-    lambda: comparison_report(place.bank, comparison, settings),
+    lambda: comparison_report(bank, compared, settings),
     file_name=f"{comparison.names[0]}-compared.html",
     mime="text/html",
     icon=":material/summarize:",

@@ -18,7 +18,7 @@ from pages.decision.case import Case
 from pages.shared.person import person
 from pages.shared.table import in_signs
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, Work, working
 
 HEIGHT = 340
 
@@ -60,7 +60,7 @@ def prompt(case: Case, a: str) -> None:
     if st.session_state.get("asked_again") != asked:
         return
 
-    def answer(report, cancelled) -> Rerun:
+    def answer(report: Report, cancelled: Cancelled) -> Rerun:
         return rerunner.rerun(kept, cancelled=cancelled)
 
     found = working("rerun", asked, lambda: Work(answer), "answers")
@@ -124,7 +124,7 @@ def shares(case: Case) -> None:
     if st.session_state.get("asked_shares") != asked:
         return
 
-    def share(report, cancelled) -> Credit | None:
+    def share(report: Report, cancelled: Cancelled) -> Credit | None:
         return credit(
             chosen, rerunner.memories, lambda kept: rerunner.rerun(kept, cancelled=cancelled), report, cancelled
         )

@@ -21,10 +21,10 @@ def recovered(case: Case, a: str) -> None:
     with st.container(horizontal=True):
         reward = st.number_input("Each reward", value=against, step=0.1, format="%.2f", key=f"recovery_{a}_{against}")
         target = st.number_input("q to reach", value=(low + high) / 2, step=0.1, format="%.2f", key="recovery_target")
-    found = recovery(case.situation, a, float(reward), case.settings)
+    found = recovery(case.situation, a, float(reward), case.weighed)
     label = literal(case.label(a))
     if known is not None:
-        needed = rewards_to_reach(known.q, float(target), float(reward), case.settings.alpha)
+        needed = rewards_to_reach(known.q, float(target), float(reward), case.weighed.alpha)
         told = "will never be reached this way" if needed is None else f"is reached after **{needed}** of them"
         st.markdown(f"From q {signed(known.q)} of {label}, the q {signed(float(target))} {told}.")
     if not found.path:
@@ -56,7 +56,7 @@ def trusted(case: Case, a: str) -> None:
     if not points:
         st.info("This run does not know this memory, so it has no q for it.")
         return
-    found = trust(points, case.recorded.alpha, (case.recorded.reward_failure, case.recorded.reward_success))
+    found = trust(points, case.weighed_as_recorded.alpha, (case.recorded.reward_failure, case.recorded.reward_success))
     label = literal(case.label(a))
     if found.n == 0:
         came = f" It came with {points[0].visits} uses whose rewards are not known here." if points[0].visits else ""
@@ -77,8 +77,8 @@ def trusted(case: Case, a: str) -> None:
             f"{signed(found.high)}**, by its own {found.n} rewards (mean {signed(found.mean or 0.0)})."
         )
     st.caption(
-        f"With α = {case.recorded.alpha:g} a q averages over about {found.window:.1f} rewards; its first value still "
-        f"weighs {percent(found.q0_share)}."
+        f"With α = {case.weighed_as_recorded.alpha:g} a q averages over about {found.window:.1f} rewards; its first "
+        f"value still weighs {percent(found.q0_share)}."
         + ("" if found.limit is None else f" In the long run its variance tends to {found.limit:.3f}.")
     )
     st.dataframe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
@@ -65,6 +65,16 @@ class Case:
             return make_policy(self.policy, self.settings.model_dump()).spec
         except SettingsError:
             return None
+
+    @property
+    def weighed(self) -> MemRLSettings:
+        """The settings looked at, for questions that only methods are asked which have those of MemRL."""
+        return cast(MemRLSettings, self.settings)
+
+    @property
+    def weighed_as_recorded(self) -> MemRLSettings:
+        """The recorded settings, for the same questions."""
+        return cast(MemRLSettings, self.recorded)
 
     @property
     def trace(self) -> StepTrace:

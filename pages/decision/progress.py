@@ -8,6 +8,7 @@ import streamlit as st
 from memrl_core.analysis.decision import answers
 from memrl_core.analysis.memory.uses import attempts
 from memrl_core.analysis.run.over_time import fallback, forgetting, losses, transfer
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.integrity import check
 from memrl_core.numerals import fixed, percent
 from pages.decision.case import Case, uses_of
@@ -137,5 +138,5 @@ def sound(case: Case) -> None:
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading every step of the run …")
-def _attempts(_bank, state: str, run: str) -> pd.DataFrame:
+def _attempts(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
     return attempts(_bank, run)

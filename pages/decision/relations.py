@@ -7,6 +7,7 @@ import streamlit as st
 
 from memrl_core.analysis.memory.relations import CopyGroup, copies, lineage, partners, with_and_without
 from memrl_core.analysis.run.rates import Rate
+from memrl_core.bank import MemoryBank
 from memrl_core.numerals import percent
 from pages.decision.case import Case, uses_of
 from pages.shared.table import in_signs
@@ -128,5 +129,5 @@ def duplicates(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _copies(_bank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> list[CopyGroup]:
+def _copies(_bank: MemoryBank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> list[CopyGroup]:
     return copies(_bank.view(run), _uses, threshold)

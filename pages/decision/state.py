@@ -25,9 +25,10 @@ def opened() -> dict[str, str]:
     """The page's state, from the URL when the session comes in by a link."""
     if STATE not in st.session_state:
         st.session_state[STATE] = {name: st.query_params[name] for name in NAMES if name in st.query_params}
+    state: dict[str, str] = st.session_state[STATE]
     if ORIGIN_OF in st.query_params:
-        st.session_state[STATE] |= {ASK: "origin", FIRST: st.query_params.pop(ORIGIN_OF)}
-    return st.session_state[STATE]
+        state |= {ASK: "origin", FIRST: st.query_params.pop(ORIGIN_OF)}
+    return state
 
 
 def put(name: str, value: str | None) -> None:

@@ -49,7 +49,7 @@ def flips(case: Case) -> None:
     """At which λ would the choice change?"""
     assert case.decision is not None
     lines = spectrum(case.decision)
-    st.markdown(literal(answers.flips(lines, case.settings.weight, case.run)))
+    st.markdown(literal(answers.flips(lines, case.weighed.weight, case.run)))
     if lines.flips:
         st.dataframe(
             with_weights(
@@ -100,8 +100,8 @@ def required(case: Case, a: str, b: str) -> None:
     assert case.situation is not None
     for memory_id in dict.fromkeys((b, a)):
         try:
-            found = [required_q(case.situation, memory_id, case.settings)]
-            found.append(required_similarity(case.situation, memory_id, case.settings))
+            found = [required_q(case.situation, memory_id, case.weighed)]
+            found.append(required_similarity(case.situation, memory_id, case.weighed))
         except InputError as error:
             st.info(literal(str(error)))
             continue
@@ -130,11 +130,11 @@ def gate(case: Case, b: str) -> None:
     """What kept B out of the pool?"""
     assert case.situation is not None and case.recall is not None
     try:
-        st.markdown(literal(answers.admitted(admission(case.situation, b, case.settings), case.run)))
+        st.markdown(literal(answers.admitted(admission(case.situation, b, case.weighed), case.run)))
     except InputError as error:
         st.info(literal(str(error)))
     if case.changed:
-        new = newcomers(case.situation, case.recorded, case.settings)
+        new = newcomers(case.situation, case.weighed_as_recorded, case.weighed)
         st.markdown(
             f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
             f"{literal(answers.names([m.memory_id for m in new], case.run))}."
@@ -165,7 +165,7 @@ def gate(case: Case, b: str) -> None:
 def normalisers(case: Case) -> None:
     """Did normalisation decide it?"""
     assert case.decision is not None
-    found = normalisers_compared(case.decision, case.settings)
+    found = normalisers_compared(case.decision, case.weighed)
     if not found.pool:
         st.markdown("The pool was empty: there was nothing to normalise.")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import streamlit as st
 
@@ -58,7 +58,7 @@ def _control(
     name: str,
     label: str,
     limits: tuple[float, float],
-    **more: object,
+    **more: Any,
 ) -> None:
     if not hasattr(recorded, name):
         return

@@ -10,10 +10,11 @@ import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
 from memrl_core.analysis.decision import answers
-from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import q_by_epoch
+from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.figures.q_by_epoch import q_by_epoch_picture
 from memrl_core.figures.reliability import reliability_picture
@@ -26,7 +27,7 @@ from pages.shared import place as places
 from pages.shared.picture import show
 from pages.shared.table import in_signs, written
 from pages.shared.text import literal
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, Work, working
 
 SHOWN = 200
 
@@ -190,7 +191,7 @@ def supposed(case: Case) -> None:
         )
         return
 
-    def decide(report, cancelled) -> list[Supposed]:
+    def decide(report: Report, cancelled: Cancelled) -> list[Supposed]:
         total = len(case.bank.step_rows(case.run))
         return counterfactual(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
 
@@ -260,7 +261,7 @@ def unused(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _starvation(_bank, state: str, run: str, delta: float, _uses: pd.DataFrame) -> Starvation:
+def _starvation(_bank: MemoryBank, state: str, run: str, delta: float, _uses: pd.DataFrame) -> Starvation:
     return starvation(_bank.view(run), _uses, threshold=1.0, delta=delta)
 
 
@@ -281,5 +282,5 @@ def fitting_gate(case: Case) -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
-def _suggestion(_bank, state: str, run: str):
+def _suggestion(_bank: MemoryBank, state: str, run: str) -> GateSuggestion:
     return suggest_delta(_bank.view(run))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Shown
 from memrl_core.lessons import progress
 from memrl_core.lessons.progress import PAGES, Page, Progress
 from memrl_core.lessons.words import Words
@@ -36,7 +36,7 @@ def look(presenting: bool) -> None:
         st.html(PRESENTING)
 
 
-def chart(at: At, picture: Picture, key: str) -> None:
+def chart(at: At, picture: Shown, key: str) -> None:
     """A picture with its table; its type grows with that of the page while presenting."""
     if at.presenting:
         picture.figure.update_layout(font_size=PRESENTED_TYPE)

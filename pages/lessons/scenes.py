@@ -8,7 +8,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.decision_diagram import decision_diagram
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Shown as Pictured
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import history_picture
 from memrl_core.lessons.decision import DecisionScene, Looked
@@ -114,7 +114,7 @@ def _decision(at: At, scene: DecisionScene, bank: MemoryBank, live: bool) -> Non
         chart(at, _decision_picture(scene, bank, looked), "lesson_decision")
 
 
-def _decision_picture(scene: DecisionScene, bank: MemoryBank, looked: Looked) -> Picture:
+def _decision_picture(scene: DecisionScene, bank: MemoryBank, looked: Looked) -> Pictured:
     decision = looked.decision
     if scene.figure == "ranks":
         return slope_picture(decision, scene.run)

@@ -50,7 +50,8 @@ class Case:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The method's settings at the step."""
-        return self.method.settings.model_dump()
+        settings: Mapping[str, Any] = self.method.settings.model_dump()
+        return settings
 
     def label(self, memory_id: str) -> str:
         """A memory's short name."""

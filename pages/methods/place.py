@@ -28,11 +28,13 @@ def in_link() -> dict[str, str]:
 def chosen_view() -> str:
     """The part to show."""
     st.session_state.setdefault("methods_view", CARDS)
-    chosen = st.segmented_control(
-        "Show", list(VIEWS.values()), key="methods_view", required=True, label_visibility="collapsed"
+    chosen = str(
+        st.segmented_control(
+            "Show", list(VIEWS.values()), key="methods_view", required=True, label_visibility="collapsed"
+        )
     )
     st.query_params[SHOW] = st.session_state["methods_shown"] = _short(chosen)
-    return str(chosen)
+    return chosen
 
 
 def chosen_method(own: str, titles: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from pages.shared.later import choices_of
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, Work, working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
 MOST_MARKED = 100
@@ -148,7 +148,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
         return
     preferences = workspace.load_preferences()
 
-    def again(report, cancelled) -> list[AnsweredBothWays]:
+    def again(report: Report, cancelled: Cancelled) -> list[AnsweredBothWays]:
         return rerun_tasks(
             bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
         )

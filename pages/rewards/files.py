@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Literal
+
 import streamlit as st
 
 from memrl_core.bank.roles import Role
@@ -84,9 +87,10 @@ def _export(place: Place) -> None:
     if not count:
         st.info("Nobody has rated here yet.")
         return
-    for kind, mime in (("csv", "text/csv"), ("jsonl", "application/jsonl")):
+    kinds: tuple[tuple[Literal["csv", "jsonl"], str], ...] = (("csv", "text/csv"), ("jsonl", "application/jsonl"))
+    for kind, mime in kinds:
         st.download_button(
-            f"As {kind.upper()}", lambda kind=kind: export_rewards(bank, kind, run),
+            f"As {kind.upper()}", partial(export_rewards, bank, kind, run),
             file_name=file_name(place.bank_name, run, "rewards", kind=kind), mime=mime,
             icon=":material/download:", on_click="ignore", key=f"export_rewards_{kind}",
         )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import streamlit as st
 
@@ -72,7 +73,7 @@ def words_of(deed: Deed) -> str:
     about = f"step {event.step} of {event.run}"
     match event.kind:
         case EventKind.REWARD_GIVEN:
-            return f"the reward {signed(event.value)} for {about}{more}"
+            return f"the reward {signed(event.value or 0.0)} for {about}{more}"
         case EventKind.REWARD_REVOKED:
             return f"taking back the reward for {about}{more}"
         case _:
@@ -96,7 +97,7 @@ def _redo(bank: MemoryBank, sitting: Sitting) -> None:
     _by_deed(bank, sitting, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
 
 
-def _by_deed(bank: MemoryBank, sitting: Sitting, act, verb: str) -> None:
+def _by_deed(bank: MemoryBank, sitting: Sitting, act: Callable[[str], Deed | None], verb: str) -> None:
     try:
         deed = act(person())
     except MemRLError as error:
@@ -114,7 +115,7 @@ def _return_to(bank: MemoryBank, sitting: Sitting, deed: Deed) -> None:
     """Look at what a deed was about; it counts as rated in this sitting where the person's reward stands now."""
     steps = tuple(dict.fromkeys((e.run, e.step) for e in deed.events if bank.has_step(e.run, e.step)))
     in_pairs = st.session_state[SITTING][0][-1] == "pairs"
-    about = steps
+    about: tuple[Any, ...] = steps
     if in_pairs:
         compared = len(steps) == 2 and deed.first.payload.get("scale") == "pairwise"
         about = (steps,) if compared else tuple(pair for pair in sitting.places if set(steps) <= set(pair))
@@ -123,5 +124,6 @@ def _return_to(bank: MemoryBank, sitting: Sitting, deed: Deed) -> None:
     if about:
         sitting.take_back(about[0])
     for place in set(about).intersection(sitting.places):
-        if all(bank.ratings.mine(*step, person()) for step in (place if in_pairs else [place])):
+        rated: tuple[tuple[str, int], ...] = place if in_pairs else (place,)
+        if all(bank.ratings.mine(run, step, person()) for run, step in rated):
             sitting.rated[place] = datetime.now(UTC)

@@ -1,5 +1,7 @@
 """Rewards: outputs that await a person, one key a rating; who agrees; what it taught; everything undone on request."""
 
+from collections.abc import Callable, Mapping
+
 import streamlit as st
 
 from memrl_core.bank.roles import SOMEONE, Role
@@ -14,10 +16,11 @@ from pages.shared.header import bank_picker, run_picker
 from pages.shared.keys import RATING, keys_help
 from pages.shared.others import follow_others, others
 from pages.shared.person import MAY, name_field, person
+from pages.shared.place import Place
 from pages.shared.reward_queue import FACTS, asked_filter, link_of
 from pages.shared.text import literal
 
-VIEWS = {
+VIEWS: Mapping[str, Callable[[Place], None] | None] = {
     "Queue": None,
     "People": people,
     "What changed": changed,
@@ -52,9 +55,9 @@ if person() == SOMEONE:
 elif role is not Role.MANAGE:
     st.caption(literal(f"{person()} {MAY[role]} in this bank."))
 
-if view == "Queue":
+if show := VIEWS[view]:
+    show(place)
+    follow_others(place)
+else:
     rating(place)
     others(place, FACTS)
-else:
-    VIEWS[view](place)
-    follow_others(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.agreement import agreement, disagreements, pairwise_table
+from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements, pairwise_table
 from memrl_core.analysis.people.rated_steps import facts_of
 from memrl_core.analysis.people.rating_queue import QueueFilter
 from memrl_core.bank import MemoryBank
@@ -85,7 +85,7 @@ def people(place: Place) -> None:
     _roles(bank)
 
 
-def _measures(found, rated: int) -> None:
+def _measures(found: Agreement, rated: int) -> None:
     with st.container(horizontal=True, gap="large", key="agreement"):
         st.metric("Steps rated", rated, width="content")
         st.metric("By two or more", found.steps_rated_by_two_or_more, width="content")
@@ -137,7 +137,7 @@ def _roles(bank: MemoryBank) -> None:
             if everybody == "a person" and not name.strip():
                 st.error("Whose role? Type a name.")
                 return
-            bank.people.assign(NEWCOMERS if everybody != "a person" else name, Role(role), person(), reason)
+            bank.people.assign(NEWCOMERS if everybody != "a person" else name, Role(str(role)), person(), reason)
         except MemRLError as error:
             st.error(literal(str(error)))
             return

@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
-from memrl_core.learning.scales import Choice, mapping_words
+from memrl_core.learning.scales import Choice, Scale, mapping_words
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent
 from pages.rewards.card import answer, elsewhere, heading, judged, read_memories
@@ -59,7 +59,7 @@ def _rating(place: Place) -> None:
         _single(place, chosen, scale)
 
 
-def _single(place: Place, chosen: QueueFilter, scale) -> None:
+def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
     bank = place.bank
     sitting = sitting_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
     # The bar stands above the output and is drawn after it: the next output is what the person waits for.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
 from memrl_core.policies.spec import BADGES as MEANING
-from memrl_core.policies.spec import PolicySpec, Variant
+from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import StepTrace
 from pages.shared.text import in_badge, literal
 
-BADGES: Mapping[Variant, tuple[str, str, str]] = {
+Colour = Literal["green", "blue", "orange"]
+BADGES: Mapping[str, tuple[str, Colour, str]] = {
     "paper": ("paper", "green", MEANING["paper"]),
     "code": ("official code", "blue", MEANING["code"]),
     "adapted": ("adapted", "orange", MEANING["adapted"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Literal
 
 import streamlit as st
 
@@ -221,11 +222,13 @@ def _model_chip(run: RunInfo) -> None:
     options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
     weights = weights_label(run.model_facts)
     status = model_status(run.model)
-    colour = {"running": "green", "model_missing": "orange", "not_running": "red"}[status.state]
+    colours: Mapping[str, Literal["green", "orange", "red"]]
+    colours = {"running": "green", "model_missing": "orange", "not_running": "red"}
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
     st.badge(
         in_badge(" · ".join(part for part in (says[status.state], options) if part)),
-        icon=":material/smart_toy:", color=colour, help=literal(" ".join([status.sentence, weights]).strip()),
+        icon=":material/smart_toy:", color=colours[status.state],
+        help=literal(" ".join([status.sentence, weights]).strip()),
     )  # fmt: skip
     if status.state != "running":
         with st.popover("What to do", type="tertiary"):

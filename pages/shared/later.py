@@ -6,7 +6,7 @@ import streamlit as st
 
 from memrl_core.analysis.people.later_selections import Choices, compiled, extended
 from memrl_core.bank import MemoryBank
-from pages.shared.work import Work
+from pages.shared.work import Cancelled, Report, Work
 
 KEPT = "later_choices"
 
@@ -23,7 +23,7 @@ def choices_of(bank: MemoryBank, run: str) -> Choices | None:
     return work.result
 
 
-def _read(bank: MemoryBank, run: str, before: Choices | None, report, cancelled) -> Choices | None:
+def _read(bank: MemoryBank, run: str, before: Choices | None, report: Report, cancelled: Cancelled) -> Choices | None:
     if before is not None:
         return extended(before, bank, run, report, cancelled)
     return compiled(bank, run, on_progress=report, cancelled=cancelled)

@@ -98,7 +98,7 @@ def _seen(lesson: Lesson[Any], kept: Kept, values: Mapping[str, Value], page: Pa
 def _that_exist(shelf: Shelf, asked: Mapping[str, str]) -> dict[str, str]:
     """What of a link can be shown."""
     key = asked.get(LESSON)
-    if key not in shelf.lessons:
+    if key is None or key not in shelf.lessons:
         if key is not None:
             _notice(filled(shelf.words.unknown_lesson, name=literal(key[:80])))
         return {}

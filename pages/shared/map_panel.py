@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import streamlit as st
@@ -31,7 +32,8 @@ from pages.shared.plotly_map import cloud_map, load_plotly, plotly_map
 from pages.shared.text import literal
 from pages.shared.view import View
 
-COLOURS = ("q", "Δq", "similarity", "visits", "age", "outcome")
+COLOURS: tuple[ColourBy, ...] = get_args(ColourBy)
+LABELS: tuple[Labels, ...] = get_args(Labels)
 HEAD_START = 0.1
 """Seconds in which a browser draws a large map that has changed, if nothing else comes: else it lays out that first."""
 
@@ -47,7 +49,7 @@ def map_panel(view: View) -> None:
     layout = layout_of(view.place.bank.uri, view.place.bank)
     with st.container(horizontal=True, vertical_alignment="bottom", key="map_controls"):
         colour = st.selectbox("Colour", COLOURS, key="map_colour", width=130)
-        labels = st.segmented_control("Labels", ["off", "chosen", "all"], default="chosen", key="map_labels")
+        labels = st.segmented_control("Labels", LABELS, default="chosen", key="map_labels")
         shape = st.segmented_control("View", ["2-D", "3-D"], default="2-D", key="map_shape", help="3-D: height is q")
     before = st.session_state.get("map_picture")
     drawn = _drawn(view, layout, colour, labels or "off", lifted=shape == "3-D")
@@ -58,6 +60,7 @@ def map_panel(view: View) -> None:
     if drawn.cloud is None:
         clicked = plotly_map(picture, f"map_{shape}", image_options("map"))
     else:
+        assert drawn.marks is not None
         clicked = cloud_map(drawn.marks, drawn.cloud, picture.alt, "map_large", image_options("map"))
     load_plotly()
     if clicked and clicked != view.place.memory:

@@ -100,7 +100,8 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
             st.query_params["bank"] = shown(name)  # Without a password.
         also = ", ".join(f"{part} {asked[part][:40]}" for part in ("run", "step") if part in asked)
         sentence = f"{_no_such_bank(name)} Nothing is shown in its place{f' (asked for: {also})' if also else ''}."
-        return _not_here(sentence, "Open the demo", {"bank": workspace.DEMO}, stop)
+        _not_here(sentence, "Open the demo", {"bank": workspace.DEMO}, stop)
+        return None
     bank = opened(banks[name])
     bank.refresh()
     runs = bank.runs()
@@ -108,11 +109,13 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     if run is None and "run" in asked:
         sentence = f"There is no run “{asked['run']}” in the bank {name}. Nothing is shown in its place."
         newest = (f"Show its newest run, {runs[-1].id}", {"run": runs[-1].id}) if runs else ("Show the bank", {})
-        return _not_here(sentence, newest[0], {"bank": name, **newest[1]}, stop)
+        _not_here(sentence, newest[0], {"bank": name, **newest[1]}, stop)
+        return None
     first, last = _steps(bank, run)
     if run is not None and last and not _is_step(asked.get("step"), first, last):
         sentence = f"“{asked['step']}” is not a step of the run {run.id}, which has steps {first} to {last}."
-        return _not_here(sentence, "Show its newest step", {"bank": name, "run": run.id}, stop)
+        _not_here(sentence, "Show its newest step", {"bank": name, "run": run.id}, stop)
+        return None
     place = Place(
         name,
         bank,

@@ -54,17 +54,18 @@ TOLD = "queue_told"
 def asked_filter() -> QueueFilter:
     """The filter of this session; at first what the link says."""
     if FILTER not in st.session_state:
-        chosen, wrong = QueueFilter.from_query(
+        linked, wrong = QueueFilter.from_query(
             {name: value for name, value in st.query_params.items() if name != "run"}
         )
         only = st.query_params.get("only", "")
-        st.session_state[FILTER] = chosen.model_copy(update={"run": only}) if only else chosen
-        if chosen.seed > LARGEST_SEED:
+        st.session_state[FILTER] = linked.model_copy(update={"run": only}) if only else linked
+        if linked.seed > LARGEST_SEED:
             wrong.append(f"The link's seed cannot be used: it is larger than {LARGEST_SEED:,}. The default was taken.")
             st.session_state[FILTER] = st.session_state[FILTER].model_copy(update={"seed": 0})
         for sentence in wrong:
             _notice(sentence)
-    return st.session_state[FILTER]
+    chosen: QueueFilter = st.session_state[FILTER]
+    return chosen
 
 
 def _notice(sentence: str) -> None:

@@ -112,9 +112,10 @@ def scale_picker(run: str, scales: RatingScales) -> Scale:
     elif "rating_scale" not in st.session_state:
         # A widget that another view does not draw forgets what was chosen.
         st.session_state["rating_scale"] = st.session_state["scale_in_use"]
-    chosen = st.segmented_control(
+    chosen: Scale | None = st.segmented_control(
         "Scale", list(get_args(Scale)), format_func=SCALES.__getitem__, key="rating_scale", required=True
     )
+    assert chosen is not None
     st.session_state["scale_in_use"] = chosen
     return chosen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 from pandas.io.formats.style import Styler
@@ -14,7 +14,7 @@ from memrl_core.numerals import NOTHING, fixed, percent, signed, weight
 MOST_STYLED = 500
 """Rows up to which cells are written here: with 2,000 it takes half a second."""
 
-Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
+Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 
 def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Styler:

@@ -13,6 +13,9 @@ from memrl_core.logs import logger
 from pages.shared.text import literal
 
 Result = TypeVar("Result")
+Report = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+Cancelled = Callable[[], bool]
 
 PATIENCE = 0.15
 UNEXPECTED = "Something unexpected went wrong ({error}). Nothing was changed; try again."
@@ -26,7 +29,7 @@ class Work(Generic[Result]):
     `result` is what it returned, None while it runs and when it was stopped or failed; `error` is what went wrong.
     """
 
-    def __init__(self, do: Callable[[Callable[[int, int], None], Callable[[], bool]], Result | None]) -> None:
+    def __init__(self, do: Callable[[Report, Cancelled], Result | None]) -> None:
         self.done, self.total = 0, 0
         self.result: Result | None = None
         self.error: MemRLError | None = None
@@ -98,7 +101,7 @@ def working(
 
 
 @st.fragment(run_every=0.4)
-def _progress(work: Work, name: str, unit: str, draw: Callable[[Any], None] | None) -> None:
+def _progress(work: Work[Any], name: str, unit: str, draw: Callable[[Any], None] | None) -> None:
     if not work.busy:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -32,7 +32,17 @@ from memrl_core.figures.utility import moves_picture
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import messages_sent, offered, sent
-from memrl_core.records import Candidate, GenerateRecord, MemorySpan, Message, Phase, Turn, UtilityPoint, ValueChange
+from memrl_core.records import (
+    Candidate,
+    GenerateRecord,
+    MemorySpan,
+    Message,
+    Phase,
+    Reply,
+    Turn,
+    UtilityPoint,
+    ValueChange,
+)
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
@@ -323,8 +333,8 @@ def _sent(view: View, record: GenerateRecord) -> int:
     with st.container(height=PROMPT_HEIGHT, key="prompt"):
         whole = {span.message: span for span in spans if span.end - span.start == len(messages[span.message].content)}
         # A memory that is sent as several messages stands in one frame.
-        for span, group in groupby(enumerate(messages), lambda one: whole.get(one[0]) and whole[one[0]].memory_id):
-            _messages(view, [*group], [] if span else spans, span or "")
+        for span, group in groupby(enumerate(messages), lambda one: whole[one[0]].memory_id if one[0] in whole else ""):
+            _messages(view, [*group], [] if span else spans, span)
     if trace.origin == "agent" and not record.simulated:
         _by_the_template(record, messages)
     return turn
@@ -448,7 +458,7 @@ def _plain_part(text: str) -> None:
         verbatim(text.strip("\n"))
 
 
-def _about_reply(reply) -> None:
+def _about_reply(reply: Reply) -> None:
     parts = [f"{reply.seconds:.2f} s", *tokens_of(reply)]
     if reply.stopped:
         parts.append("**stopped**: kept as it was, no automatic reward")

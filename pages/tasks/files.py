@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.environments import environment_title
 from memrl_core.environments.own_tasks.files import CheckedFile, check_file
@@ -69,7 +70,7 @@ def _load() -> None:
         st.error(literal(failure), icon=":material/error:")
 
 
-def _check(uploaded, path: str) -> None:
+def _check(uploaded: UploadedFile | None, path: str) -> None:
     st.session_state.pop(CHECKED, None)
     try:
         if uploaded is None:

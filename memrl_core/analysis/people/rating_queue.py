@@ -12,13 +12,13 @@ others keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,8 +30,8 @@ from memrl_core.analysis.people.rated_steps import RatedStep
 TOO_SOON = 0.3
 """Seconds after an output has come up within which nobody can have read it: a key that was held, or hit twice."""
 
-Place = Hashable
-"""What is rated at once: a step, as (run, number), or a pair of steps."""
+Place = Any
+"""What is rated at once: a step, as (run, number), or a pair of steps; hashable."""
 
 
 @dataclass
