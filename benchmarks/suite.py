@@ -24,6 +24,7 @@ BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",
     "step": "benchmarks.step",
     "model": "benchmarks.model",
+    "first-token": "benchmarks.first_token",
     "open": "benchmarks.opening",
     "policies": "benchmarks.policies",
     "questions": "benchmarks.questions",

@@ -57,8 +57,8 @@ from pages.step.reward_form import credit, reward_form
 from pages.step.task_form import task_form
 
 PROMPT_HEIGHT = 420
-LOOK = 0.15
-"""Seconds after which a page looks for more of an answer that is arriving."""
+LOOK = 0.1
+"""Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
 OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
