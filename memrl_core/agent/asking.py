@@ -77,7 +77,7 @@ class Asking:
 
     def __call__(self, question: Question[Form]) -> Form | None:
         """The form as filled in; None when the reply is empty or does not fit it. Raises `ModelError`."""
-        messages = (Message("system", question.request), Message("user", question.told))
+        messages = (Message("system", question.request), Message("user", question.message))
         if self._model.simulated:
             filled = question.template.model_dump(mode="json")
             self.asked.append(Consulted(question.purpose, self._phase, messages, "", filled, simulated=True))

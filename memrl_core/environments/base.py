@@ -1,4 +1,4 @@
-"""What the agent needs of an environment: Gymnasium's reset and step, in text; and what people are told about it."""
+"""What the agent needs of an environment: Gymnasium's reset and step, in text; and what people read about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EnvironmentSpec:
 
 
 class EnvironmentOptions(BaseModel):
-    """What an environment can be told when it is made; each field has a title, a description and its range."""
+    """The options with which an environment is made; each field has a title, a description and its range."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -73,9 +73,9 @@ def plays_alike_from_the_same_seed(make: Make, task: Task) -> None:
 def ends_whatever_is_replied(make: Make, task: Task) -> None:
     """It ends within `max_turns` actions, and what it says stays short, whatever a model replies."""
     with closing(make()) as world:
-        for told, reply in ODD_REPLIES.items():
-            played = play(world, task, 0, _odd(reply), told)
-            assert played.ended, f"After {world.max_turns} actions it has not ended; the first was {told}."
+        for what, reply in ODD_REPLIES.items():
+            played = play(world, task, 0, _odd(reply), what)
+            assert played.ended, f"After {world.max_turns} actions it has not ended; the first was {what}."
 
 
 def gives_whole_turns(make: Make, task: Task) -> None:
@@ -96,8 +96,8 @@ def gives_no_answer_away(make: Make, task: Task) -> None:
                 continue
             said = [turn.reply.text for turn in played.turns]
             known = "\n".join([world.instructions, task.intent, *played.observations, *said])
-            told = {f"the experience of {o}": world.distil(task, played.turns, o) for o in get_args(Outcome)}
-            for where, text in {"the verdict": played.info["verdict"], **told}.items():
+            texts = {f"the experience of {o}": world.distil(task, played.turns, o) for o in get_args(Outcome)}
+            for where, text in {"the verdict": played.info["verdict"], **texts}.items():
                 away = _holds(text, judgement.expected) and not _holds(known, judgement.expected)
                 assert not away, f"Seed {seed}: {where} gives away what was expected."
 
@@ -181,7 +181,7 @@ def _leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 def fits_the_layout(make: Make, task: Task) -> None:
     """What is offered stands at the end of an observation, and no line of it is a heading of the prompt."""
     with closing(make()) as world:
-        with _in("What a model is told"):
+        with _in("What a model reads"):
             a_text("`instructions`", world.instructions)
         for observation in play(world, task, 0, guesses(0)).observations:
             broken = layout_breaks(observation)
@@ -213,16 +213,16 @@ CHECKS: tuple[Callable[[Make, Task], None], ...] = (
 """Every check of the contract; each takes a function that makes the environment, and a task."""
 
 
-def play(world: Environment, task: Task, seed: int, answer: Answer, told: str = "a guess") -> Played:
+def play(world: Environment, task: Task, seed: int, answer: Answer, what: str = "a guess") -> Played:
     """An episode of at most `max_turns` actions. Raises `AssertionError` when anything but a turn comes of an action.
 
-    `told` says in words what is replied.
+    `what` says in words what is replied.
     """
     first = observation = _reset(world, task, seed)
     turns: list[Turn] = []
     while len(turns) < a_count("`max_turns`", world.max_turns):
         reply = answer(observation, len(turns))
-        observation, reward, terminated, truncated, info = _stepped(world, reply, told)
+        observation, reward, terminated, truncated, info = _stepped(world, reply, what)
         turns.append(Turn(Reply(reply), observation, reward, terminated, truncated))
         if terminated or truncated:
             return Played(first, tuple(turns), info)
@@ -277,8 +277,8 @@ def _reset(world: Environment, task: Task, seed: int) -> str:
         return _short(a_text("the observation", world.reset(task, seed=seed, at_step=1), blank=True))
 
 
-def _stepped(world: Environment, reply: str, told: str) -> Step:
-    with _in(f"`step`, when the reply is {told}"):
+def _stepped(world: Environment, reply: str, what: str) -> Step:
+    with _in(f"`step`, when the reply is {what}"):
         given = world.step(reply)
         step = a_step(given)
         _short(given[0])

@@ -55,14 +55,14 @@ class UngatedSettings(PolicySettings):
 class Question(Generic[Form]):
     """Something that a policy asks the model for its own ends.
 
-    The model gets `request` as the system message, `told` as the user's, and fills in `form`. `template` is how the
+    The model gets `request` as the system message, `message` as the user's, and fills in `form`. `template` is how the
     policy itself fills it in where no language model is there.
     """
 
     purpose: str
     form: type[Form]
     request: str
-    told: str
+    message: str
     template: Form
 
 

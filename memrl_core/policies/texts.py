@@ -6,11 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.prompting import MEMORY_HEADER, TASK_LINE, first_observation
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    MEMORY_HEADER,
+    STEPS_THAT_WORKED,
+    TASK_LINE,
+    TRY_INSTEAD,
+    WHAT_WENT_WRONG,
+    first_observation,
+)
 from memrl_core.records import Recalled, RecallRecord, StepTrace, Turn
 from memrl_core.retrieval.view import MemoryView
 
 LONGEST_REASON = 300
+OWN_WORDS = "\n\nIn the words of "
+SECTIONS = (STEPS_THAT_WORKED, AVOID, TRY_INSTEAD)
 
 
 def task_shown(view: MemoryView) -> str:
@@ -40,6 +51,38 @@ def as_sentence(reason: str) -> str:
     return f"{line}." if line else "no reason was given."
 
 
+# --- the layout of an experience --------------------------------------------------------------------------------------
+
+
+def sections_of(experience: str) -> Mapping[str, list[str]]:
+    """The lines under each heading of an episode's layout, without the words that a model added below it."""
+    found: dict[str, list[str]] = {title: [] for title in SECTIONS}
+    current: list[str] = []
+    for line in experience.partition(OWN_WORDS)[0].splitlines():
+        if line.startswith(ANSWER_MARK):
+            current.append(one_line(line))
+        elif line.strip():
+            current = found.get(line.strip(), [])
+    return found
+
+
+def went_wrong(experience: str) -> str:
+    """What went wrong in an episode, as its layout has it; empty where that says nothing of it."""
+    lines = (line for line in experience.splitlines() if line.startswith(WHAT_WENT_WRONG))
+    return next(lines, "").removeprefix(WHAT_WENT_WRONG)
+
+
+def section(title: str, lines: Sequence[str]) -> str:
+    """A heading with its lines, as `sections_of` reads them; empty without any."""
+    kept = [line for line in map(one_line, lines) if line]
+    return f"{title}\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in kept) if kept else ""
+
+
+def one_line(text: str) -> str:
+    """A text in one line, without the mark of an answer."""
+    return " ".join(text.split()).removeprefix(ANSWER_MARK.strip()).strip()
+
+
 # --- of a finished step -----------------------------------------------------------------------------------------------
 
 
@@ -64,7 +107,7 @@ def exchanges(trace: StepTrace) -> tuple[Exchange, ...]:
     return tuple(Exchange(observation, turn) for observation, turn in zip(seen, turns, strict=False))
 
 
-def memories_told(trace: StepTrace) -> tuple[str, ...]:
+def memories_in_prompts(trace: StepTrace) -> tuple[str, ...]:
     """The memories that stood before the model in any turn, each once."""
     turns = trace.generate.turns if trace.generate is not None else ()
     decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]

@@ -118,7 +118,7 @@ class Curious(Rag):
             return {}
         if self.quiet:
             return {}
-        filled = {name: ask(replace(QUESTION, purpose=name, told=name)) for name in ("first", "second")}
+        filled = {name: ask(replace(QUESTION, purpose=name, message=name)) for name in ("first", "second")}
         return {name: None if form is None else form.model_dump() for name, form in filled.items()}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
@@ -127,7 +127,7 @@ class Curious(Rag):
         return super().select(recalled, view, seed)
 
     def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
-        ask(replace(QUESTION, purpose="review", told="review"))
+        ask(replace(QUESTION, purpose="review", message="review"))
 
     def start(self, memories: Sequence[Memory]) -> dict[str, float]:
         return {"helped": 0.0}

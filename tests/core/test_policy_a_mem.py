@@ -172,7 +172,7 @@ def test_the_nearest_notes_are_shown_to_the_model_and_not_the_oldest() -> None:
     AMem(AMemSettings()).write(newcomer(EGG), a_noted_view(texts), asked)
     analyse, evolve = asked.asked
     assert (analyse.purpose, evolve.purpose) == (ANALYSE, EVOLVE)
-    assert [i for i in texts if f"[{i}]" in evolve.told] == [f"r-{n:04d}" for n in range(8, 13)]
+    assert [i for i in texts if f"[{i}]" in evolve.message] == [f"r-{n:04d}" for n in range(8, 13)]
 
 
 def test_the_model_may_link_rename_and_retell() -> None:

@@ -145,7 +145,7 @@ def test_the_nearest_memories_are_shown_and_no_more() -> None:
     shown = nearest(new, view, 3, "older")
     cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
     assert [memory.id for memory in shown] == [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
-    told = operation_question(new, shown).told
+    told = operation_question(new, shown).message
     assert [memory.id for memory in (*memories, OTHER) if f"[memory {memory.id}]" in told] == sorted(
         memory.id for memory in shown
     )

@@ -52,7 +52,7 @@ def test_the_model_sees_the_retrieved_set_alone() -> None:
     told: list[str] = []
 
     def ask(question: Any) -> None:
-        told.append(question.told)
+        told.append(question.message)
 
     decided("remem", FIVE, ask, k2=2)
     assert "Task: put a hot apple on the desk\nYou see an apple." in told[0]

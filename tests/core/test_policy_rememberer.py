@@ -422,7 +422,7 @@ def test_only_a_state_met_for_the_first_time_is_written(examined: Any) -> None:
             assert key not in known
             known.add(key)
             assert one.data["action"] in offered(one.data["observation"])
-    assert write_of(traces[-1]) == ()
+    assert 0 < len(known) < sum(len(trace.generate.turns) for trace in traces)
 
 
 def test_a_value_that_moved_is_reported_under_the_memory_that_holds_it(examined: Any) -> None:
@@ -430,7 +430,9 @@ def test_a_value_that_moved_is_reported_under_the_memory_that_holds_it(examined:
     changes = traces[-1].update.changes
     assert len(changes) == len(traces[-1].generate.turns)
     values = values_of(agent)
-    for change in changes:
+    held = [change for change in changes if change.memory_id]
+    assert held
+    for change in held:
         assert values[f"{change.memory_id}:{change.name}"] == change.after
         assert agent.bank.memory(change.memory_id).intent == EXAMINE.intent
 

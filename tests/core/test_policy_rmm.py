@@ -320,7 +320,7 @@ def test_without_a_model_a_memory_is_cited_when_it_said_to_do_what_was_done() ->
     asked = question("heat an egg", memories, ["search shelf", "> take egg from table"])
     assert asked.template.cited == ["did"]
     assert to_follow(memories[1]) == {"search drawer"}
-    assert all(memory.experience in asked.told for memory in memories)
+    assert all(memory.experience in asked.message for memory in memories)
 
 
 def test_only_memories_of_the_prompt_can_be_cited() -> None:

@@ -83,7 +83,7 @@ def test_whether_memory_is_needed_is_asked_without_showing_it() -> None:
     told = {}
 
     def ask(question: Any) -> Any:
-        told[question.purpose] = question.told
+        told[question.purpose] = question.message
         return model(grades={})(question)
 
     decided("self_rag", THREE, ask)

@@ -71,7 +71,7 @@ def test_the_question_holds_the_task_what_is_seen_and_the_episodes_with_their_ou
     asked: list[str] = []
 
     def ask(question: Any) -> None:
-        asked.append(question.told)
+        asked.append(question.message)
 
     decided("webcoach", POOL, ask)
     (text,) = asked

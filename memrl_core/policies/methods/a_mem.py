@@ -39,7 +39,7 @@ NO_ANSWER = "The model gave no usable answer about {}."
 
 
 class AMemSettings(UngatedSettings):
-    """What A-MEM can be told; its k is k2."""
+    """The settings of A-MEM; its k is k2."""
 
     variant: Literal["paper", "code"] = Field(
         "paper",
@@ -285,8 +285,8 @@ class Note:
 def note_of(data: Mapping[str, Any]) -> Note:
     """The note in an operation's `data`; an empty one where another policy wrote it."""
     lists = {name: data.get(name) for name in ("keywords", "tags", "links")}
-    told = {name: tuple(map(str, found)) for name, found in lists.items() if isinstance(found, list)}
-    return Note(**told, context=str(data.get("context", "")))
+    given = {name: tuple(map(str, found)) for name, found in lists.items() if isinstance(found, list)}
+    return Note(**given, context=str(data.get("context", "")))
 
 
 @dataclass(slots=True)
@@ -415,10 +415,10 @@ def analysis_question(content: str, intent: str) -> Question[Analysis]:
 
 def evolution_question(content: str, note: Note, near: Sequence[Neighbour]) -> Question[Evolution]:
     """The links of a new note, and what it changes in the notes near it."""
-    told = f"New note:\n{with_note(content, note)}\n\nNotes near it:\n" + "\n\n".join(
+    message = f"New note:\n{with_note(content, note)}\n\nNotes near it:\n" + "\n\n".join(
         f"[{one.memory_id}]\n{with_note(one.content, one.note)}" for one in near
     )
-    return Question(EVOLVE, Evolution, EVOLVE_REQUEST, told, _merged(note, near))
+    return Question(EVOLVE, Evolution, EVOLVE_REQUEST, message, _merged(note, near))
 
 
 def analysed(note: Analysis | None) -> Note:
@@ -435,13 +435,13 @@ def evolved(note: Note, evolution: Evolution | None, near: Sequence[Neighbour]) 
     known = {one.memory_id: one.note for one in near}
     links = tuple(i for i in dict.fromkeys(evolution.links) if i in known)
     changed = {}
-    for told in evolution.neighbours:
-        before = known.get(told.memory)
+    for now in evolution.neighbours:
+        before = known.get(now.memory)
         if before is None:
             continue
-        after = replace(before, context=_line(told.context) or before.context, tags=_words(told.tags, TAGS))
+        after = replace(before, context=_line(now.context) or before.context, tags=_words(now.tags, TAGS))
         if after != before:
-            changed[told.memory] = after
+            changed[now.memory] = after
     return replace(note, links=links, tags=_words(evolution.tags, TAGS) or note.tags), changed
 
 
@@ -473,8 +473,8 @@ def _merged(note: Note, near: Sequence[Neighbour]) -> Evolution:
     )
 
 
-def _words(told: Sequence[str], most: int) -> tuple[str, ...]:
-    short = (" ".join(word.split())[:LONGEST_WORD] for word in told)
+def _words(given: Sequence[str], most: int) -> tuple[str, ...]:
+    short = (" ".join(word.split())[:LONGEST_WORD] for word in given)
     return tuple(dict.fromkeys(word for word in short if word))[:most]
 
 

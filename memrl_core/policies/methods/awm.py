@@ -39,7 +39,7 @@ NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it w
 
 
 class AwmSettings(UngatedSettings):
-    """What AWM can be told; its k is k2."""
+    """The settings of AWM; its k is k2."""
 
     recall: Literal["nearest", "everything"] = Field(
         "nearest",
@@ -204,14 +204,9 @@ class Induced:
     successes: tuple[Success, ...]
 
 
-class _Success(BaseModel):
-    intent: str
-    steps: tuple[str, ...]
-
-
 class _Data(Workflow):
     kind: str
-    successes: list[_Success]
+    successes: tuple[Success, ...]
 
 
 @dataclass(slots=True)
@@ -249,13 +244,13 @@ def abstracted(success: Success) -> tuple[str, tuple[str, ...]]:
 
 def induction_question(kind: str, before: Workflow | None, successes: Sequence[Success]) -> Question[Workflow]:
     """What the model is asked after a success; the template abstracts the newest."""
-    told = [f"Actions: {kind}"]
+    parts = [f"Actions: {kind}"]
     if before is not None:
-        told.append(f"The workflow so far:\n{_shown(before)}")
-    told += [f"A success:\n{_example(one)}" for one in successes]
+        parts.append(f"The workflow so far:\n{_shown(before)}")
+    parts += [f"A success:\n{_example(one)}" for one in successes]
     docstring, steps = abstracted(successes[-1])
     template = Workflow(name=kind, docstring=docstring, steps=list(steps))
-    return Question(INDUCE, Workflow, REQUEST, "\n\n".join(told), template)
+    return Question(INDUCE, Workflow, REQUEST, "\n\n".join(parts), template)
 
 
 def laid_out(workflow: Workflow, newest: Success) -> str:
@@ -266,11 +261,11 @@ def laid_out(workflow: Workflow, newest: Success) -> str:
 def induced_by(op: MemoryOperation) -> Induced | None:
     """The workflow that an operation wrote; None for one of another policy."""
     try:
-        told = _Data.model_validate(op.data)
+        data = _Data.model_validate(op.data)
     except ValidationError:
         return None
-    successes = tuple(Success(one.intent, one.steps) for one in told.successes)
-    return Induced(op.memory_id, Workflow(name=told.name, docstring=told.docstring, steps=told.steps), successes)
+    workflow = Workflow(name=data.name, docstring=data.docstring, steps=data.steps)
+    return Induced(op.memory_id, workflow, data.successes)
 
 
 def _shown(workflow: Workflow) -> str:

@@ -25,7 +25,7 @@ from memrl_core.policies.ranking import (
     similarities,
 )
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.policies.texts import exchanges, memories_told, verdict_of
+from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
@@ -210,9 +210,9 @@ class Empo2Memory(Policy[Empo2Settings]):
         written: list[Written] = []
         for action in (" ".join(exchange.turn.reply.text.split()) for exchange in met):
             text = f"{given.tip.strip()}; {action}; {score}"
-            told = _laid_out(new.intent, given.tip.strip(), action, score)
+            laid_out = _laid_out(new.intent, given.tip.strip(), action, score)
             data = {"list": listed, "text": text}
-            one = added(new, "", told, key, parents=memories_told(new.trace), data=data)
+            one = added(new, "", laid_out, key, parents=memories_in_prompts(new.trace), data=data)
             if text in known:
                 twin = replace(one.operation, op="NOOP", duplicate_of=known[text], why="the very same record is kept")
                 written.append(Written(twin))
@@ -293,6 +293,6 @@ def _laid_out(intent: str, tip: str, action: str, score: str) -> str:
 def _question(new: NewExperience) -> Question[Tip]:
     """Asks for the tip; without a language model it is what the environment lays out, without the task."""
     verdict = new.trace.reward.verdict if new.trace.reward is not None else ""
-    told = f"{new.experience.strip()}\n\nHow it ended: {new.outcome}. {verdict}".strip()
+    message = f"{new.experience.strip()}\n\nHow it ended: {new.outcome}. {verdict}".strip()
     lines = [line for line in new.experience.strip().splitlines() if not line.startswith(TASK_LINE)]
-    return Question(TIP, Tip, REQUEST, told, Tip(tip="\n".join(lines)))
+    return Question(TIP, Tip, REQUEST, message, Tip(tip="\n".join(lines)))

@@ -30,7 +30,7 @@ LAID_OUT = (
 
 
 class ExpRagSettings(UngatedSettings):
-    """What ExpRAG can be told; its k is k2."""
+    """The settings of ExpRAG; its k is k2."""
 
     k2: int = Field(
         4, ge=0, le=100, title="k2 · memories in the prompt", description="The paper's k: how many are retrieved."

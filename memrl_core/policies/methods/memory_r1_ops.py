@@ -47,7 +47,7 @@ LONGEST_SHOWN = 600
 
 
 class MemoryR1OpsSettings(UngatedSettings):
-    """What the look-alike can be told; its k is k2."""
+    """The settings of the look-alike; its k is k2."""
 
     shown: int = Field(
         30,
@@ -165,9 +165,9 @@ def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[C
         f"{MEMORY_HEADER.format(id=memory.id)}\nOutcome: {memory.outcome}.\n{memory.experience.strip()[:LONGEST_SHOWN]}"
         for memory in near
     )
-    told = f"What it has been through:\nOutcome: {new.outcome}.\n{new.experience.strip()}\n\n"
-    told += f"The memories nearest to it:\n\n{shown}" if near else "There are no memories yet."
-    return Question(CHOOSE, Chosen, REQUEST, told, _by_rule(new, near))
+    message = f"What it has been through:\nOutcome: {new.outcome}.\n{new.experience.strip()}\n\n"
+    message += f"The memories nearest to it:\n\n{shown}" if near else "There are no memories yet."
+    return Question(CHOOSE, Chosen, REQUEST, message, _by_rule(new, near))
 
 
 def _by_rule(new: NewExperience, near: Sequence[Memory]) -> Chosen:
@@ -192,9 +192,9 @@ def _laid_out(text: str, new: NewExperience) -> str:
     return words if words.startswith(TASK_LINE) else f"{TASK_LINE}{new.intent}\n{words}"
 
 
-def _bare(told: str) -> str:
+def _bare(named: str) -> str:
     """An id without the brackets and the word that it was shown with."""
-    return told.strip().removeprefix("[").removesuffix("]").removeprefix("memory ").strip()
+    return named.strip().removeprefix("[").removesuffix("]").removeprefix("memory ").strip()
 
 
 def _same_text(memory: Memory, new: NewExperience) -> bool:

@@ -34,7 +34,8 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.ranking import Chosen, TermColumn
 from memrl_core.policies.spec import PolicySpec, Variant
-from memrl_core.prompting import ANSWER_MARK, AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
+from memrl_core.policies.texts import one_line, section, sections_of, went_wrong
+from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import (
     Decision,
     Memory,
@@ -55,7 +56,7 @@ MOST = 200
 
 
 class MempSettings(PolicySettings):
-    """What MemP can be told; its k is k2."""
+    """The settings of MemP; its k is k2."""
 
     k1: int = Field(
         10,
@@ -202,9 +203,9 @@ class Memp(Policy[MempSettings]):
         super().__init__(settings)
         own = tuple(adaptations(settings))
         variant: Variant = "adapted" if own else settings.variant
-        told = (*SPEC.deviations, *own, *differences(settings))
+        deviations = (*SPEC.deviations, *own, *differences(settings))
         needs = (*SPEC.needs, "model on read") if settings.recall_by == "ave_fact" else SPEC.needs
-        self.spec = replace(SPEC, variant=variant, deviations=told, needs=needs)
+        self.spec = replace(SPEC, variant=variant, deviations=deviations, needs=needs)
 
     # --- before the answer --------------------------------------------------------------------------------------------
 
@@ -490,8 +491,6 @@ FACTS_REQUEST = (
     "Take the facts out of a task. Give each a short value under a key; use the keys action, object, condition, place "
     "and amount where they fit, so that tasks alike have the same keys."
 )
-OWN_WORDS = "\n\nIn the words of "
-SECTIONS = (STEPS_THAT_WORKED, AVOID, TRY_INSTEAD)
 _WORD = re.compile(r"\w+")
 _EMPTY = re.compile("an?|and|as|at|by|for|from|in|into|is|it|of|on|or|some|that|the|then|this|to|with")
 
@@ -524,10 +523,10 @@ def events_question(new: NewExperience) -> Question[Kept] | None:
     turns = _turns_of(new)
     if new.outcome == "failure" or len(turns) < 2:
         return None
-    worked = _sections(new.experience)[STEPS_THAT_WORKED]
+    worked = sections_of(new.experience)[STEPS_THAT_WORKED]
     mattered = [number for number, turn in enumerate(turns, start=1) if set(_lines(turn)) & set(worked)]
-    told = [f"{number}. {' / '.join(_lines(turn))} → {_outcome(turn)}" for number, turn in enumerate(turns, start=1)]
-    text = f"{TASK_LINE}{new.intent}\n\n" + "\n".join(told)
+    events = [f"{number}. {' / '.join(_lines(turn))} → {_outcome(turn)}" for number, turn in enumerate(turns, start=1)]
+    text = f"{TASK_LINE}{new.intent}\n\n" + "\n".join(events)
     return Question(EVENTS, Kept, EVENTS_REQUEST, text, Kept(events=mattered))
 
 
@@ -536,7 +535,7 @@ def script_of(new: NewExperience, kept: Kept | None) -> str:
     turns = _turns_of(new)
     numbers = sorted({number for number in kept.events if 1 <= number <= len(turns)}) if kept else []
     lines = [line for number in numbers for line in _lines(turns[number - 1])]
-    return f"{TASK_LINE}{new.intent}\n{_block(STEPS_THAT_WORKED, lines)}" if lines else new.experience
+    return f"{TASK_LINE}{new.intent}\n{section(STEPS_THAT_WORKED, lines)}" if lines else new.experience
 
 
 def adjust_question(old: Memory, new: NewExperience) -> Question[Adjusted]:
@@ -546,20 +545,19 @@ def adjust_question(old: Memory, new: NewExperience) -> Question[Adjusted]:
     went wrong: where it is about the same intent, or has a line to avoid in it, up to one word.
     """
     verdict = new.trace.reward.verdict if new.trace.reward is not None else ""
-    told = (
+    message = (
         f"The memory:\n{old.experience.strip()}\n\nThe task in which it failed, and what was done:\n"
         f"{new.experience.strip()}\n\nHow it ended: {verdict}"
     )
-    found = _sections(new.experience)
-    wrong = next((line for line in new.experience.splitlines() if line.startswith(WHAT_WENT_WRONG)), "")
-    own = [line for title in (STEPS_THAT_WORKED, TRY_INSTEAD) for line in _sections(old.experience)[title]]
+    found = sections_of(new.experience)
+    own = [line for title in (STEPS_THAT_WORKED, TRY_INSTEAD) for line in sections_of(old.experience)[title]]
     is_to_blame = old.intent == new.intent or any(_alike(line, bad) for line in own for bad in found[AVOID])
     template = Adjusted(
-        what_went_wrong=wrong.removeprefix(WHAT_WENT_WRONG) or verdict,
+        what_went_wrong=went_wrong(new.experience) or verdict,
         avoid=found[AVOID],
         try_instead=found[TRY_INSTEAD] if is_to_blame else [],
     )
-    return Question(ADJUSTED, Adjusted, ADJUST_REQUEST, told, template)
+    return Question(ADJUSTED, Adjusted, ADJUST_REQUEST, message, template)
 
 
 def reworded_experience(old: Memory, intent: str, adjusted: Adjusted) -> str:
@@ -567,9 +565,9 @@ def reworded_experience(old: Memory, intent: str, adjusted: Adjusted) -> str:
 
     Without steps to take instead the old text stays, with what went wrong below it.
     """
-    wrong = f"{WHAT_WENT_WRONG}{_line(adjusted.what_went_wrong)}\n"
-    if instead := _block(TRY_INSTEAD, adjusted.try_instead):
-        return f"{TASK_LINE}{intent}\n{wrong}{_block(AVOID, adjusted.avoid)}{instead}"
+    wrong = f"{WHAT_WENT_WRONG}{one_line(adjusted.what_went_wrong)}\n"
+    if instead := section(TRY_INSTEAD, adjusted.try_instead):
+        return f"{TASK_LINE}{intent}\n{wrong}{section(AVOID, adjusted.avoid)}{instead}"
     kept = [line for line in old.experience.rstrip().splitlines() if not line.startswith(WHAT_WENT_WRONG)]
     return "\n".join([*kept, wrong])
 
@@ -579,38 +577,17 @@ def _turns_of(new: NewExperience) -> tuple[Turn, ...]:
 
 
 def _lines(turn: Turn) -> list[str]:
-    return [line for line in map(_line, turn.reply.text.splitlines()) if line]
+    return [line for line in map(one_line, turn.reply.text.splitlines()) if line]
 
 
 def _outcome(turn: Turn) -> str:
     return next((line.strip() for line in turn.observation.splitlines() if line.strip()), "the end")
 
 
-def _sections(experience: str) -> Mapping[str, list[str]]:
-    """The lines under each heading of an episode's layout, without the words that a model added below it."""
-    found: dict[str, list[str]] = {title: [] for title in SECTIONS}
-    current: list[str] = []
-    for line in experience.partition(OWN_WORDS)[0].splitlines():
-        if line.startswith(ANSWER_MARK):
-            current.append(_line(line))
-        elif line.strip():
-            current = found.get(line.strip(), [])
-    return found
-
-
 def _alike(one: str, other: str) -> bool:
     """Whether two lines are the same up to one word."""
     words, others = one.lower().split(), other.lower().split()
     return len(words) == len(others) and sum(a != b for a, b in zip(words, others, strict=True)) <= 1
-
-
-def _block(title: str, lines: Sequence[str]) -> str:
-    kept = [line for line in map(_line, lines) if line]
-    return f"{title}\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in kept) if kept else ""
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()).removeprefix(ANSWER_MARK.strip()).strip()
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from memrl_core.policies.base import Ask, NewExperience, Policy, Question, Vecto
 from memrl_core.policies.methods.exprecent import ages, measured, nearest_others, of_task
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
 from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.texts import section, sections_of, went_wrong
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICES, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord, Turn
 from memrl_core.retrieval.view import Asked, MemoryView
@@ -35,7 +36,7 @@ UNREADABLE = "the model's reflection could not be used, so what the environment 
 
 
 class ReflexionSettings(PolicySettings):
-    """What Reflexion can be told."""
+    """The settings of Reflexion."""
 
     last: int = Field(
         3,
@@ -138,7 +139,7 @@ class Reflexion(Policy[ReflexionSettings]):
         """After a failure what the model says of it; nothing otherwise."""
         if new.outcome != "failure":
             return ()
-        reflection = ask(Question("reflection", Reflection, REQUEST, _told(new, view), _template(new.experience)))
+        reflection = ask(Question("reflection", Reflection, REQUEST, _message(new, view), _template(new.experience)))
         text = "" if reflection is None else laid_out(new.intent, reflection)
         if not text:
             return (added(new, new.memory_id, new.experience, why=UNREADABLE),)
@@ -153,34 +154,20 @@ class Reflexion(Policy[ReflexionSettings]):
 def laid_out(intent: str, reflection: Reflection) -> str:
     """A reflection as the text of an experience; empty when it says nothing."""
     cause = " ".join(reflection.root_cause.split())
-    avoid, next_time = _block(AVOID, reflection.avoid), _block(TRY_INSTEAD, reflection.next_time)
+    avoid, next_time = section(AVOID, reflection.avoid), section(TRY_INSTEAD, reflection.next_time)
     if not (cause or avoid or next_time):
         return ""
     return f"{TASK_LINE}{intent}\n{WHAT_WENT_WRONG}{cause or NO_CAUSE}\n{avoid}{next_time}".strip()
 
 
-def _block(title: str, lines: Sequence[str]) -> str:
-    kept = [" ".join(line.split()) for line in lines]
-    kept = [line.removeprefix(ANSWER_MARK) for line in kept if line]
-    return f"{title}\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in kept) if kept else ""
-
-
 def _template(experience: str) -> Reflection:
     """The environment's layout of the episode as a reflection."""
-    cause, section = "", ""
-    blocks: dict[str, list[str]] = {AVOID: [], TRY_INSTEAD: []}
-    for line in experience.splitlines():
-        if line.startswith(ANSWER_MARK):
-            blocks.get(section, []).append(line.removeprefix(ANSWER_MARK))
-        elif line.startswith(WHAT_WENT_WRONG):
-            cause = line.removeprefix(WHAT_WENT_WRONG)
-        else:
-            section = line.strip()
-    return Reflection(root_cause=cause or NO_CAUSE, avoid=blocks[AVOID], next_time=blocks[TRY_INSTEAD])
+    found = sections_of(experience)
+    return Reflection(root_cause=went_wrong(experience) or NO_CAUSE, avoid=found[AVOID], next_time=found[TRY_INSTEAD])
 
 
 # The environment's verdict stays out: it may hold the expected answer, and the source tells no more than the failure.
-def _told(new: NewExperience, view: MemoryView) -> str:
+def _message(new: NewExperience, view: MemoryView) -> str:
     earlier = [view.memories[memory_id].experience for memory_id in new.parents if memory_id in view.memories]
     turns = new.trace.generate.turns if new.trace.generate is not None else ()
     parts = [f"{TASK_LINE}{new.intent}", f"{ATTEMPT}\n{_attempt(turns)}", NOT_SOLVED]

@@ -73,8 +73,8 @@ class ReMem(ExpRag):
         retrieved = self._retrieved(recalled, view, seed_of(view))
         if not retrieved:
             return {}
-        told = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
-        said = ask(Question(PRUNE, Pruning, REQUEST, told, rule_in_its_place(retrieved, view)))
+        message = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
+        said = ask(Question(PRUNE, Pruning, REQUEST, message, rule_in_its_place(retrieved, view)))
         return {PRUNE: None if said is None else said.model_dump(mode="json")}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

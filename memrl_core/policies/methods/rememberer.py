@@ -31,7 +31,7 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similarities
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.policies.texts import exchanges, memories_told, verdict_of
+from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import (
     ANSWER_MARK,
     CHOICES,
@@ -256,8 +256,8 @@ class Rememberer(Policy[RemembererSettings]):
             ids, met.items(), self._rooms(met, ids, new, view), strict=True
         ):
             data = {"task": key[0], "observation": key[1], "action": action}
-            told = memories_told(new.trace)
-            one = added(new, memory_id, record_text(*key, action), parents=told, data=data)
+            parents = memories_in_prompts(new.trace)
+            one = added(new, memory_id, record_text(*key, action), parents=parents, data=data)
             if not room.kept:
                 why = f"{self.settings.capacity} states are kept, and this one is as like one of them as any two are"
                 noop = replace(one.operation, op="NOOP", memory_id="", duplicate_of=room.other, why=why)
@@ -486,7 +486,7 @@ class Table:
 
 
 def normalised(action: str) -> str:
-    """An action by which it is told from others: lower case, single spaces."""
+    """An action as it is distinguished from others: lower case, single spaces."""
     return " ".join(action.lower().split())
 
 
@@ -722,13 +722,13 @@ def advising(memory: Memory, state: State, asked: Asked | None, invents: bool) -
 
 def invented_note(exemplars: Sequence[Sequence[Advice]]) -> str:
     """The invented ones among each exemplar's advice, in words; empty where nothing is invented."""
-    told = [
+    invented = [
         f"{one.heading.lower()} “{one.actions[0]}”, value {one.value:.2f} (exemplar {place})"
         for place, advice in enumerate(exemplars, start=1)
         for one in advice
         if one.invented
     ]
-    return f"Invented advice, learned from nothing: {'; '.join(told)}." if told else ""
+    return f"Invented advice, learned from nothing: {'; '.join(invented)}." if invented else ""
 
 
 def record_text(task: str, observation: str, action: str) -> str:
@@ -737,8 +737,8 @@ def record_text(task: str, observation: str, action: str) -> str:
 
 
 def _described(task: str, observation: str) -> list[str]:
-    told, found, _ = observation.rpartition(CHOICES)
-    seen = " ".join((told if found else observation).split())
+    before, found, _ = observation.rpartition(CHOICES)
+    seen = " ".join((before if found else observation).split())
     return [TASK_LINE + task, *([SEEN + seen] if seen else [])]
 
 

@@ -335,7 +335,7 @@ def question(intent: str, memories: Sequence[Memory], replies: Sequence[str]) ->
         CITATIONS,
         form,
         _REQUEST,
-        told=f"{known}\n\nTask: {intent}\nWhat was done:\n" + "\n".join(replies),
+        message=f"{known}\n\nTask: {intent}\nWhat was done:\n" + "\n".join(replies),
         template=form(cited=[memory.id for memory in memories if to_follow(memory) & done]),
     )
 
@@ -343,8 +343,8 @@ def question(intent: str, memories: Sequence[Memory], replies: Sequence[str]) ->
 def citations_of(memory_ids: Sequence[str]) -> type[Citations]:
     """The form in which these memories, and no others, can be cited."""
     listed = GenericAlias(list, (Literal.__getitem__(tuple(memory_ids)),))
-    told = Field(description="The ids of the memories that were used; empty when none was.")
-    fields: dict[str, Any] = {"cited": (listed, told)}
+    cited = Field(description="The ids of the memories that were used; empty when none was.")
+    fields: dict[str, Any] = {"cited": (listed, cited)}
     return create_model("Citations", __base__=Citations, **fields)
 
 

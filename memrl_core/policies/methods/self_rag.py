@@ -114,14 +114,14 @@ class SelfRag(Policy[SelfRagSettings]):
         if need is not None and not need.needed:
             return said
         members = list(recalled.pool)
-        told = f"{task}\n\nFound, most similar first:\n\n{memories_shown(members, view)}"
+        message = f"{task}\n\nFound, most similar first:\n\n{memories_shown(members, view)}"
         template = Grades(
             grades=[
                 Grade(memory_id=member.memory_id, relevance=float(grade))
                 for member, grade in zip(members, rule, strict=True)
             ]
         )
-        grades = ask(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, told, template))
+        grades = ask(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, message, template))
         return {**said, RELEVANCE: None if grades is None else grades.model_dump(mode="json")}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

@@ -26,7 +26,17 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, similarities
 from memrl_core.policies.spec import PolicySpec
-from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
+from memrl_core.policies.texts import (
+    SECTIONS,
+    as_sentence,
+    members_of,
+    memories_shown,
+    one_line,
+    section,
+    sections_of,
+    task_shown,
+    went_wrong,
+)
 from memrl_core.prompting import (
     ANSWER_MARK,
     AVOID,
@@ -192,9 +202,9 @@ class WebCoach(Policy[WebCoachSettings]):
         """The coach's message with the memories that it comes from, then those memories and the task."""
         messages, spans = first_messages(instructions, selected, intent, observation)
         above = coach_message(selected, view)
-        told = tuple(replace(m, content=above + m.content) if m.role == "user" else m for m in messages)
+        coached = tuple(replace(m, content=above + m.content) if m.role == "user" else m for m in messages)
         moved = (replace(span, start=span.start + len(above), end=span.end + len(above)) for span in spans)
-        return told, tuple(moved)
+        return coached, tuple(moved)
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The coach's message and the memories that it comes from; nothing when it keeps silent."""
@@ -290,8 +300,8 @@ class Coaching(BaseModel):
 
 def coach_question(read: Sequence[Recalled], view: MemoryView, gate: float) -> Question[Coaching]:
     """What the coach is asked about the episodes that it reads; without a language model the rule answers."""
-    told = f"{task_shown(view)}\n\nEpisodes, best first:\n\n{memories_shown(read, view)}"
-    return Question(COACH, Coaching, COACH_REQUEST, told, rule_in_its_place(read, view, gate))
+    message = f"{task_shown(view)}\n\nEpisodes, best first:\n\n{memories_shown(read, view)}"
+    return Question(COACH, Coaching, COACH_REQUEST, message, rule_in_its_place(read, view, gate))
 
 
 def rule_in_its_place(read: Sequence[Recalled], view: MemoryView, gate: float) -> Coaching:
@@ -352,7 +362,6 @@ CONDENSE_REQUEST = (
 )
 KEPT = 2
 """Fail modes and workflows of an episode that stand in a prompt."""
-SECTIONS = (STEPS_THAT_WORKED, AVOID, TRY_INSTEAD)
 LONGEST_QUOTE = 300
 
 
@@ -383,58 +392,35 @@ def condenser_question(new: NewExperience) -> Question[Condensed]:
     """What the condenser is asked about a finished episode; without a language model it is cut to its lines."""
     reward = new.trace.reward
     ended = f"{new.outcome}. {reward.verdict if reward is not None else ''}".strip()
-    told = f"{new.experience.strip()}\n\nHow it ended: {ended}"
-    return Question(CONDENSE, Condensed, CONDENSE_REQUEST, told, _cut_to_lines(new, ended))
+    message = f"{new.experience.strip()}\n\nHow it ended: {ended}"
+    return Question(CONDENSE, Condensed, CONDENSE_REQUEST, message, _cut_to_lines(new, ended))
 
 
 def laid_out(intent: str, condensed: Condensed) -> str:
     """A condensed episode as the text of an experience: summary, the first workflows, the first fail modes."""
-    text = f"{TASK_LINE}{intent}\nSummary: {_line(condensed.summary)}\n"
+    text = f"{TASK_LINE}{intent}\nSummary: {one_line(condensed.summary)}\n"
     for workflow in condensed.success_workflows[:KEPT]:
-        text += _block(STEPS_THAT_WORKED, workflow.steps)
+        text += section(STEPS_THAT_WORKED, workflow.steps)
     for mode in condensed.fail_modes[:KEPT]:
-        text += f"{WHAT_WENT_WRONG}{_line(mode.pattern)}\n" + _block(AVOID, mode.avoid)
-        text += _block(TRY_INSTEAD, mode.instead)
+        text += f"{WHAT_WENT_WRONG}{one_line(mode.pattern)}\n" + section(AVOID, mode.avoid)
+        text += section(TRY_INSTEAD, mode.instead)
     return text
 
 
 def quoted(memory: Memory) -> str:
     """The lines of a memory that say what to do or to avoid; its beginning where it has none."""
-    told = memory.experience.strip().splitlines()
-    if not any(line.startswith(ANSWER_MARK) for line in told):
+    lines = memory.experience.strip().splitlines()
+    if not any(line.startswith(ANSWER_MARK) for line in lines):
         return memory.experience.strip()[:LONGEST_QUOTE]
-    return "\n".join(line for line in told if line in SECTIONS or line.startswith((TASK_LINE, ANSWER_MARK)))
+    return "\n".join(line for line in lines if line in SECTIONS or line.startswith((TASK_LINE, ANSWER_MARK)))
 
 
 def _cut_to_lines(new: NewExperience, ended: str) -> Condensed:
-    lines = _lines_of(new.experience)
-    wrong = next((line for line in new.experience.splitlines() if line.startswith(WHAT_WENT_WRONG)), "")
-    worked, avoid, instead = (lines[title] for title in SECTIONS)
+    worked, avoid, instead = sections_of(new.experience).values()
+    wrong = went_wrong(new.experience)
     failed = bool(wrong or avoid or instead)
     return Condensed(
         summary=f"It ended as a {ended}",
-        fail_modes=[FailMode(pattern=wrong.removeprefix(WHAT_WENT_WRONG), avoid=avoid, instead=instead)]
-        if failed
-        else [],
+        fail_modes=[FailMode(pattern=wrong, avoid=avoid, instead=instead)] if failed else [],
         success_workflows=[Workflow(name=new.intent, steps=worked)] if worked else [],
     )
-
-
-def _lines_of(experience: str) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {title: [] for title in SECTIONS}
-    current: list[str] = []
-    for line in experience.splitlines():
-        if line.startswith(ANSWER_MARK):
-            current.append(line.removeprefix(ANSWER_MARK))
-        elif line.strip():
-            current = found.get(line.strip(), [])
-    return found
-
-
-def _block(title: str, lines: Sequence[str]) -> str:
-    kept = [_line(line) for line in lines if line.strip()]
-    return f"{title}\n" + "".join(f"{ANSWER_MARK}{line}\n" for line in kept) if kept else ""
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()).removeprefix(ANSWER_MARK)
