@@ -20,8 +20,8 @@ from memrl_core.exchange.merging import merge
 from memrl_core.exchange.reading import read_any
 from pages.shared import place as places
 from pages.shared.person import person
+from pages.shared.picture import in_signs
 from pages.shared.place import Place
-from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 KINDS = {

@@ -10,7 +10,7 @@ from memrl_core.analysis.memory.catalogue import catalogue, matching
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.numerals import fixed, signed
 from pages.shared import place as places
-from pages.shared.table import written
+from pages.shared.picture import written
 from pages.shared.view import View
 
 OUTCOMES = ("success", "failure", "unrated")

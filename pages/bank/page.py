@@ -7,9 +7,8 @@ from pages.bank.import_export import import_export
 from pages.bank.memory_table import memory_table
 from pages.bank.settings_form import settings_form
 from pages.shared import place as places
-from pages.shared.header import header
+from pages.shared.header import follow_others, header
 from pages.shared.memory_detail import memory_detail
-from pages.shared.others import follow_others
 from pages.shared.view import view_of
 
 MEMORIES, SETTINGS, EXCHANGE, BANKS = "Memories", "Settings", "Import and export", "Banks of this machine"

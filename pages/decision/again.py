@@ -16,7 +16,7 @@ from memrl_core.numerals import signed
 from memrl_core.records import GenerateRecord
 from pages.decision.case import Case
 from pages.shared.person import person
-from pages.shared.table import in_signs
+from pages.shared.picture import in_signs
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 

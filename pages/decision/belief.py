@@ -8,7 +8,7 @@ from memrl_core.analysis.memory.belief import recovery, rewards_to_reach, suppos
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.numerals import percent, signed
 from pages.decision.case import Case
-from pages.shared.table import in_signs
+from pages.shared.picture import in_signs
 from pages.shared.text import literal
 
 

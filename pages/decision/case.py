@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
+from pandas.io.formats.style import Styler
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
@@ -182,3 +183,21 @@ def all_uses(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
 def uses_of(case: Case) -> pd.DataFrame:
     """Every candidate of every step of the run."""
     return all_uses(case.bank, case.bank.state, case.run)
+
+
+def chosen_step(
+    rows: Sequence[Mapping[str, Any]] | pd.DataFrame | Styler,
+    steps: Sequence[int],
+    key: str,
+    alt: str,
+    columns: Mapping[str, Any] | None = None,
+) -> int | None:
+    """Draw `rows`, of which each stands for one of `steps`; returns the step whose row is chosen."""
+    event = st.dataframe(
+        rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", column_config=columns, alt=alt
+    )
+    chosen = event["selection"]["rows"]
+    if chosen and chosen[0] < len(steps):
+        return steps[chosen[0]]
+    st.caption("Choose a row to go to its step.")
+    return None

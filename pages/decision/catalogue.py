@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.decision import again, belief, one_memory, probe, progress, relations, this_decision, whole_run
+from pages.decision import again, belief, one_memory, progress, this_decision, whole_run
 
 Needs = Literal["own", "decision", "situation", "step", "run"]
 
@@ -52,8 +52,8 @@ QUESTIONS = (
     Question("trusted", MEMORY, "How far can A's q be trusted?", belief.trusted, "a", "run", rules="alpha"),
     Question("instead", MEMORY, "What would q be if one reward had been another?", belief.otherwise_rewarded, "a",
              "run", rules="alpha"),
-    Question("company", MEMORY, "Did A earn its credit, or its company?", relations.company, "a", "run", rules="q"),
-    Question("family", MEMORY, "From which memories was A born, and what came of it?", relations.family, "a", "run"),
+    Question("company", MEMORY, "Did A earn its credit, or its company?", progress.company, "a", "run", rules="q"),
+    Question("family", MEMORY, "From which memories was A born, and what came of it?", progress.family, "a", "run"),
     Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
              needs="run", rules="q"),
     Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary,
@@ -64,7 +64,7 @@ QUESTIONS = (
     Question("supposed", RUN, "Would the run have gone otherwise under these settings?", whole_run.supposed,
              needs="step"),
     Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),
-    Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", relations.duplicates,
+    Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", progress.duplicates,
              needs="run"),
     Question("transfer", RUN, "Is it transfer or memorisation?", progress.transferred, needs="run"),
     Question("forgotten", RUN, "What was forgotten, and which change of memories went with it?", progress.forgot,
@@ -73,6 +73,6 @@ QUESTIONS = (
              needs="run"),
     Question("sound", RUN, "Is the bank sound?", progress.sound, needs="run"),
     Question("fitting", RUN, "Which δ fits this bank?", whole_run.fitting_gate, needs="run"),
-    Question("probe", RUN, "What does the agent recall for a text I type?", probe.probe, needs="run"),
+    Question("probe", RUN, "What does the agent recall for a text I type?", this_decision.probe, needs="run"),
 )  # fmt: skip
 BY_KEY = {question.key: question for question in QUESTIONS}

@@ -9,11 +9,9 @@ from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.figures.utility import history_picture
 from memrl_core.numerals import fixed, signed
-from pages.decision.case import Case, uses_of
-from pages.decision.step_rows import chosen_step
+from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import show
-from pages.shared.table import in_signs, written
+from pages.shared.picture import in_signs, show, written
 from pages.shared.text import literal
 
 WITHOUT = "q now without it"

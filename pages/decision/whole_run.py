@@ -21,11 +21,9 @@ from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
 from memrl_core.figures.use_curve import use_picture
 from memrl_core.numerals import fixed, percent, signed
-from pages.decision.case import Case, uses_of
-from pages.decision.step_rows import chosen_step
+from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import show
-from pages.shared.table import in_signs, written
+from pages.shared.picture import in_signs, show, written
 from pages.shared.text import literal
 from pages.shared.work import Cancelled, Report, Work, working
 

@@ -8,7 +8,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.lessons import progress
 from memrl_core.lessons.shelf import load_shelf
 from pages.shared import lesson_place
-from pages.shared.lesson_browser import browser
+from pages.shared.lesson_place import browser
 
 SHOWN = 3
 

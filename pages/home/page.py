@@ -12,7 +12,7 @@ from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
 from pages.shared.models import ollama_panel
-from pages.shared.player import play
+from pages.shared.place import play
 from pages.shared.text import literal
 
 LAST = 50

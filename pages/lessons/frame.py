@@ -11,8 +11,7 @@ from memrl_core.lessons import progress
 from memrl_core.lessons.progress import PAGES, Page, Progress
 from memrl_core.lessons.words import Words
 from pages.shared import lesson_place as places
-from pages.shared.lesson_browser import browser
-from pages.shared.lesson_place import At
+from pages.shared.lesson_place import At, browser
 from pages.shared.picture import show
 
 PRESENTED_TYPE = 18

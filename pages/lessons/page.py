@@ -8,7 +8,7 @@ from pages.lessons.frame import look, moves, strip, undo
 from pages.lessons.list import lessons_list
 from pages.lessons.pages import page
 from pages.shared import lesson_place as places
-from pages.shared.lesson_browser import browser, in_browser
+from pages.shared.lesson_place import browser, in_browser
 
 shelf = load_shelf()
 at = places.current(shelf)

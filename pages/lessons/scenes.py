@@ -23,8 +23,7 @@ from memrl_core.records import Memory
 from pages.lessons.frame import chart
 from pages.lessons.twins import twins
 from pages.shared import lesson_place as places
-from pages.shared.lesson_browser import browser
-from pages.shared.lesson_place import At
+from pages.shared.lesson_place import At, browser
 from pages.shared.text import literal, verbatim
 
 NUMBERS_SHOWN = 6

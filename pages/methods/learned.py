@@ -10,17 +10,18 @@ from memrl_core.analysis.run.consultations import Consultations, consultations
 from memrl_core.analysis.run.learned.watching import Watching
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import policy_class, policy_names
-from pages.methods.learned_actions import actions
 from pages.methods.learned_case import Case
-from pages.methods.learned_cases import cases
-from pages.methods.learned_notes import notes
-from pages.methods.learned_nothing import nothing
-from pages.methods.learned_reranker import reranker
-from pages.methods.learned_tallies import operations, tries
-from pages.methods.learned_texts import reflections_on_task, standing_workflows
-from pages.methods.learned_timeline import timeline
-from pages.methods.learned_tips import tips
-from pages.methods.learned_values import named_values, success_rates, utilities
+from pages.methods.learned_notes import cases, notes, nothing, reflections_on_task, standing_workflows, tips
+from pages.methods.learned_values import (
+    actions,
+    named_values,
+    operations,
+    reranker,
+    success_rates,
+    timeline,
+    tries,
+    utilities,
+)
 from pages.methods.place import chosen_method
 from pages.shared.arm import arm_line
 from pages.shared.place import Place

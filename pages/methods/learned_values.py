@@ -1,14 +1,48 @@
-"""Learned values of memories: MemRL's q, MemP's success rate, and whatever another package's method names."""
+"""Learned numbers on the screen Methods: q and rates, RMM's reranker, operations and tries, actions, and timelines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.run.learned.values import deletion, values_moved, values_over_uses
+from memrl_core.analysis.run.learned.deciding import (
+    GIVEN,
+    NONE_LEFT,
+    NOTHING,
+    PRUNED,
+    SILENT,
+    adapter_norms,
+    citations,
+    drawn_again,
+    ranks,
+    recollections,
+    what_became,
+)
+from memrl_core.analysis.run.learned.values import (
+    OPERATIONS,
+    KnownState,
+    deletion,
+    known_states,
+    operations_by_epoch,
+    solved_within,
+    targets,
+    values_moved,
+    values_over_uses,
+)
 from memrl_core.analysis.run.learned.watching import Watching
+from memrl_core.figures.learned.actions import actions_picture
 from memrl_core.figures.learned.rates import rates_picture
+from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
+from memrl_core.figures.learned.tallies import operations_picture, pass_picture
+from memrl_core.figures.learned.timeline import timeline_picture
 from memrl_core.figures.learned.values import values_picture
+from memrl_core.numerals import signed
+from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say
+from pages.shared.picture import show
+from pages.shared.text import literal, verbatim
 
 REWARD_IT = "Look at a later step, or reward one on the screen Rewards."
 
@@ -69,3 +103,228 @@ def named_values(case: Case) -> None:
         return
     st.markdown(f"**{len(found):,} learned values** after step {case.trace.step}")
     st.dataframe(found, key="learned_named", hide_index=True, alt="Learned values before and after the step")
+
+
+DRAWS = "learned_draws"
+
+
+def reranker(case: Case) -> None:
+    """The bump chart of the step, then the history."""
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _ranks(case)
+    with right:
+        found = case.over_all_steps(
+            "adapters",
+            lambda report, cancelled: (
+                adapter_norms(case.watching, report, cancelled),
+                citations(case.watching, report, cancelled),
+            ),
+        )
+        if found is None:
+            return
+        norms, cited = found
+        if len(norms):
+            show(norms_picture(norms), "learned_norms")
+        else:
+            st.info(
+                "The adapters have had no lesson yet: they are as they were drawn. They learn from orders that this "
+                "method drew itself, and from what the answers cited: start a run of it on Home."
+            )
+    if cited.empty:
+        return
+    show(citations_picture(cited, case.run), "learned_citations")
+    baseline = case.settings["baseline"]
+    st.caption(
+        f"R is +1 for what the answer used and −1 for the rest of the prompt; with b = {baseline:g} the advantages are "
+        f"{signed(1 - baseline)} and {signed(-1 - baseline)}. An unreadable reply is no feedback, never a reward."
+    )
+
+
+def _ranks(case: Case) -> None:
+    found = recollections(case.watching, case.trace)
+    if not found:
+        st.info("This step was recorded without its pool or its intent's embedding. Choose another step.")
+        return
+    decision = found[0].decision
+    draws = _draws(case)
+    seed = decision.seed + draws
+    order = drawn_again(decision, seed) if draws else ranks(decision)
+    show(bump_picture(order, decision.k2, case.run), "learned_bump")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Draw again",
+            icon=":material/casino:",
+            key="learned_draw",
+            on_click=_draw,
+            args=(case,),
+            disabled=not order,
+            help="Another seed for the noise, the same scores. Nothing is stored.",
+        )
+        if draws:
+            st.markdown(f"Draw {draws}: seed {seed}, with the scores of this step.")
+        else:
+            st.markdown(f"As it was drawn: seed {seed}.")
+    if decision.note:
+        st.caption(literal(decision.note))
+
+
+def _draws(case: Case) -> int:
+    asked, draws = st.session_state.get(DRAWS, ("", 0))
+    return draws if asked == _asked(case) else 0
+
+
+def _draw(case: Case) -> None:
+    st.session_state[DRAWS] = _asked(case), _draws(case) + 1
+
+
+def _asked(case: Case) -> str:
+    return f"{case.trace.id} {case.watching.policy}"
+
+
+def operations(case: Case) -> None:
+    """How often each operation was chosen, epoch by epoch."""
+    found = case.over_all_steps(
+        "operations", lambda report, cancelled: operations_by_epoch(case.watching, report, cancelled)
+    )
+    if found is None:
+        return
+    none = not found[list(OPERATIONS)].to_numpy().any()
+    show_or_say(operations_picture(found), "learned_operations", none, "Look at a later step.")
+    if case.own:
+        st.caption("A reply of no use leaves the memory as it is, and is counted: it is never a reward.")
+    else:
+        st.caption("These are the operations of the run's own method. A model that chooses them was not asked here.")
+
+
+def tries(case: Case) -> None:
+    """The share of tasks that were solved within k tries."""
+    found = case.over_all_steps("tries", lambda report, cancelled: solved_within(case.watching.after()))
+    if found is None:
+        return
+    show_or_say(pass_picture(found), "learned_pass", found.empty, "Reward a step on the screen Rewards.")
+    if case.own:
+        st.caption("No memory was read: what rises with k is luck. Hollow: some tasks still have tries to come.")
+    else:
+        st.caption(
+            "These tries had the memory of the run's own method, so this is no control arm: start a run of Pass@k on "
+            "the same tasks for that. Hollow: some tasks still have tries to come."
+        )
+
+
+INTENT_SHOWN, SEEN_SHOWN = 44, 60
+
+
+def actions(case: Case) -> None:
+    """One state's actions, and below them what this step's rewards were made into."""
+    found = case.over_all_steps(
+        "actions", lambda report, cancelled: (known_states(case.watching), targets(case.watching))
+    )
+    if found is None:
+        return
+    states, changes = found
+    if not states:
+        st.info("No action has a value yet: values come with the first reward. Look at a later step.")
+        return
+    place = st.selectbox(
+        f"State ({len(states):,} known)",
+        range(len(states)),
+        key="learned_state",
+        format_func=lambda number: _named(case, states[number]),
+    )
+    state = states[place]
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        show(actions_picture(state), "learned_actions")
+        if any(action.invented for action in state.actions):
+            st.warning(
+                "Hatched advice is invented: the method draws an action that the state offers and makes up a value for "
+                "it, where nothing recorded can be encouraged or discouraged. Nothing was learned of it.",
+                icon=":material/casino:",
+            )
+    with right:
+        st.markdown("**What is seen in this state**")
+        with st.container(height=300, key="learned_seen"):
+            verbatim(state.observation or "(nothing)")
+    _targets(case, changes)
+
+
+def _named(case: Case, state: KnownState) -> str:
+    met = f"turn {state.turn} of this step · " if state.turn is not None else ""
+    seen = " ".join(state.observation.split())[:SEEN_SHOWN]
+    return f"{met}{case.label(state.memory_id)} · {state.task[:INTENT_SHOWN]} · {seen}"
+
+
+def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
+    st.markdown(f"**What step {case.trace.step} taught: {len(changes):,} values**")
+    if not changes:
+        st.info("This step has no reward, so no value moved. Give it one on the screen Rewards.")
+        return
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "memory": [case.label(change.memory_id) if change.memory_id else "new" for change in changes],
+                "action": [change.name for change in changes],
+                "Q before": [change.before for change in changes],
+                "target G": [change.reward for change in changes],
+                "Q after": [change.after for change in changes],
+                "N": [change.visits for change in changes],
+                "target, then the move": [change.formula for change in changes],
+            }
+        ),
+        key="learned_targets",
+        hide_index=True,
+        column_config={"target, then the move": st.column_config.TextColumn(width="large")},
+        alt="The values that this step moved, each with its target and the sum behind it",
+    )
+    settings = case.settings
+    if settings["variant"] == "code":
+        told = "The target is the sum of all rewards to the end of the episode, as the released scripts run it."
+    else:
+        rewards = "1 reward" if settings["n"] == 1 else f"{settings['n']} rewards"
+        told = f"The target is {rewards}, then the best Q of the state that was reached."
+    st.caption(f"{told} γ = {settings['gamma']:g}.")
+
+
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "webcoach": {GIVEN: "spoke", SILENT: "kept silent", NOTHING: "nothing to read"},
+    "self_rag": {
+        GIVEN: "needed, all used",
+        PRUNED: "needed, graded out in part",
+        NONE_LEFT: "needed, all graded out",
+        SILENT: "not needed",
+        NOTHING: "nothing found",
+    },
+    "remem": {
+        GIVEN: "kept all",
+        PRUNED: "pruned in part",
+        NONE_LEFT: "pruned all",
+        NOTHING: "nothing retrieved",
+    },
+}
+LEARNED = {
+    "webcoach": "The coach learns nothing from rewards: whether its advice helped is not kept. That is the lesson: "
+    "keeping silent is a decision too, and here nobody teaches it.",
+    "self_rag": "Nothing is learned: the model judges anew in every step, and no reward corrects its grades.",
+    "remem": "Nothing is learned: what was pruned stays in the bank, and may be retrieved and pruned again.",
+}
+
+
+def timeline(case: Case) -> None:
+    """A mark each time that memory was asked, and the reason in the step looked at."""
+    name = case.watching.policy
+    found = case.over_all_steps("timeline", lambda report, cancelled: what_became(case.watching, report, cancelled))
+    if found is None:
+        return
+    picture = timeline_picture(found, WORDS[name], case.trace.step)
+    show_or_say(picture, "learned_timeline", found.empty, "Choose a run whose steps have a pool.")
+    here = found[found["step"] == case.trace.step]
+    for (what, why), turns in here.groupby(["what", "why"], sort=False)["turn"]:
+        st.markdown(f"**Step {case.trace.step}, {_when(turns)}: {WORDS[name][what]}.** {literal(why)}")
+    st.info(LEARNED[name])
+
+
+def _when(turns: Iterable[int]) -> str:
+    later = ", ".join(str(turn + 1) for turn in turns if turn)
+    parts = ["at the beginning"] if 0 in set(turns) else []
+    return " and ".join([*parts, *([f"before turn {later}"] if later else [])])

@@ -21,8 +21,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
 from memrl_core.numerals import signed
+from pages.shared.picture import in_signs
 from pages.shared.place import Place
-from pages.shared.table import in_signs
 from pages.shared.text import literal
 
 SHOWN = 500

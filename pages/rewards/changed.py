@@ -23,9 +23,9 @@ from memrl_core.analysis.people.taught import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.figures.taught import taught_picture
-from pages.shared.later import choices_of
 from pages.shared.picture import show
 from pages.shared.place import Place
+from pages.shared.reward_rate import choices_of
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 

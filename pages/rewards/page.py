@@ -12,9 +12,8 @@ from pages.rewards.people import people
 from pages.rewards.rating import rating
 from pages.rewards.rules import rules
 from pages.shared import place as places
-from pages.shared.header import bank_picker, run_picker
+from pages.shared.header import bank_picker, follow_others, others, run_picker
 from pages.shared.keys import RATING, keys_help
-from pages.shared.others import follow_others, others
 from pages.shared.person import MAY, name_field, person
 from pages.shared.place import Place
 from pages.shared.reward_queue import FACTS, asked_filter, link_of

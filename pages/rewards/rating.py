@@ -1,24 +1,32 @@
-"""The two ways to rate: one answer at a time, or two answers to one task side by side."""
+"""The two ways to rate, one answer or two side by side: what a rater judges, how they move on, and undo."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, pairs
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, duration_words, pairs
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.deeds import REWARDS, Deed
+from memrl_core.bank.roles import actor_of
 from memrl_core.errors import MemRLError
+from memrl_core.learning import effective_reward
 from memrl_core.learning.scales import Choice, Scale, mapping_words
 from memrl_core.numerals import signed
-from memrl_core.records import LedgerEvent
-from pages.rewards.card import answer, elsewhere, heading, judged, read_memories
-from pages.rewards.moves import moves
+from memrl_core.records import EventKind, LedgerEvent, StepTrace
+from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.reward_queue import (
     SAVED,
+    SITTING,
+    TOLD,
     failure,
     filters,
     keep_in_link,
@@ -30,7 +38,7 @@ from pages.shared.reward_queue import (
     why_empty,
 )
 from pages.shared.reward_rate import Panel, rating_panel, scale_picker, what_it_would_do
-from pages.shared.text import literal
+from pages.shared.text import literal, verbatim
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("2", "second", "Right is better"), ("3", "tie", "Equal"))
@@ -176,3 +184,200 @@ def _end(bank: MemoryBank, sitting: Sitting, chosen: QueueFilter) -> None:
         st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
     else:
         st.info(why_empty(bank, chosen))
+
+
+def heading(trace: StepTrace) -> None:
+    """The intent, and where it comes from."""
+    st.subheader(literal(trace.task.intent), anchor=False)
+    model = trace.generate.model if trace.generate else "unknown model"
+    simulated = " (simulated)" if trace.generate and trace.generate.simulated else ""
+    st.caption(
+        literal(
+            f"step {trace.step} of {trace.run} · epoch {trace.epoch} · task {trace.task.id} · policy {trace.policy} · "
+            f"model {model}{simulated} · {trace.started[:16].replace('T', ' ')} UTC"
+        )
+    )
+
+
+def answer(trace: StepTrace) -> None:
+    """All that the model said, letter for letter, with what the environment said in between."""
+    st.markdown("**Answer**")
+    if trace.generate is None or not trace.generate.turns:
+        st.caption("This step was recorded without its answer.")
+        return
+    lines = []
+    for number, turn in enumerate(trace.generate.turns):
+        lines.append(turn.reply.text or "(nothing)")
+        if turn.observation and number < len(trace.generate.turns) - 1:
+            # Only its first line: environments repeat in every turn what can be done next.
+            lines.append(f"    ⤷ {turn.observation.strip().splitlines()[0]}")
+    verbatim("\n".join(lines))
+    if trace.generate.turns[-1].reply.stopped:
+        st.caption("The answer was stopped by a person.")
+
+
+def read_memories(bank: MemoryBank, trace: StepTrace) -> None:
+    """The memories that were in the prompt, each to be opened, and the prompt as it was sent."""
+    selected = trace.decision.selected if trace.decision else ()
+    st.markdown(f"**What the model read** · {len(selected):,} {'memory' if len(selected) == 1 else 'memories'}")
+    for memory_id in selected:
+        memory = bank.memory(memory_id)
+        with st.expander(literal(f"{memory_label(memory_id, trace.run)} · {memory.outcome} · {memory.intent[:90]}")):
+            verbatim(memory.experience)
+    if trace.generate is not None and trace.generate.messages:
+        with st.expander("The prompt as it was sent"):
+            verbatim("\n\n".join(f"[{message.role}]\n{message.content}" for message in trace.generate.messages))
+
+
+def judged(bank: MemoryBank, trace: StepTrace, hidden: bool) -> None:
+    """The environment's verdict and other people's ratings, once the person has rated or where nothing is hidden."""
+    given = bank.ratings.of(trace.run, trace.step)
+    mine = any(event.source == "person" and event.rater == person() for event in given)
+    if hidden and not mine:
+        others = sum(event.source == "person" for event in given)
+        told = f" {others} {'person has' if others == 1 else 'people have'} rated it." if others else ""
+        st.caption(
+            f":material/visibility_off: The environment's verdict and other ratings show once you have rated.{told}"
+        )
+        return
+    with st.container(border=True, key=f"judged_{trace.id}"):
+        if trace.reward is not None and trace.reward.verdict:
+            st.markdown("**The environment's verdict**")
+            verbatim(trace.reward.verdict)
+        if given:
+            for event in given:
+                st.markdown(f"- {literal(_rating_words(event))}")
+            now = effective_reward(given, bank.settings(trace.run, trace.step))
+            st.caption(f"By this run's rules the step counts as {signed(now or 0.0)}.")
+        else:
+            st.caption("Nobody has rated this step, and the environment gave no reward.")
+
+
+def _rating_words(event: LedgerEvent) -> str:
+    who = "The environment" if event.source == "environment" else "You" if event.rater == person() else event.rater
+    by = actor_of(event)
+    done = f" (given back by {by})" if event.source == "person" and by != event.rater else ""
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{who} {signed(event.value or 0.0)}{done}{reason}"
+
+
+def elsewhere(trace: StepTrace) -> None:
+    """The same step on the screens that explain it."""
+    with st.container(horizontal=True, gap="small", key="elsewhere"):
+        for label, page, icon in (
+            ("Replay this step", "pages/step/page.py", ":material/replay:"),
+            ("Why these memories?", "pages/decision/page.py", ":material/contact_support:"),
+        ):
+            if st.button(label, icon=icon, type="tertiary", key=f"to_{page[6:-3]}"):
+                places.go(run=trace.run, step=trace.step)
+                st.switch_page(page, query_params=st.session_state["place"])
+
+
+def moves(bank: MemoryBank, sitting: Sitting) -> None:
+    """Previous, next, skip, undo and redo, and how far the person is."""
+    name = person()
+    done, undone = bank.deeds.done(name, REWARDS), bank.deeds.undone(name, REWARDS)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
+        st.button(
+            "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
+            disabled=sitting.at == 0, on_click=sitting.move, args=(-1,),
+        )  # fmt: skip
+        st.button(
+            "Next", icon=":material/arrow_forward:", shortcut="j", key="queue_next",
+            disabled=sitting.at >= len(sitting.places) - 1, on_click=sitting.move, args=(1,),
+        )  # fmt: skip
+        st.button(
+            "Skip", icon=":material/skip_next:", shortcut="s", key="queue_skip",
+            disabled=sitting.place is None, on_click=sitting.skip,
+            help="It comes again when nothing else is left",
+        )  # fmt: skip
+        st.button(
+            "Undo", icon=":material/undo:", shortcut="u", key="queue_undo", disabled=not done,
+            on_click=_undo, args=(bank, sitting), help=_help("Take back", done),
+        )  # fmt: skip
+        st.button(
+            "Redo", icon=":material/redo:", shortcut="y", key="queue_redo", disabled=not undone,
+            on_click=_redo, args=(bank, sitting), help=_help("Do again", undone),
+        )  # fmt: skip
+        with st.container(width="stretch"):
+            _progress_line(sitting)
+
+
+def _progress_line(sitting: Sitting) -> None:
+    """How many are done, at which pace, and how long the rest takes."""
+    now = sitting.progress
+    if not now.total:
+        return
+    words = f"**{now.done} of {now.total}** rated"
+    if now.pace is not None and now.total > now.done:
+        words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
+    if sitting.skipped:
+        words += f" · {len(sitting.skipped):,} skipped"
+    st.progress(now.done / now.total, words)
+
+
+def _help(verb: str, deeds: Sequence[Deed]) -> str:
+    return literal(f"{verb}: {words_of(deeds[-1])}") if deeds else "You have done nothing that it could be used on"
+
+
+def words_of(deed: Deed) -> str:
+    """A deed in a few words, for a button's help."""
+    event = deed.first
+    more = f" and {len(deed.events) - 1} more" if len(deed.events) > 1 else ""
+    about = f"step {event.step} of {event.run}"
+    match event.kind:
+        case EventKind.REWARD_GIVEN:
+            return f"the reward {signed(event.value or 0.0)} for {about}{more}"
+        case EventKind.REWARD_REVOKED:
+            return f"taking back the reward for {about}{more}"
+        case _:
+            return f"{str(event.kind).replace('_', ' ')} in {event.run}{more}"
+
+
+def _undo(bank: MemoryBank, sitting: Sitting) -> None:
+    def undo(name: str) -> Deed | None:
+        try:
+            return bank.deeds.undo(name, REWARDS)
+        except MemRLError as error:
+            # What others changed since is left alone; what came before it can still be undone.
+            deed = bank.deeds.undo(name, REWARDS, past_blocked=True)
+            st.toast(literal(str(error)), duration="long")
+            return deed
+
+    _by_deed(bank, sitting, undo, "Undone")
+
+
+def _redo(bank: MemoryBank, sitting: Sitting) -> None:
+    _by_deed(bank, sitting, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
+
+
+def _by_deed(bank: MemoryBank, sitting: Sitting, act: Callable[[str], Deed | None], verb: str) -> None:
+    try:
+        deed = act(person())
+    except MemRLError as error:
+        st.session_state[TOLD] = str(error)
+        return
+    if deed is None:
+        return
+    st.session_state.pop(SAVED, None)
+    st.session_state[TOLD] = f"{verb}: {words_of(deed)}."
+    if deed.first.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
+        _return_to(bank, sitting, deed)
+
+
+def _return_to(bank: MemoryBank, sitting: Sitting, deed: Deed) -> None:
+    """Look at what a deed was about; it counts as rated in this sitting where the person's reward stands now."""
+    steps = tuple(dict.fromkeys((e.run, e.step) for e in deed.events if bank.has_step(e.run, e.step)))
+    in_pairs = st.session_state[SITTING][0][-1] == "pairs"
+    about: tuple[Any, ...] = steps
+    if in_pairs:
+        compared = len(steps) == 2 and deed.first.payload.get("scale") == "pairwise"
+        about = (steps,) if compared else tuple(pair for pair in sitting.places if set(steps) <= set(pair))
+    for place in about:
+        sitting.rated.pop(place, None)
+    if about:
+        sitting.take_back(about[0])
+    for place in set(about).intersection(sitting.places):
+        rated: tuple[tuple[str, int], ...] = place if in_pairs else (place,)
+        if all(bank.ratings.mine(run, step, person()) for run, step in rated):
+            sitting.rated[place] = datetime.now(UTC)

@@ -10,6 +10,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
+from memrl_core.bank.roles import actor_of
 from memrl_core.environments import environment_title
 from memrl_core.models.gguf import is_gguf
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status
@@ -18,6 +19,7 @@ from memrl_core.records import RunInfo
 from pages.shared import place as places
 from pages.shared.arm import BADGES, spec_under
 from pages.shared.keys import keys_help, on_key
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import in_badge, literal
 
@@ -247,3 +249,25 @@ def _embedder_chip(place: Place) -> None:
         color="gray",
         help="Similarity compares letters and words, not meaning." if lexical else None,
     )
+
+
+SECONDS = 1.5
+DRAWN = "drawn_facts"
+
+
+def follow_others(place: Place) -> None:
+    """Draw the page anew when something is appended that it does not show yet; to be called at its end."""
+    st.session_state[DRAWN] = place.bank.facts
+    others(place, DRAWN)
+
+
+@st.fragment(run_every=SECONDS)
+def others(place: Place, drawn: str) -> None:
+    """Who else was here lately; draws the page anew when the session's `drawn` is not how many facts there are."""
+    bank = place.bank
+    bank.refresh()
+    if bank.facts != st.session_state.get(drawn, bank.facts):
+        st.rerun()
+    said = [f"{who} at {event.created[11:19]} UTC" for event in bank.lately() if (who := actor_of(event)) != person()]
+    if said:
+        st.caption(literal(f"Others, last seen: {', '.join(said[:3])}"))

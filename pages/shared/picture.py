@@ -1,14 +1,20 @@
-"""A chart with its finding as title, its table twin and ways to take both away."""
+"""A chart with its finding as title, its table twin and ways to take both away; how tables write numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import pandas as pd
 import streamlit as st
+from pandas.io.formats.style import Styler
 
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.figures.picture import Shown
+from memrl_core.numerals import NOTHING, fixed, percent, signed, weight
 from memrl_core.report.document import picture_report
 from pages.shared.place import download_name
-from pages.shared.table import with_one_precision
 from pages.shared.text import literal
 
 FORMATS = ("svg", "png")
@@ -84,3 +90,50 @@ def image_options(key: str) -> dict[str, object]:
     chosen = st.session_state.get(f"{key}_image", FORMATS[0])
     # Plotly adds the ending itself.
     return {"format": chosen, "filename": download_name(key, kind="").rstrip("."), "scale": 2}
+
+
+MOST_STYLED = 500
+"""Rows up to which cells are written here: with 2,000 it takes half a second."""
+
+Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
+
+
+def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Styler:
+    """The rows with the columns named written by a function each, and whole numbers with a separator of thousands.
+
+    Very long tables are left as they are.
+    """
+    table = pd.DataFrame(rows)
+    known: dict[Any, Callable[[float], str]] = {name: write for name, write in by_name.items() if name in table}
+    table = table.astype(dict.fromkeys(known, float)) if len(table) <= MOST_STYLED else table
+    large = {name: partial(fixed, places=0) for name, column in table.items() if _has_thousands(column)}
+    if (not known and not large) or len(table) > MOST_STYLED:
+        return table
+    return table.style.format({**large, **known}, na_rep=NOTHING)
+
+
+def _has_thousands(column: pd.Series) -> bool:
+    return pd.api.types.is_integer_dtype(column) and bool((column.abs() >= 1000).any())
+
+
+def in_signs(rows: Rows, *columns: str, shares: Sequence[str] = ()) -> pd.DataFrame | Styler:
+    """The rows with some columns as signed numbers of three decimals, and `shares` as per cent with one."""
+    return written(rows, **dict.fromkeys(columns, signed), **dict.fromkeys(shares, percent))
+
+
+def in_percent(rows: Rows, *columns: str) -> pd.DataFrame | Styler:
+    """The rows with some columns as per cent with one decimal."""
+    return written(rows, **dict.fromkeys(columns, percent))
+
+
+def with_weights(rows: Rows) -> pd.DataFrame | Styler:
+    """The rows with their λ as four decimals."""
+    return written(rows, λ=weight)
+
+
+def with_one_precision(table: pd.DataFrame) -> pd.DataFrame | Styler:
+    """The table with four decimals in every column of numbers that has any decimals, and else with none."""
+    numbers = {str(name): column.dropna() for name, column in table.items() if pd.api.types.is_float_dtype(column)}
+    return written(
+        table, **{name: partial(fixed, places=0 if (some % 1 == 0).all() else 4) for name, some in numbers.items()}
+    )

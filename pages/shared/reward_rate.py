@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.later_selections import Differing, differing
+from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
 from memrl_core.analysis.people.rating_queue import Sitting
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
@@ -28,10 +28,10 @@ from memrl_core.learning.scales import (
 )
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
-from pages.shared.later import choices_of
 from pages.shared.person import allowed, is_told_apart, person
 from pages.shared.reward_queue import save
 from pages.shared.text import literal
+from pages.shared.work import Cancelled, Report, Work
 
 SCALES: Mapping[Scale, str] = {
     "thumbs": "Thumbs",
@@ -288,3 +288,24 @@ def _reason_changed(panel: Panel) -> None:
 
 
 CHOSEN = ("scale", "thumb", "grade", "stars", "marks", "choice", "other")
+
+
+KEPT = "later_choices"
+
+
+def choices_of(bank: MemoryBank, run: str) -> Choices | None:
+    """The run's selections; None until they are there. Of a run that goes on, only the new steps are read."""
+    known: dict[str, tuple[str, Work[Choices]]] = st.session_state.setdefault(KEPT, {})
+    asked = f"{bank.handle}·{bank.next_step(run)}"
+    at, work = known.get(run, ("", None))
+    if work is None or (at != asked and not work.busy):
+        before = work.result if work is not None and at.startswith(bank.handle) else None
+        work = Work(lambda report, cancelled: _read(bank, run, before, report, cancelled))
+        known[run] = asked, work
+    return work.result
+
+
+def _read(bank: MemoryBank, run: str, before: Choices | None, report: Report, cancelled: Cancelled) -> Choices | None:
+    if before is not None:
+        return extended(before, bank, run, report, cancelled)
+    return compiled(bank, run, on_progress=report, cancelled=cancelled)

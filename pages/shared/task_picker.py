@@ -1,4 +1,4 @@
-"""An environment as a person meets it: what it is, its sets, and one task with what the model is sent."""
+"""An environment as a person meets it: which is shown, its sets, and one task with what the model is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from contextlib import closing
 import pandas as pd
 import streamlit as st
 
-from memrl_core.environments import environment_class, make_environment, why_unusable
+from memrl_core.environments import (
+    environment_class,
+    environment_names,
+    environment_title,
+    make_environment,
+    why_unusable,
+)
 from memrl_core.environments.base import Environment
 from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
@@ -18,7 +24,6 @@ from memrl_core.prompting import first_messages
 from memrl_core.records import Task
 from pages.shared.forms import start_run_form
 from pages.shared.place import Place
-from pages.shared.tasks_place import SET, TASK
 from pages.shared.text import literal, verbatim
 
 SEED = 1
@@ -150,3 +155,36 @@ def _prompt(name: str, task: Task) -> str:
 
 def _simulated(name: str) -> Environment:
     return make_environment(name, **environment_class(name).simulated_options)
+
+
+ENVIRONMENT, SET, TASK = "environment", "set", "task"
+IN_LINK = (ENVIRONMENT, SET, TASK)
+CHOSEN = "tasks_environment"
+
+
+def in_link() -> dict[str, str]:
+    """What the page has in the URL beside the place."""
+    return {name: st.query_params[name] for name in IN_LINK if name in st.query_params}
+
+
+def chosen_environment() -> str:
+    """The environment to show."""
+    names = environment_names()
+    asked = st.query_params.get(ENVIRONMENT)
+    # The page's own choice comes back in the URL; another one was asked for by a link.
+    if asked is not None and asked != st.session_state.get("tasks_shown"):
+        if asked in names:
+            st.session_state[CHOSEN] = asked
+        else:
+            st.toast("There is no such environment here. The household is shown instead.", icon=":material/link_off:")
+    st.session_state.setdefault(CHOSEN, names[0])
+    chosen = str(
+        st.segmented_control(
+            "Environment", names, key=CHOSEN, required=True, format_func=environment_title, label_visibility="collapsed"
+        )
+    )
+    if st.query_params.get(ENVIRONMENT) != chosen:
+        for name in (SET, TASK):
+            st.query_params.pop(name, None)
+    st.query_params[ENVIRONMENT] = st.session_state["tasks_shown"] = chosen
+    return chosen

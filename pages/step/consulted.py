@@ -1,4 +1,4 @@
-"""What a policy asked the model for its own ends in a step: the question, the form as it came back, and failures."""
+"""What a policy asked the model for its own ends in a step, and how an environment came to its verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from memrl_core.records import Consulted, Phase, StepTrace
+from memrl_core.records import Consulted, Judgement, Phase, StepTrace
 from pages.shared.text import literal, verbatim
 
 
@@ -42,3 +42,19 @@ def _questions(asked: Sequence[Consulted]) -> None:
                 cut = f" (cut at {one.cut})" if one.cut else ""
                 st.caption(literal(f"The reply{cut}, which does not fit the form:"))
                 verbatim(one.reply)
+
+
+HEIGHT = 260
+MOST_LINES = 9
+
+
+def judged(judgement: Judgement) -> None:
+    """What was expected beside what came, and why that did or did not do; no model and no memory reads this."""
+    with st.container(key="judgement"):
+        sides = (("Expected", judgement.expected), ("Came", judgement.came))
+        for column, (title, text) in zip(st.columns(2), sides, strict=True):
+            with column:
+                st.caption(title)
+                with st.container(height=HEIGHT if text.count("\n") > MOST_LINES else "content"):
+                    verbatim(text or "(nothing)")
+        st.markdown(f"**Why.** {literal(judgement.why)}")

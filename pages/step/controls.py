@@ -1,4 +1,4 @@
-"""What moves the agent: step, finish, run many, stop; and what to do when a move failed."""
+"""What moves the agent: the next task, step, finish, run many, stop; and what to do when a move failed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
+from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import model_status, status_of
 from pages.shared.keys import on_key
-from pages.shared.player import player
+from pages.shared.place import player
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
 
@@ -239,3 +240,28 @@ def model_banner(view: View) -> None:
                 st.code(status.remedy, language=None, width="content")
             st.button("Check again", key="banner_check", on_click=status_of.clear)
             st.page_link("pages/home/page.py", label="Look at the models")
+
+
+def task_form(view: View) -> None:
+    """Type the next task, or see which one of the list it will be."""
+    if view.run.environment != "conversation":
+        return
+    st.text_area(
+        "Ask the agent something",
+        key="typed_intent",
+        placeholder="Explain what a hash table is to a ten-year-old.",
+        help=f"At most {LONGEST_INTENT:,} characters.",
+    )
+    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,), disabled=view.busy)
+    if failure := st.session_state.pop("task_failure", None):
+        st.error(literal(failure))
+
+
+def _ask(view: View) -> None:
+    try:
+        places.live(view.place).begin(st.session_state["typed_intent"])
+    except MemRLError as error:
+        st.session_state["task_failure"] = str(error)
+        return
+    st.session_state["typed_intent"] = ""
+    show_parts(Phase.EMBED)

@@ -1,4 +1,4 @@
-"""What WRITE did to the memory: written, put in the place of others with what changed, deleted, or nothing."""
+"""What WRITE did to the memory: written, put in the place of others, deleted, or nothing; and a button to a memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.errors import BankError
 from memrl_core.numerals import signed
 from memrl_core.records import MemoryOperation
+from pages.shared import place as places
 from pages.shared.text import literal, verbatim
 from pages.shared.view import View
-from pages.step.memory_button import memory_button
 
 
 def operations(view: View) -> None:
@@ -68,3 +68,18 @@ def _difference(view: View, operation: MemoryOperation) -> None:
     if told:
         with st.expander("What changed in its text", key=f"diff_{operation.memory_id}"):
             verbatim(told)
+
+
+def memory_button(view: View, memory_id: str, key: str, q: float | None) -> None:
+    """The memory's name and the q that it had where it is shown; a click opens it."""
+    keeps_q = view.spec is None or view.spec.keeps_q
+    worth = f" · q {signed(q)}" if q is not None and keeps_q else ""
+    st.button(
+        f"memory {literal(memory_label(memory_id, view.run.id))}{worth}",
+        icon=":material/ink_highlighter:",
+        type="tertiary",
+        key=f"open_{key}",
+        on_click=places.go,
+        kwargs={"memory": memory_id},
+        help="Show this memory beside the map",
+    )

@@ -4,10 +4,9 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
-from pages.shared.header import header
+from pages.shared.header import follow_others, header
 from pages.shared.map_panel import map_panel
 from pages.shared.memory_detail import memory_detail
-from pages.shared.others import follow_others
 from pages.shared.view import view_of
 from pages.step import parts
 from pages.step.controls import controls, model_banner

@@ -48,13 +48,10 @@ from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
 from pages.shared.work import Work, working
-from pages.step.consulted import consulted
-from pages.step.controls import AUTO_OPENED, OPEN_PARTS
-from pages.step.judgement import judged
-from pages.step.memory_button import memory_button
-from pages.step.operations import operations
+from pages.step.consulted import consulted, judged
+from pages.step.controls import AUTO_OPENED, OPEN_PARTS, task_form
+from pages.step.operations import memory_button, operations
 from pages.step.reward_form import credit, reward_form
-from pages.step.task_form import task_form
 
 PROMPT_HEIGHT = 420
 LOOK = 0.1

@@ -15,7 +15,7 @@ from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.task_sets import damaged_sets, drop, keep, kept_sets
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
-from pages.shared.tasks_place import CHOSEN, ENVIRONMENT, SET
+from pages.shared.task_picker import CHOSEN, ENVIRONMENT, SET
 from pages.shared.text import literal
 
 CHECKED = "tasks_checked"

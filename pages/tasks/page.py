@@ -3,8 +3,7 @@
 import streamlit as st
 
 from pages.shared import place as places
-from pages.shared.task_picker import card, chosen_set, one_task, set_table
-from pages.shared.tasks_place import chosen_environment, in_link
+from pages.shared.task_picker import card, chosen_environment, chosen_set, in_link, one_task, set_table
 from pages.tasks.files import files
 
 place = places.current(keep=in_link())

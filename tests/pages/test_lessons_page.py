@@ -14,7 +14,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.lessons.progress import PAGES, Kept, load_progress
 from memrl_core.lessons.shelf import load_shelf, shipped_folder
-from pages.shared.lesson_browser import COOKIE
+from pages.shared.lesson_place import COOKIE
 from pages.shared.pairs import forget_pairs, pairs
 from tests.pages.test_pages import said
 

@@ -8,7 +8,7 @@ from pandas.io.formats.style import Styler
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.numerals import percent, signed
-from pages.shared.table import MOST_STYLED, with_one_precision, written
+from pages.shared.picture import MOST_STYLED, with_one_precision, written
 
 
 def shown(table: object) -> list[list[str]]:
@@ -41,7 +41,7 @@ def test_the_screen_takes_such_a_table() -> None:
         import streamlit as st
 
         from memrl_core.numerals import signed
-        from pages.shared.table import written
+        from pages.shared.picture import written
 
         st.dataframe(written([{"memory": "#1", "q": -0.25}], q=signed), key="t", hide_index=True)
 
