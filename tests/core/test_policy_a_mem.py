@@ -228,7 +228,7 @@ def test_a_decision_says_which_note_came_by_its_link() -> None:
     assert [(seen.memory_id, seen.rank_recall) for seen in recalled.pool] == [
         ("near", 1), ("second", 2), ("third", 3), ("far", 4),
     ]  # fmt: skip
-    assert decision.note == "Chosen for a link with a nearer note: far."
+    assert decision.note.endswith(" far.")
     assert decision.greedy == decision.selected == ("near", "far")
 
 
@@ -344,7 +344,7 @@ def test_no_reward_changes_anything(tmp_path: Path) -> None:
         found.append((learned_now(agent.bank, "r"), dict(agent.bank.utilities("r"))))
     assert found[0] == found[1]
     assert all((utility.q, utility.visits) == (0.0, 0) for utility in found[0][1].values())
-    assert AMem.spec.update == "No reward changes anything: that is the lesson."
+    assert AMem.spec.feedback == () and not AMem.spec.keeps_q
     assert AMem.spec.feedback == ()
 
 

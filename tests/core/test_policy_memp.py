@@ -26,7 +26,16 @@ from memrl_core.errors import SettingsError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.contract import CHECKS
-from memrl_core.policies.methods.memp import MOST, Memp, MempSettings, MempState, content_words, shared_facts_similarity
+from memrl_core.policies.methods.memp import (
+    MOST,
+    NOTHING_USED,
+    UNUSABLE,
+    Memp,
+    MempSettings,
+    MempState,
+    content_words,
+    shared_facts_similarity,
+)
 from memrl_core.records import (
     Decision,
     GenerateRecord,
@@ -280,7 +289,7 @@ def test_a_memory_whose_steps_are_not_to_blame_keeps_them() -> None:
 def test_a_failure_without_memories_rewords_nothing() -> None:
     view = a_view(["a"], asked="b")
     (operation,) = written(memp(), ended("failure", None), view)
-    assert (operation.op, operation.why) == ("NOOP", "the failure followed no memory that could be reworded")
+    assert (operation.op, operation.why) == ("NOOP", NOTHING_USED)
 
 
 def test_facts_are_stored_with_the_memory_and_go_on_with_its_rewording() -> None:
@@ -398,7 +407,7 @@ def test_the_new_wording_is_the_models(tmp_path: Path) -> None:
 
 def test_a_reply_that_does_not_fit_rewords_nothing(tmp_path: Path) -> None:
     operation = first_rewording(tmp_path / "bank", "The sink was better.")
-    assert operation.op == "NOOP" and "could not be used" in operation.why
+    assert (operation.op, operation.why) == ("NOOP", UNUSABLE)
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

