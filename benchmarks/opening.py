@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
 from benchmarks.synthetic import RUN, SETTINGS, rated_bank
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.store import Store
+from memrl_core.bank.vectors import FOLDER, LanceVectors
 from memrl_core.policies.methods.memrl import MemRL
 
 NAME = "open"
@@ -40,7 +40,9 @@ def measure(sizes: Sizes) -> list[Row]:
         bank.close()
         flat = folder.parent / "vectors.bin"
         np.ascontiguousarray(bank.view(RUN).embeddings).tofile(flat)
-        lance = repeated(lambda: Store.open(str(folder))[0].read("memories", ["embedding"]), sizes.repeat)
+        lance = repeated(
+            lambda: LanceVectors.open(f"{folder}/{FOLDER}", sizes.dimension).read(["embedding"]), sizes.repeat
+        )
         give_back()
         cold, warm, bytes_read = [], [], []
         for _ in range(sizes.repeat):

@@ -26,7 +26,7 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check, rebuild
 from memrl_core.commands import care, exchange, measure, models, policies, rewards, tasks, terminal
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import (
@@ -283,10 +283,17 @@ def show(
 
 
 @app.command()
-def doctor(bank: BankOption = "") -> None:
+def doctor(
+    bank: BankOption = "",
+    rebuild_derived: Annotated[
+        bool, typer.Option("--rebuild", help="First write anew what follows from the ledger: each q and its moves.")
+    ] = False,
+) -> None:
     """Check the models, the embedder and a bank; every problem comes with its remedy."""
     preferences = workspace.load_preferences()
     uri = bank or str(workspace.demo_bank())
+    if rebuild_derived:
+        console.print(f"q was written anew for {rebuild(uri):,} runs of {escape(uri)}.")
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(terminal.model_rows, preferences)
         findings = list(check(uri))
@@ -307,7 +314,6 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
         raise typer.Exit
 
 
-app.command("repair")(care.repair_bank)
 app.command("index")(care.index_bank)
 app.command("reembed")(care.reembed_bank)
 app.command("import")(exchange.import_file)

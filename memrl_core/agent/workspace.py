@@ -21,7 +21,7 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.agent.setup import fits, give
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local
+from memrl_core.bank.addresses import ENDING, is_local
 from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.fastembed import PREFIX as FASTEMBED_PREFIX
@@ -144,7 +144,7 @@ def remember_bank(uri: str) -> str:
     for name, kept in preferences.opened.items():
         if kept == uri and name not in here:
             return name
-    wanted = valid_name(Path(uri.rstrip("/")).name)
+    wanted = valid_name(Path(uri.rstrip("/")).name.removesuffix(ENDING))
     taken = here | preferences.opened.keys()
     name = wanted if wanted not in taken else next(n for i in count(2) if (n := f"{wanted}-{i}") not in taken)
     save_preferences(preferences.model_copy(update={"opened": {**preferences.opened, name: uri}}))

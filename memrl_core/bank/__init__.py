@@ -1,7 +1,7 @@
-"""Memories, traces and the ledger in one LanceDB database."""
+"""A bank: facts in SQLite or PostgreSQL, memories in LanceDB."""
 
 from memrl_core.bank.bank import EmbedderIdentity, MemoryBank
-from memrl_core.bank.knowledge import StepRow
+from memrl_core.bank.codec import StepRow
 from memrl_core.bank.layouts import Layout
 
 __all__ = ["EmbedderIdentity", "Layout", "MemoryBank", "StepRow"]

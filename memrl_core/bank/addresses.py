@@ -1,4 +1,4 @@
-"""Where a bank may lie: a folder of this machine, or an address of an object store that LanceDB can speak to.
+"""Where a bank lies: a folder of this machine, or a database and vectors elsewhere that a TOML file names.
 
 Access keys come from the environment alone. Lance's own texts name addresses, headers and answers of servers, so none
 of them is shown, logged or chained for a bank that is not on this machine.
@@ -17,6 +17,8 @@ import lancedb
 
 from memrl_core.errors import BankError, BankUnreachable
 
+ENDING = ".toml"
+"""How the name of a file ends that names a database and vectors."""
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 S3_SCHEMES = ("s3", "s3+ddb")
 SCHEMES = (*S3_SCHEMES, "gs", "az", "oss", "cos", "file", "memory", "db")
@@ -34,7 +36,7 @@ _NO_ANSWER = re.compile(r"httperror|timed out|error sending request|status:? (42
 
 def is_local(uri: str) -> bool:
     """Whether `uri` names a folder of this machine."""
-    return "://" not in uri
+    return "://" not in uri and not uri.endswith(ENDING)
 
 
 def shown(uri: str) -> str:

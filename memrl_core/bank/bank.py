@@ -1,35 +1,38 @@
 """One bank: what agents append to it, and what every reader sees.
 
-Facts are appended in the order memories, ledger, steps. The row in `steps` commits the step: events of an attempt whose
-row never came do not count. q is never stored as a fact; it is the fold of a run's events.
+A step's memories go to the vectors first; then its row, its events and the q that follow from them are stored in one
+transaction. q is never a fact: it is the fold of a run's events, and `q_values` holds the result.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import codec
-from memrl_core.bank.deeds import Deeds
-from memrl_core.bank.description import EMBEDDERS_BEFORE, embedders_before
+from memrl_core.bank.codec import Born, StepRow
 from memrl_core.bank.editing import Editing
-from memrl_core.bank.knowledge import StepRow
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
-from memrl_core.bank.mirror import free_closed, was_closed
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people import People
+from memrl_core.bank.places import place_of
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.roles import person_name
-from memrl_core.bank.store import KEEP_AT_CLOSE, Store
+from memrl_core.bank.schema import FORMAT, Database
+from memrl_core.bank.state import BRINGS_IN, Pending
+from memrl_core.bank.undo import Deeds
+from memrl_core.bank.vectors import KEEP_AT_CLOSE, LanceVectors, Vectors
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import in_ledger
@@ -41,8 +44,6 @@ from memrl_core.records import (
     RunInfo,
     StepTrace,
 )
-
-ADOPTED_AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +67,26 @@ class EmbedderIdentity:
 class MemoryBank(BankReading):
     """Memories, traces and the ledger of any number of runs. Threads may share one handle."""
 
-    def __init__(self, store: Store, meta: Mapping[str, Any], search: Search = "auto") -> None:
-        super().__init__(store, int(meta["dimension"]), search)
+    def __init__(self, uri: str, database: Database, vectors: Vectors, search: Search = "auto") -> None:
+        super().__init__(uri, database, vectors, search)
+        values = database.description()
         self.embedder = EmbedderIdentity(
-            str(meta["embedder"]),
-            int(meta["dimension"]),
-            str(meta.get("embedder_digest", "")),
-            str(meta.get("embedder_version", "")),
-            embedders_before(meta),
+            values["embedder"],
+            int(values["dimension"]),
+            values.get("embedder_digest", ""),
+            values.get("embedder_version", ""),
+            tuple(json.loads(values.get("embedders_before", "[]"))),
         )
         self._is_alone = False
-        self.layouts = Layouts(store)
-        parts = self._known, self._ledger, self._appends, self.alone
-        self.notes = Notes(*parts, self._lock)
-        self.credits = Credits(*parts, self._lock, self.credited)
+        self._steps_held = 0
+        self.layouts = Layouts(database)
+        parts = self._state, self._ledger, self.alone
+        self.notes = Notes(*parts)
+        self.credits = Credits(*parts, self.credited)
         self.ratings = Ratings(*parts, self.credited)
         self.editing = Editing(*parts, self.must_match)
         self.deeds = Deeds(*parts)
         self.people = People(*parts)
-        self.refresh()
         self.by_index = self._searches_by_index()
 
     # --- open and close -----------------------------------------------------------------------------------------------
@@ -101,32 +103,42 @@ class MemoryBank(BankReading):
     ) -> Self:
         """Make an empty bank for vectors of one embedder (`EmbedderIdentity`).
 
-        Raises `NotABank` when something is there already.
+        `uri` is a folder, a TOML file that names a database and vectors, or "memory://". Raises `NotABank` when
+        something is there already, `BankUnreachable`, `BankReadOnly`, `BankFull`.
         """
-        meta = {
-            "schema_version": codec.SCHEMA_VERSION,
+        values = {
+            "format": str(FORMAT),
             "embedder": embedder_name,
-            "dimension": dimension,
+            "dimension": str(dimension),
             "embedder_digest": digest,
             "embedder_version": version,
-            EMBEDDERS_BEFORE: list(before),
+            "embedders_before": json.dumps(list(before)),
             "created": now(),
         }
-        return cls(Store.create(str(uri), meta, dimension), meta)
+        place = place_of(str(uri))
+        place.must_be_free()
+        vectors = place.make_vectors(dimension)
+        database = Database.at(place.database, place.shown)
+        with database.closed_on_failure():
+            database.create(values)
+            return cls(place.uri, database, vectors)
 
     @classmethod
     def open(cls, uri: str, embedder: Embedder | None = None, search: Search = "auto") -> Self:
         """Open a bank; without an embedder it can be looked at. `search` is how its memories are found (`BankReading`).
 
-        Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, or `EmbedderMismatch` when `embedder` is not the
-        one that made the vectors.
+        Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, `BankUnreachable`, or `EmbedderMismatch` when
+        `embedder` is not the one that made the vectors.
         """
-        free_closed()
-        store, meta = Store.open(str(uri))
-        bank = cls(store, meta, search)
-        if embedder is not None:
-            bank.must_match(embedder)
-        return bank
+        place = place_of(str(uri))
+        place.must_be_there()
+        database = Database.at(place.database, place.shown)
+        with database.closed_on_failure():
+            dimension = int(database.description()["dimension"])
+            bank = cls(place.uri, database, place.open_vectors(dimension), search)
+            if embedder is not None:
+                bank.must_match(embedder)
+            return bank
 
     def must_match(self, embedder: Embedder) -> None:
         """Raise `EmbedderMismatch` unless `embedder` made this bank's vectors."""
@@ -152,86 +164,69 @@ class MemoryBank(BankReading):
         self.close()
 
     def close(self) -> None:
-        """Write what is buffered and the snapshot of q, and tidy up what has grown; the handle can still be read."""
+        """Write what is held back and tidy up what has grown; the handle can still be read."""
         with self._lock:
             self.flush()
-            if self._ledger.changed:
-                self.checkpoint()
             if self._ledger.last_saved is not None:
-                self._store.compact(KEEP_AT_CLOSE)
-                self._store.refresh_flat_copies()
-            self._appends.close()
-        self._store.close()
-        was_closed(self.facts)
+                self.compact()
+            self._vectors.close()
+            self._database.close()
+
+    def compact(self) -> None:
+        """Join the fragments of the vectors where there are many, and sweep up memories that nobody names."""
+        if isinstance(self._vectors, LanceVectors) and self._vectors.is_scattered():
+            # Within it, nobody is between the memory of a step and the step that names it.
+            with self.alone():
+                left = set(self._vectors.read(["id"])["id"].to_pylist()) - self._state.named()
+                self._vectors.delete(left)
+            self._vectors.compact(KEEP_AT_CLOSE)
+
+    def rebuild(self) -> None:
+        """Write anew what follows from the facts: the q of every run, and its moves."""
+        with self.alone():
+            for run in self._state.ids():
+                self._state.of(run).make_anew()
+            for run in self._state.ids():
+                self._state.save(run)
+        self._state.stored()
 
     def discard(self) -> None:
-        """Delete every table of the bank for good."""
+        """Delete the whole bank for good."""
         with self._lock:
-            self._store.drop()
-            self._ledger.changed, self._ledger.last_saved = False, None
-
-    def checkpoint(self) -> None:
-        """Refresh the table `q_values`, for readers that know nothing of the ledger."""
-        with self._lock:
-            self.flush()
-            rows = [
-                {"run": run, "memory_id": memory_id, "q": utility.q, "visits": utility.visits}
-                for run in self._known.runs
-                for memory_id, utility in self._known.live(run).utilities.items()
-            ]
-            self._store.overwrite("q_values", rows)
-            self._ledger.changed = False
+            self._database.drop()
+            self._vectors.drop()
+            self._ledger.last_saved = None
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def new_run_id(self, prefix: str) -> str:
         """A short name that no run of this bank has."""
-        while True:
-            name = f"{prefix}-{secrets.token_hex(2)}"
-            if name not in self._known.runs:
-                return name
+        with self._lock:
+            while True:
+                name = f"{prefix}-{secrets.token_hex(2)}"
+                if name not in self._state.ids():
+                    return name
 
     def start_run(self, info: RunInfo, by: str = "") -> None:
         """Append a new run, in the name of a person if one is given.
 
         Raises `InputError` for a name that is taken or is not letters, digits, - _ and . only, `NotAllowed`.
         """
-        with self._lock:
-            self.refresh()
-            if info.id in self._known.runs:
+        with self.alone():
+            if info.id in self._state.ids():
                 raise InputError(f"This bank has a run “{info.id}” already. Choose another name.")
             if not info.id or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in info.id):
                 raise InputError("A run's name has letters, digits, “-”, “_” and “.” only.")
             if info.base is not None:
                 self.run(info.base)
-            self._ledger.append(
-                self._ledger.event(
-                    info.id,
-                    0,
-                    "",
-                    EventKind.RUN_STARTED,
-                    payload=codec.run_payload(info),
-                    known_at=0,
-                    **_in_the_name_of(by),
-                )
-            )
-            self.flush()
+            payload = codec.run_payload(info)
+            self._append(info.id, 0, EventKind.RUN_STARTED, payload, by, known_at=0)
 
     def change_settings(self, run: str, settings: Mapping[str, Any], from_step: int, by: str = "") -> None:
         """Append new settings that hold from `from_step` on. Raises `NotAllowed`."""
         with self.alone():
             self.run(run)
-            self._ledger.append(
-                self._ledger.event(
-                    run,
-                    from_step,
-                    "",
-                    EventKind.SETTINGS_CHANGED,
-                    payload={"settings": dict(settings)},
-                    **_in_the_name_of(by),
-                )
-            )
-            self.flush()
+            self._append(run, from_step, EventKind.SETTINGS_CHANGED, {"settings": dict(settings)}, by)
 
     def change_settings_throughout(self, run: str, changes: Mapping[str, Any], by: str = "") -> None:
         """Append these settings for every step of the run, past and to come; all others stay as each step has them.
@@ -241,7 +236,7 @@ class MemoryBank(BankReading):
         with self.alone():
             info = self.run(run)
             periods = {info.first_step - 1: info.settings}
-            for event in sorted(self._known.states[run].settings, key=in_ledger):
+            for event in sorted(self._state.of(run).settings, key=in_ledger):
                 periods[event.step] = event.payload["settings"]
             self._ledger.append_in_order(
                 [
@@ -256,37 +251,31 @@ class MemoryBank(BankReading):
                     for step, settings in sorted(periods.items())
                 ]
             )
-            self.flush()
 
     def change_environment(self, run: str, options: Mapping[str, Any], by: str = "") -> None:
         """Append new options of the run's environment. Raises `NotAllowed`, `UnknownRun`."""
         with self.alone():
-            self.run(run)
-            self._ledger.append(
-                self._ledger.event(
-                    run,
-                    self.next_step(run),
-                    "",
-                    EventKind.ENVIRONMENT_CHANGED,
-                    payload={"options": dict(options)},
-                    **_in_the_name_of(by),
-                )
-            )
-            self.flush()
+            self._append(run, self.next_step(run), EventKind.ENVIRONMENT_CHANGED, {"options": dict(options)}, by)
+
+    def _append(
+        self, run: str, step: int, kind: EventKind, payload: Mapping[str, Any], by: str, known_at: int | None = None
+    ) -> None:
+        event = self._ledger.event(run, step, "", kind, payload=payload, known_at=known_at, **_in_the_name_of(by))
+        self._ledger.append(event)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def begin_step(self, run: str, step: int) -> None:
-        """Tell that a step has begun: what is appended from now on was not known before it."""
+        """Note that a step has begun: what is appended from now on was not known before it."""
         with self._lock:
-            state = self._known.states[run]
+            state = self._state.of(run)
             state.begun = max(state.begun, step)
 
     def next_memory_id(self, run: str) -> str:
         """An id that no memory of this bank has."""
         with self._lock:
             number = self.next_step(run)
-            while f"{run}-{number:04d}" in self._known.mirror.rows:
+            while f"{run}-{number:04d}" in self._state.memories:
                 number += 1
             return f"{run}-{number:04d}"
 
@@ -299,65 +288,49 @@ class MemoryBank(BankReading):
         a step that could not be read again, `BankFull`, `BankReadOnly`. After a failure the same call can be repeated:
         nothing is doubled.
         """
-        with self._lock, self._numbering():
-            taken = self._known.steps_of(trace.run).get(trace.step)
-            if taken is not None:
+        with self._lock, nullcontext() if self._steps_held else self.alone():
+            if self._state.step_row(trace.run, trace.step) is not None:
                 raise RunMoved(
                     f"Another process has already finished step {trace.step} of run {trace.run}. This attempt was not "
                     "stored; begin the next step."
                 )
             self.begin_step(trace.run, trace.step)
             created = now()
-            checked = {memory_id: self._known.mirror.checked(vector) for memory_id, vector in vectors.items()}
+            checked = {memory_id: self._state.memories.checked(vector) for memory_id, vector in vectors.items()}
+            self._state.make_way(checked)
+            self._state.prepare([trace.run])
             trace = self._settled(readable(trace), checked)
             new: dict[str, Memory] = {}
             for op in trace.write.operations if trace.write else ():
-                if op.op in WRITING and op.memory_id not in self._known.mirror.rows:
+                if op.op in WRITING and op.memory_id not in self._state.memories:
                     new[op.memory_id] = self._memory_of(op, trace, created, new)
             events = self._events_of(trace)
-
-            def written(name: str) -> None:
-                for memory in new.values() if name == "memories" else ():
-                    self._known.take_memory(memory, checked[memory.id])
-                for event in events if name == "ledger" else ():
-                    self._known.take_event(event)
-
-            rows = {
-                "memories": [codec.memory_row(memory, checked[memory.id]) for memory in new.values()],
-                "ledger": [codec.event_row(event) for event in events],
-            }
-            self._appends.put_together(rows, written)
-            row = codec.step_row(trace, created)
-            self._appends.put("steps", [row])
-            self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
+            born = {memory_id: Born(event.seq) for event in events for memory_id in event.memory_ids}
+            for memory in new.values():
+                self._state.take_memory(memory, checked[memory.id], born.get(memory.id, Born(self._state.clock)))
+            for event in events:
+                self._state.take_event(event)
+            stored = codec.step_row(trace, created)
+            row = StepRow(*(stored[name] for name in codec.STEP_COLUMNS))
+            self._state.take_step(row, trace, stored)
             self._keep_trace(trace)
-            self._appends.step_ended()
-            self._ledger.saved()
+            self._ledger.last_saved = datetime.now(UTC)
+            if self._steps_held and len(self._state.pending.steps) >= self._steps_held:
+                self.flush()
             return trace
-
-    @contextmanager
-    def _numbering(self) -> Iterator[None]:
-        """Within it, no other process of this machine that writes step by step finishes a step of the same number."""
-        if self._appends.steps_held or self._is_alone:
-            yield
-            return
-        with self._store.locked():
-            if self._steps_have_grown():
-                self.refresh()
-            yield
 
     def _settled(self, trace: StepTrace, embedded: Mapping[str, object]) -> StepTrace:
         if trace.write is None:
             return trace
         operations = trace.write.operations
-        must_be_possible(operations, embedded, self._known.memories)
+        must_be_possible(operations, embedded, self._state.memories)
         if all(op.op in ("ADD", "NOOP") for op in operations):
             return trace
-        possible = settled(operations, self._known.live(trace.run))
+        possible = settled(operations, self._state.live(trace.run))
         return replace(trace, write=replace(trace.write, operations=possible))
 
     def _memory_of(self, op: MemoryOperation, trace: StepTrace, created: str, new: Mapping[str, Memory]) -> Memory:
-        known = self._known.memories
+        known = self._state.memories
         replaced = {i: new[i] if i in new else known[i] for i in op.replaces if i in new or i in known}
         return Memory(
             op.memory_id,
@@ -389,7 +362,8 @@ class MemoryBank(BankReading):
                 )
             )
         events += [self._event_of(op, trace) for op in trace.write.operations if op.op != "NOOP"] if trace.write else []
-        new = [event for event in events if event.id not in self._known.events]
+        known = {event.id for event in self._state.events_of(event.id for event in events)}
+        new = [event for event in events if event.id not in known]
         # Equal numbers would be sorted by id, and an operation may be about what an earlier one has written.
         return [replace(event, seq=event.seq + position) for position, event in enumerate(new)]
 
@@ -412,29 +386,28 @@ class MemoryBank(BankReading):
         events: Sequence[LedgerEvent],
         traces: Sequence[StepTrace],
     ) -> None:
-        """Append facts from elsewhere as they are; what is here already, by its id, is passed over.
+        """Append facts from elsewhere as they are, all or none; what is here already, by its id, is passed over.
 
-        `memories` maps ids to memory and embedding (d,). The ledger is written last and at once: until then no run
-        knows of the rest, so an adoption that is cut short shows nothing and can be repeated. Raises `InputError` for a
-        vector that cannot be stored, `BankFull`, `BankReadOnly`.
+        `memories` maps ids to memory and embedding (d,). Raises `InputError` for a vector that cannot be stored,
+        `BankFull`, `BankReadOnly`.
         """
-        with self._lock:
-            self.refresh()
-            new = [
-                (m, self._known.mirror.checked(v)) for i, (m, v) in memories.items() if i not in self._known.memories
-            ]
-            for start in range(0, len(new), ADOPTED_AT_ONCE):
-                chunk = new[start : start + ADOPTED_AT_ONCE]
-                self._appends.put("memories", [codec.memory_row(memory, vector) for memory, vector in chunk])
+        with self.alone():
+            state = self._state
+            state.make_way(memories)
+            new = [(m, state.memories.checked(v)) for i, (m, v) in memories.items() if i not in state.memories]
+            born = _births(events)
             for memory, vector in new:
-                self._known.take_memory(memory, vector)
-            rows = [codec.step_row(trace, now()) for trace in traces if trace.id not in self._known.steps]
-            for start in range(0, len(rows), ADOPTED_AT_ONCE):
-                self._appends.put("steps", rows[start : start + ADOPTED_AT_ONCE])
-            for row in rows:
-                self._known.take_step(StepRow(**{name: row[name] for name in codec.STEP_COLUMNS}))
-            self._ledger.adopt(*(event for event in events if event.id not in self._known.events))
-            self.flush()
+                own = born.get((memory.id, memory.run)) or born.get((memory.id, ""))
+                state.take_memory(memory, vector, own or Born(state.clock))
+            known = {event.id for event in state.events_of(event.id for event in events)}
+            fresh = [event for event in events if event.id not in known]
+            state.prepare({event.run for event in fresh} | {trace.run for trace in traces})
+            self._ledger.adopt(*sorted(fresh, key=lambda event: event.kind is not EventKind.RUN_STARTED))
+            for trace in traces:
+                row = state.step_row(trace.run, trace.step)
+                if row is None or row.id != trace.id:
+                    stored = codec.step_row(trace, now())
+                    state.take_step(StepRow(*(stored[name] for name in codec.STEP_COLUMNS)), trace, stored)
 
     def give_reward(
         self,
@@ -455,10 +428,8 @@ class MemoryBank(BankReading):
         """
         must_be_reward(value)
         with self.alone():
-            self.run(run)
             event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason, given)
             self._ledger.append(event)
-            self.flush()
             return event
 
     def revoke_reward(self, event_id: str, rater: str, reason: str = "") -> LedgerEvent:
@@ -467,34 +438,35 @@ class MemoryBank(BankReading):
         Raises `InputError` when there is no such reward, `NotAllowed`.
         """
         with self.alone():
-            given = self._known.events.get(event_id)
+            given = self._state.event(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
-            at_step = self._known.states[given.run].at(given.step)
+            at_step = self._state.at(given.run, given.step)
             revoked = next((e for e in at_step if e.revokes == event_id), None)
             if revoked is not None:
                 return revoked
             event = self._ledger.revoking(given, rater, reason)
             self._ledger.append(event)
-            self.flush()
             return event
 
     @contextmanager
     def batch(self, steps: int) -> Iterator[None]:
         """Within it, commits are written `steps` at a time: faster, and a crash loses at most that many steps."""
         with self._lock:
-            self._appends.steps_held = steps if steps > 1 else 0
+            self._steps_held = steps if steps > 1 else 0
         try:
             yield
         finally:
             with self._lock:
-                self._appends.steps_held = 0
+                self._steps_held = 0
                 self.flush()
 
     def flush(self) -> None:
         """Write what is held back; what could not be written stays held."""
         with self._lock:
-            self._appends.flush()
+            if self._state.pending and not self._is_alone:
+                with self.alone():
+                    pass
 
     def _person_reward(
         self,
@@ -526,14 +498,16 @@ class MemoryBank(BankReading):
         """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
         with self._lock:
             event = self._person_reward(run, step, step_id, memory_ids, value, rater)
-            now, then = self._known.live(run).histories, self._known.supposed(event)
+            now, then = self._state.live(run).histories, self._state.supposed(event)
             return {i: (now[i][-1].after, then.get(i, now[i])[-1].after) for i in memory_ids}
 
     def credited(self, run: str, step: int) -> tuple[str, ...]:
         """The memories that were in the prompt of a finished step: those that its rewards go to."""
         with self._lock:
-            for event in self._known.states[run].at(step):
-                if event.source == "environment" and event.step_id in self._known.steps:
+            events = [event for event in self._state.at(run, step) if event.source == "environment"]
+            committed = self._state.committed(events)
+            for event in events:
+                if event.step_id in committed:
                     return event.memory_ids
             trace = self.trace(run, step)
             if trace.reward is not None:
@@ -542,22 +516,46 @@ class MemoryBank(BankReading):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Within it, no other process of this machine that asks for the same writes to a bank on its disks.
+        """Within it, this handle is the bank's only writer; what it appends is stored at the end, all or nothing.
 
-        Begins with what the others appended, so several processes can number their steps without meeting. Other
-        addresses have no such lock.
+        Begins with what the others appended, so several processes can number their steps without meeting. Raises what
+        writing raises; nothing of it is kept then.
         """
         with self._lock:
             if self._is_alone:
                 yield
                 return
-            with self._store.locked():
-                self.refresh()
-                self._is_alone = True
-                try:
+            before, is_storing = self._state.pending.copied(), False
+            try:
+                with self._database.transaction():
+                    self._is_alone = True
+                    self._state.catch_up()
                     yield
-                finally:
-                    self._is_alone = False
+                    is_storing = bool(self._state.pending)
+                    if is_storing:
+                        self._state.store()
+                self._state.stored()
+            except BaseException as error:
+                if is_storing or len(self._state.pending) > len(before):
+                    self._state.pending = Pending() if isinstance(error, RunMoved) else before
+                    self._traces.clear()
+                    self._state.forget()
+                raise
+            finally:
+                self._is_alone = False
+
+
+def _births(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Born]:
+    """Where memories stand in the order of age: by the first event that brought each into a run, or into any ("").
+
+    Its own run decides because the clocks of other banks, from which runs may come, are not this bank's.
+    """
+    found: dict[tuple[str, str], Born] = {}
+    for event in sorted((event for event in events if event.kind in BRINGS_IN), key=in_ledger):
+        for place, memory_id in enumerate(event.memory_ids):
+            for run in (event.run, ""):
+                found.setdefault((memory_id, run), Born(event.seq, place))
+    return found
 
 
 def _weights(embedder: EmbedderIdentity | Embedder) -> str:

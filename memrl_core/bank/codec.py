@@ -1,198 +1,62 @@
-"""Records to rows and back. The schema of the tables is public: any LanceDB client can read a bank."""
+"""Records to rows of `bank.db` and of the table `memories`, and back. The schema is public: docs/format.md."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import TypeAdapter
+from sqlalchemy import select
 
-from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
+from memrl_core.bank import schema
+from memrl_core.bank.roles import actor_of
+from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
 
-SCHEMA_VERSION = 1
 LARGEST_STEP = 10_000_000
-NUMBERS_OF_STEPS = frozenset({"step", "known_at"})
+STEP_COLUMNS = ("id", "run", "step", "epoch", "task", "outcome", "reward", "created")
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
+"""What rows raise that another program has written, or that were damaged."""
 
 _TRACE = TypeAdapter(StepTrace)
 _RUN = TypeAdapter(RunInfo)
+_EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
+_MEMORY_FIELDS = tuple(Memory.__dataclass_fields__)
 
-STEP_COLUMNS = ("id", "run", "step", "epoch", "task", "outcome", "reward", "created")
-
-
-def vector_type(dimension: int) -> pa.DataType:
-    """A unit embedding."""
-    return pa.list_(pa.float32(), dimension)
-
-
-def schemas(dimension: int) -> dict[str, pa.Schema]:
-    """Every table of a bank whose embeddings have `dimension` numbers."""
-    text, whole, real = pa.string(), pa.int64(), pa.float64()
-    return {
-        "meta": pa.schema({"key": text, "value": text}),
-        "memories": pa.schema(
-            {
-                "id": text,
-                "intent": text,
-                "experience": text,
-                "outcome": text,
-                "intent_key": text,
-                "parents": pa.list_(text),
-                "run": text,
-                "step": whole,
-                "task": text,
-                "created": text,
-                "embedding": vector_type(dimension),
-            }
-        ),
-        "steps": pa.schema(
-            {
-                "id": text,
-                "run": text,
-                "step": whole,
-                "epoch": whole,
-                "task": text,
-                "outcome": text,
-                "reward": real,
-                "created": text,
-                "embedding": vector_type(dimension),
-                "trace": text,
-            }
-        ),
-        "ledger": pa.schema(
-            {
-                "id": text,
-                "seq": whole,
-                "run": text,
-                "step": whole,
-                "step_id": text,
-                "known_at": whole,
-                "kind": text,
-                "memory_ids": pa.list_(text),
-                "value": real,
-                "source": text,
-                "rater": text,
-                "reason": text,
-                "revokes": text,
-                "payload": text,
-                "created": text,
-            }
-        ),
-        "q_values": pa.schema({"run": text, "memory_id": text, "q": real, "visits": whole}),
-        "layouts": pa.schema(
-            {"layout": text, "method": text, "memory_id": text, "x": real, "y": real, "fitted": pa.bool_()}
-        ),
-    }
+STEP_ROWS = select(*(schema.steps.c[name] for name in STEP_COLUMNS))
+EVENTS = select(*(schema.ledger.c[name] for name in _EVENT_FIELDS))
+"""Queries to which a WHERE is added; `step_of` and `event_of` read what they find."""
 
 
-def memory_row(memory: Memory, embedding: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """A row of `memories`; `embedding` is (d,)."""
-    return {
-        "id": memory.id,
-        "intent": memory.intent,
-        "experience": memory.experience,
-        "outcome": memory.outcome,
-        "intent_key": memory.intent_key,
-        "parents": list(memory.parents),
-        "run": memory.run,
-        "step": memory.step,
-        "task": memory.task,
-        "created": memory.created,
-        "embedding": embedding,
-    }
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A finished step in short; `reward` is the one it ended with."""
+
+    id: str
+    run: str
+    step: int
+    epoch: int
+    task: str
+    outcome: str
+    reward: float | None
+    created: str
 
 
-def memory_of(row: Mapping[str, Any]) -> Memory:
-    """The memory of a row of `memories`."""
-    values = {name: row[name] for name in Memory.__dataclass_fields__}
-    return Memory(**{**values, "parents": parents_of(row["parents"])})
+@dataclass(frozen=True, slots=True)
+class Born:
+    """A place in the order of age: `seq` of the event that brought a memory into its run, and its place in that."""
+
+    seq: int
+    place: int = 0
 
 
-def memories_of(table: pa.Table) -> Iterator[Memory]:
-    """The memories of rows of `memories`, as `memory_of` gives them; their embeddings are not looked at.
-
-    Raises `ValueError` where a row has no id.
-    """
-    must_be_usable(table)
-    columns = {name: table[name].to_pylist() for name in Memory.__dataclass_fields__}
-    columns["parents"] = [parents_of(parents) for parents in columns["parents"]]
-    return map(Memory, *columns.values())
-
-
-def parents_of(cell: Sequence[str | None] | None) -> tuple[str, ...]:
-    """The parents that a cell names; other programs may have left places in it empty."""
-    return tuple(parent for parent in cell or () if parent is not None)
-
-
-def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
-    """A row of `steps`: the intent's vector stands in its own column instead of in the JSON; null when not known."""
-    bare = replace(trace, embed=replace(trace.embed, embedding=())) if trace.embed else trace
-    return {
-        "id": trace.id,
-        "run": trace.run,
-        "step": trace.step,
-        "epoch": trace.epoch,
-        "task": trace.task.id,
-        "outcome": trace.reward.outcome if trace.reward else "unrated",
-        "reward": trace.reward.reward if trace.reward else None,
-        "created": created,
-        "embedding": np.asarray(trace.embed.embedding, dtype=np.float32) if trace.embed else None,
-        "trace": _TRACE.dump_json(bare).decode(),
-    }
-
-
-def trace_of(row: Mapping[str, Any]) -> StepTrace:
-    """The trace of a row of `steps`. Raises `ValueError` when the JSON is not a trace."""
-    trace = _TRACE.validate_json(row["trace"])
-    if trace.embed is None or row["embedding"] is None:
-        return trace
-    return replace(trace, embed=replace(trace.embed, embedding=tuple(float(x) for x in row["embedding"])))
-
-
-def event_row(event: LedgerEvent) -> dict[str, Any]:
-    """A row of `ledger`."""
-    row: dict[str, Any] = {name: getattr(event, name) for name in LedgerEvent.__dataclass_fields__}
-    row["kind"] = str(event.kind)
-    row["memory_ids"] = list(event.memory_ids)
-    row["source"] = event.source or ""
-    row["payload"] = json.dumps(dict(event.payload))
-    return row
-
-
-def event_of(row: Mapping[str, Any]) -> LedgerEvent:
-    """The event of a row of `ledger`. Raises `ValueError` for a kind that this version does not know."""
-    return LedgerEvent(**{**row, **{name: read(row[name]) for name, read in _READ.items()}})
-
-
-def events_of(table: pa.Table) -> Iterator[LedgerEvent]:
-    """The events of rows of `ledger`, as `event_of` gives them.
-
-    Raises `KeyError` when a column is missing, `ValueError` where a row has no id.
-    """
-    must_be_usable(table)
-    # A dictionary a row makes opening a large bank a third slower.
-    columns = {name: table[name].to_pylist() for name in LedgerEvent.__dataclass_fields__}
-    return map(LedgerEvent, *(map(_READ[name], c) if name in _READ else c for name, c in columns.items()))
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "kind": EventKind,
-    "memory_ids": lambda ids: tuple(ids or ()),
-    "source": lambda source: source or None,
-    "payload": lambda text: {} if text == "{}" else _payload(text),
-}
-
-
-def _payload(text: str) -> dict[str, Any]:
-    payload = json.loads(text)
-    if not isinstance(payload, dict):
-        raise ValueError("A payload is no object.")
-    return payload
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def run_payload(info: RunInfo) -> dict[str, Any]:
@@ -209,19 +73,221 @@ def run_of(payload: Mapping[str, Any]) -> RunInfo:
     return run
 
 
-def must_be_usable(table: pa.Table) -> None:
-    """Raise `ValueError` where a row has no id, an infinite value, or a step beyond `LARGEST_STEP`.
+def run_row(info: RunInfo) -> dict[str, Any]:
+    """A row of `runs`."""
+    row = {
+        name: getattr(info, name)
+        for name in (
+            "id",
+            "policy",
+            "environment",
+            "model",
+            "embedder",
+            "seed",
+            "base",
+            "base_step",
+            "first_step",
+            "created",
+        )
+    }
+    payload = run_payload(info)
+    return {**row, "settings": json.dumps(payload["settings"]), "info": json.dumps(payload)}
 
-    Histories are walked step by step: a step of any number would never be reached.
-    """
-    if table["id"].null_count:
-        raise ValueError("A row has no id.")
-    for name in NUMBERS_OF_STEPS.intersection(table.column_names):
-        ends = pc.min_max(table[name]).as_py()
-        if any(end is not None and abs(end) > LARGEST_STEP for end in ends.values()):
-            raise ValueError("A row has a number of a step that cannot be.")
-    if "value" in table.column_names and pc.all(pc.is_finite(table["value"])).as_py() is False:
-        raise ValueError("A row has a value that is no finite number.")
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
+    """A row of `steps`: the intent's vector stands in its own column instead of in the JSON; null when not known."""
+    bare = replace(trace, embed=replace(trace.embed, embedding=())) if trace.embed else trace
+    row = {
+        "id": trace.id,
+        "run": trace.run,
+        "step": trace.step,
+        "epoch": trace.epoch,
+        "task": trace.task.id,
+        "outcome": trace.reward.outcome if trace.reward else "unrated",
+        "reward": trace.reward.reward if trace.reward else None,
+        "seconds": math.fsum(trace.seconds.values()),
+        "created": created,
+        "embedding": np.asarray(trace.embed.embedding, dtype="<f4").tobytes() if trace.embed else None,
+        "trace": _TRACE.dump_json(bare).decode(),
+    }
+    return {**row, "digest": digest(row)}
+
+
+def step_of(row: Sequence[Any]) -> StepRow:
+    """The step of a row that `STEP_ROWS` finds."""
+    return StepRow(*row)
+
+
+def trace_of(trace: str | bytes, embedding: bytes | None) -> StepTrace:
+    """The trace of a row of `steps`. Raises `ValueError` when the JSON is not a trace."""
+    found = _TRACE.validate_json(trace)
+    if found.embed is None or embedding is None:
+        return found
+    return replace(found, embed=replace(found.embed, embedding=tuple(vector_of(embedding).tolist())))
+
+
+def vector_of(numbers: bytes) -> npt.NDArray[np.float32]:
+    """The vector (d,) in a cell."""
+    return np.frombuffer(numbers, dtype="<f4")
+
+
+def candidate_rows(trace: StepTrace) -> list[dict[str, Any]]:
+    """The rows of `candidates`: the memories that the phases A and B of a step looked at."""
+    seen = {"run": trace.run, "step": trace.step}
+    decision = trace.decision
+    if decision is not None:
+        return [
+            {
+                **seen,
+                "memory_id": one.memory_id,
+                "rank_recall": one.rank_recall,
+                "rank_select": one.rank_select,
+                "similarity": one.similarity,
+                "similarity_z": _standardised(one, "similarity"),
+                "q": one.q,
+                "q_z": _standardised(one, "q"),
+                "score": one.score,
+                "selected": one.selected,
+                "reason": str(one.reason),
+                "propensity": decision.propensity,
+            }
+            for one in decision.candidates
+        ]
+    if trace.recall is None:
+        return []
+    empty = dict.fromkeys(("rank_select", "similarity_z", "q", "q_z", "score", "propensity"))
+    return [
+        {
+            **seen,
+            **empty,
+            "memory_id": one.memory_id,
+            "rank_recall": one.rank_recall,
+            "similarity": one.similarity,
+            "selected": False,
+            "reason": None if one.reason is None else str(one.reason),
+        }
+        for one in (*trace.recall.pool, *trace.recall.left_out)
+    ]
+
+
+def _standardised(candidate: Candidate, name: str) -> float | None:
+    return next((term.normalised for term in candidate.terms if term.name == name), None)
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def event_row(event: LedgerEvent) -> dict[str, Any]:
+    """A row of `ledger`."""
+    row: dict[str, Any] = {name: getattr(event, name) for name in _EVENT_FIELDS}
+    row["kind"] = str(event.kind)
+    row["memory_ids"] = json.dumps(event.memory_ids)
+    row["payload"] = json.dumps(dict(event.payload))
+    row["digest"] = digest(row)
+    return {**row, "actor": actor_of(event), "undoes": str(event.payload.get("undoes", ""))}
+
+
+def event_of(row: Sequence[Any]) -> LedgerEvent:
+    """The event of a row that `EVENTS` finds. Raises `ValueError` for a kind that this version does not know."""
+    id_, seq, run, step, step_id, known_at, kind, memory_ids, value, source, rater, reason, revokes, payload, made = row
+    return LedgerEvent(
+        id_,
+        seq,
+        run,
+        step,
+        step_id,
+        known_at,
+        EventKind(kind),
+        tuple(json.loads(memory_ids)),
+        value,
+        source,
+        rater,
+        reason,
+        revokes,
+        json.loads(payload),
+        made,
+    )
+
+
+def move_row(run: str, number: int, point: UtilityPoint, event_id: str) -> dict[str, Any]:
+    """A row of `q_moves`: the entry of this number in a memory's history."""
+    return {
+        "run": run,
+        "memory_id": point.memory_id,
+        "number": number,
+        "step": point.step,
+        "event": event_id,
+        "before": point.before,
+        "after": point.after,
+        "visits": point.visits,
+        "reward": point.reward,
+        "source": point.source,
+        "raters": json.dumps(point.raters),
+    }
+
+
+MOVES = select(
+    *(schema.q_moves.c[n] for n in ("memory_id", "step", "before", "after", "visits", "reward", "source", "raters"))
+)
+
+
+def move_of(row: Sequence[Any]) -> UtilityPoint:
+    """The entry of a row that `MOVES` finds."""
+    memory_id, step, before, after, visits, reward, source, raters = row
+    given = () if raters == "[]" else tuple(json.loads(raters))
+    return UtilityPoint(memory_id, step, before, after, visits, reward, source, given)
+
+
+# --- memories ---------------------------------------------------------------------------------------------------------
+
+
+def memory_schema(dimension: int) -> pa.Schema:
+    """What is known of a memory itself, with its embedding."""
+    text, whole = pa.string(), pa.int64()
+    return pa.schema(
+        {
+            "id": text,
+            "intent": text,
+            "experience": text,
+            "outcome": text,
+            "intent_key": text,
+            "parents": pa.list_(text),
+            "run": text,
+            "step": whole,
+            "task": text,
+            "created": text,
+            "embedding": pa.list_(pa.float32(), dimension),
+        }
+    )
+
+
+def table_schema(dimension: int) -> pa.Schema:
+    """The columns of the table `memories`: `origin` is the run that a memory is from."""
+    columns = [field.with_name("origin") if field.name == "run" else field for field in memory_schema(dimension)]
+    return pa.schema([*columns, ("seq", pa.int64()), ("place", pa.int64()), ("digest", pa.string())])
+
+
+def memory_row(memory: Memory, embedding: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """A memory with its embedding (d,), as `memory_schema` has it."""
+    row = {name: getattr(memory, name) for name in _MEMORY_FIELDS}
+    return {**row, "parents": list(memory.parents), "embedding": embedding}
+
+
+def table_row(memory: Memory, embedding: npt.NDArray[np.float32], born: Born) -> dict[str, Any]:
+    """A row of the table `memories`."""
+    row = memory_row(memory, embedding)
+    row["origin"] = row.pop("run")
+    row |= {"seq": born.seq, "place": born.place}
+    return {**row, "digest": digest(row)}
+
+
+def memory_of(row: Mapping[str, Any]) -> Memory:
+    """The memory of a row of the table `memories`."""
+    values = {name: row["origin" if name == "run" else name] for name in _MEMORY_FIELDS}
+    return Memory(**{**values, "parents": tuple(parent for parent in row["parents"] or () if parent is not None)})
 
 
 def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -231,13 +297,14 @@ def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     for field in schema:
         values = [row[field.name] for row in listed]
         if pa.types.is_fixed_size_list(field.type):
-            columns.append(_vectors(values, field.type.list_size))
+            columns.append(vectors_of(values, field.type.list_size))
         else:
             columns.append(pa.array(values, field.type))
     return pa.table(columns, schema=schema)
 
 
-def _vectors(values: list[Any], dimension: int) -> pa.Array:
+def vectors_of(values: Sequence[Any], dimension: int) -> pa.Array:
+    """Vectors (d,), None where there is none, as an Arrow column."""
     absent = np.array([value is None for value in values], dtype=bool)
     empty = np.zeros(dimension, dtype=np.float32)
     flat = [empty if value is None else np.asarray(value, dtype=np.float32) for value in values]
@@ -256,3 +323,31 @@ def matrix_of(column: pa.ChunkedArray | pa.Array, dimension: int) -> npt.NDArray
         joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
     flat = joined.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(flat, dtype=np.float32).reshape(-1, dimension)
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def digest(row: Mapping[str, Any]) -> str:
+    """A checksum of every cell of a row but its `digest`, by which a bit that flipped is found."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(row):
+        if name != "digest":
+            found.update(name.encode())
+            found.update(_bytes(row[name]))
+    return found.hexdigest()
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.astype("<f4").tobytes()
+    return json.dumps(value).encode()
+
+
+def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of the table `memories`, each embedding as an array (d,)."""
+    vectors = matrix_of(table["embedding"], table.schema.field("embedding").type.list_size)
+    for row, vector in zip(table.drop(["embedding"]).to_pylist(), vectors, strict=True):
+        yield {**row, "embedding": vector}

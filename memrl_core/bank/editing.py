@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank import codec
-from memrl_core.bank.appends import Appends
-from memrl_core.bank.knowledge import Knowledge
+from memrl_core.bank.codec import Born
 from memrl_core.bank.ledger import Ledger, now
 from memrl_core.bank.roles import Role, person_name
+from memrl_core.bank.state import BankState, locked
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, in_ledger, named_by
@@ -44,14 +43,12 @@ class Editing:
 
     def __init__(
         self,
-        known: Knowledge,
+        state: BankState,
         ledger: Ledger,
-        appends: Appends,
         alone: Callable[[], AbstractContextManager[None]],
         must_match: Callable[[Embedder], None],
     ) -> None:
-        self._known, self._ledger, self._appends = known, ledger, appends
-        self._alone, self._must_match = alone, must_match
+        self._state, self._ledger, self._alone, self._must_match = state, ledger, alone, must_match
 
     def pin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
         """Keep memories from being forgotten; those that are pinned already are passed over.
@@ -60,7 +57,7 @@ class Editing:
         """
         with self._alone():
             self._seen(run, memory_ids)
-            pinned = self._known.live(run).pinned
+            pinned = self._state.live(run).pinned
             new = [memory_id for memory_id in memory_ids if memory_id not in pinned]
             if not new:
                 raise InputError("Nothing was changed: what you chose is pinned already.")
@@ -73,7 +70,7 @@ class Editing:
         """
         with self._alone():
             self._seen(run, memory_ids)
-            pinned = self._known.live(run).pinned
+            pinned = self._state.live(run).pinned
             held = [memory_id for memory_id in memory_ids if memory_id in pinned]
             if not held:
                 raise InputError("Nothing was changed: what you chose is not pinned.")
@@ -86,7 +83,7 @@ class Editing:
         """
         with self._alone():
             self._seen(run, memory_ids)
-            must_not_be_pinned(self._known.live(run), memory_ids)
+            must_not_be_pinned(self._state.live(run), memory_ids)
             return self._append(run, memory_ids, EventKind.MEMORY_FORGOTTEN, by, reason)
 
     def restore(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
@@ -98,7 +95,7 @@ class Editing:
         with self._alone():
             if not memory_ids:
                 raise InputError(NONE_CHOSEN)
-            away = self._known.live(run).away
+            away = self._state.live(run).away
             for memory_id in memory_ids:
                 if memory_id not in away:
                     raise InputError(f"Run {run} has not lost a memory “{memory_id[:80]}”. Nothing was restored.")
@@ -151,13 +148,14 @@ class Editing:
             if len(set(memory_ids)) < 2:
                 raise InputError("It takes two memories to merge. Nothing was changed; choose another one.")
             self._seen(run, memory_ids)
-            return self._seen(run, [i for i in self._known.live(run).utilities if i in set(memory_ids)])
+            return self._seen(run, [i for i in self._state.live(run).utilities if i in set(memory_ids)])
 
         return self._replace(run, chosen, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
 
+    @locked
     def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
         """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
-        events = sorted((e for e in self._told(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
+        events = sorted((e for e in self._events_behind(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
         related, found = {memory_id}, [events[:0]]
         while len(found) < 2 or len(found[-1]) > len(found[-2]):
             chosen = [event for event in events if related.intersection(named_by(event))]
@@ -167,21 +165,22 @@ class Editing:
 
     # --- within -------------------------------------------------------------------------------------------------------
 
-    def _told(self, run: str) -> list[LedgerEvent]:
+    def _events_behind(self, run: str) -> list[LedgerEvent]:
         """The events behind what a run sees, with those of the run that it started from."""
-        info = self._known.run(run)
-        inherited = [e for e in self._told(info.base) if e.known_at <= info.base_step] if info.base else []
-        own = (e for e in self._known.states[run].events if not e.step_id or e.step_id in self._known.steps)
-        return [*inherited, *own]
+        info = self._state.run(run)
+        inherited = [e for e in self._events_behind(info.base) if e.known_at <= info.base_step] if info.base else []
+        events = self._state.events(run)
+        committed = self._state.committed(events)
+        return [*inherited, *(e for e in events if not e.step_id or e.step_id in committed)]
 
     def _seen(self, run: str, memory_ids: Sequence[str]) -> list[Memory]:
         if not memory_ids:
             raise InputError(NONE_CHOSEN)
-        known = self._known.live(run).utilities
+        known = self._state.live(run).utilities
         unseen = [memory_id for memory_id in memory_ids if memory_id not in known]
         if unseen:
             raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was changed.")
-        return [self._known.memories[memory_id] for memory_id in memory_ids]
+        return [self._state.memories[memory_id] for memory_id in memory_ids]
 
     def _append(
         self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str, payload: Any = None
@@ -198,12 +197,11 @@ class Editing:
             **person,
         )
         self._ledger.append(event)
-        self._appends.flush()
         return event
 
     def _newest(self, run: str) -> int:
-        newest = self._known.newest_step(run)
-        return self._known.run(run).first_step - 1 if newest is None else newest
+        newest = self._state.of(run).newest
+        return self._state.run(run).first_step - 1 if newest is None else newest
 
     def _replace(
         self,
@@ -244,28 +242,30 @@ class Editing:
                 task=old[0].task,
                 created=now(),
             )
-            stored = self._known.mirror.embedding(alike.id) if alike else vector
+            stored = self._state.memories.embedding(alike.id) if alike else vector
             assert stored is not None
-            self._appends.put("memories", [codec.memory_row(new, stored)])
-            self._known.take_memory(new, stored)
+            self._state.prepare([run])
+            self._state.take_memory(new, stored, Born(self._state.clock + 1))
             self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
             return new
 
     def _embedded(self, intent: str, embedder: Embedder) -> npt.NDArray[np.float32]:
         self._must_match(embedder)
-        return self._known.mirror.checked(embedder.embed([intent])[0])
+        return self._state.memories.checked(embedder.embed([intent])[0])
 
     def _free_id(self, memory_id: str) -> str:
         root = re.sub(r"\.\d+$", "", memory_id)
-        return next(f"{root}.{n}" for n in count(2) if f"{root}.{n}" not in self._known.memories)
+        return next(f"{root}.{n}" for n in count(2) if f"{root}.{n}" not in self._state.memories)
 
     def _replacement_of(self, run: str, memory_ids: Sequence[str]) -> tuple[list[str], LedgerEvent] | None:
         """The edit or merge whose memory the run sees in the place of these, with all that it stands for.
 
         A wording of a wording stands for the first one.
         """
-        seen = self._known.live(run).utilities
-        replacing = [e for e in self._told(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)]
+        seen = self._state.live(run).utilities
+        replacing = [
+            e for e in self._events_behind(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
+        ]
         replacing.sort(key=in_ledger, reverse=True)
         replaced, places = list(memory_ids), set(memory_ids)
         for _ in replacing:

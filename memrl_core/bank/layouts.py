@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
+from sqlalchemy import func, select
 
-from memrl_core.bank.store import Store
+from memrl_core.bank import schema
+from memrl_core.bank.ledger import now
+from memrl_core.bank.schema import Database
 
 Place = tuple[float, float]
 
@@ -26,49 +28,46 @@ class Layout:
 class Layouts:
     """The layouts of one bank, of which the newest is in force; places are appended and never changed."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def count(self) -> int:
         """How many places were ever stored: changes whenever `newest` may."""
-        return self._store.count("layouts")
+        return int(self._database.scalar(select(func.count()).select_from(schema.points)))
 
     def newest(self) -> Layout | None:
         """The layout in force; None before the first."""
-        table = self._store.read("layouts")
-        if not table.num_rows:
+        layouts, points = schema.layouts.c, schema.points.c
+        found = self._database.rows(select(layouts.id, layouts.method).order_by(layouts.position.desc()).limit(1))
+        if not found:
             return None
-        # Places may still be added to an older layout after another process saved a newer one; ids sort by age.
-        newest = pc.max(table["layout"]).as_py()
-        members = table.filter(pc.equal(table["layout"], newest))
-        ids, x, y = (members[name].to_pylist() for name in ("memory_id", "x", "y"))
-        # The first place of a memory counts, which is the last that is written into the dictionary.
-        coordinates = dict(zip(reversed(ids), zip(reversed(x), reversed(y), strict=True), strict=True))
-        fitted = tuple(members.filter(members["fitted"])["memory_id"].to_pylist())
-        return Layout(newest, members["method"][0].as_py(), coordinates, fitted)
+        ((newest, method),) = found
+        query = select(points.memory_id, points.x, points.y, points.fitted).where(points.layout == newest)
+        coordinates: dict[str, Place] = {}
+        fitted = []
+        for memory_id, x, y, was_fitted in self._database.rows(query.order_by(points.position)):
+            # The first place of a memory counts: another process may have added one too.
+            coordinates.setdefault(memory_id, (x, y))
+            if was_fitted:
+                fitted.append(memory_id)
+        return Layout(newest, method, coordinates, tuple(fitted))
 
     def save(self, method: str, coordinates: Mapping[str, Place]) -> Layout:
         """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""
-        number = f"{self.count():08d}-{uuid.uuid4().hex[:8]}"
-        layout = Layout(number, method, dict(coordinates), tuple(coordinates))
-        self._append(layout, coordinates, fitted=True)
+        layout = Layout(uuid.uuid4().hex, method, dict(coordinates), tuple(coordinates))
+        with self._database.transaction():
+            self._database.insert(schema.layouts, [{"id": layout.id, "method": method, "created": now()}])
+            self._append(layout, coordinates, fitted=True)
         return layout
 
     def add(self, layout: Layout, coordinates: Mapping[str, Place]) -> None:
         """Append the places of memories that came after the layout was fitted."""
-        self._append(layout, coordinates, fitted=False)
+        with self._database.transaction():
+            self._append(layout, coordinates, fitted=False)
 
     def _append(self, layout: Layout, coordinates: Mapping[str, Place], fitted: bool) -> None:
         rows = [
-            {
-                "layout": layout.id,
-                "method": layout.method,
-                "memory_id": memory_id,
-                "x": float(x),
-                "y": float(y),
-                "fitted": fitted,
-            }
+            {"layout": layout.id, "memory_id": memory_id, "x": float(x), "y": float(y), "fitted": fitted}
             for memory_id, (x, y) in coordinates.items()
         ]
-        if rows:
-            self._store.append("layouts", rows)
+        self._database.insert(schema.points, rows)

@@ -1,8 +1,7 @@
-"""Events on their way into the ledger: numbered, dated, appended, and only then taken in."""
+"""Events on their way into the ledger: numbered, dated and allowed; notes and credits, which are events too."""
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,12 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from memrl_core.bank import codec
-from memrl_core.bank.appends import Appends
-from memrl_core.bank.knowledge import Knowledge
-from memrl_core.bank.mirror import RunState
-from memrl_core.bank.roles import Role, must_allow, must_be, person_name
-from memrl_core.errors import InputError
+from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
+from memrl_core.bank.state import BankState
+from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, order_key
 from memrl_core.learning.scales import LARGEST_REWARD
 from memrl_core.records import EventKind, LedgerEvent
@@ -38,14 +34,11 @@ def must_be_reward(value: float) -> None:
 
 
 class Ledger:
-    """The ledger of one bank as one handle writes it; `changed` says whether anything was appended since it was set."""
+    """The ledger of one bank as one handle writes it, within the transactions of its callers."""
 
-    def __init__(self, known: Knowledge, appends: Appends, lock: threading.RLock) -> None:
-        self._known = known
-        self._appends = appends
-        self._lock = lock
+    def __init__(self, state: BankState) -> None:
+        self._state = state
         self.last_saved: datetime | None = None
-        self.changed = False
 
     def event(
         self,
@@ -59,19 +52,25 @@ class Ledger:
         **values: Any,
     ) -> LedgerEvent:
         """A new event of this moment, not appended yet."""
-        state = self._known.states.setdefault(run, RunState())
-        begun = max(state.begun, self._known.newest_step(run) or 0)
+        if known_at is None:
+            known_at = self._begun(run)
         return LedgerEvent(
             id=event_id or uuid.uuid4().hex,
-            seq=self._known.seq + 1,
+            seq=self._state.clock + 1,
             run=run,
             step=step,
             step_id=step_id,
-            known_at=begun if known_at is None else known_at,
+            known_at=known_at,
             kind=kind,
             created=now(),
             **values,
         )
+
+    def _begun(self, run: str) -> int:
+        if not run:
+            return 0
+        state = self._state.of(run)
+        return max(state.begun, state.newest or 0)
 
     def revoking(self, reward: LedgerEvent, rater: str, reason: str = "") -> LedgerEvent:
         """A new event by which a reward no longer counts, not appended yet."""
@@ -88,16 +87,10 @@ class Ledger:
         )
 
     def append(self, *events: LedgerEvent) -> None:
-        """Append events in one write, then take them in. Raises `NotAllowed` by the role of the person behind one."""
-        with self._lock:
-            for event in events:
-                must_allow(self._known, event)
-            self.adopt(*events)
-
-    def must_allow(self, person: str, role: Role) -> None:
-        """Raise `NotAllowed` when the role of a person, if one is named, does not cover `role`."""
-        if person:
-            must_be(self._known, person_name(person), role)
+        """Append events. Raises `NotAllowed` by the role of the person behind one."""
+        for event in events:
+            self._must_allow(event)
+        self.adopt(*events)
 
     def append_in_order(self, events: Sequence[LedgerEvent]) -> list[LedgerEvent]:
         """Append events of one moment so that every reader sorts them as they are given; returns them as stored."""
@@ -107,16 +100,51 @@ class Ledger:
 
     def adopt(self, *events: LedgerEvent) -> None:
         """Append events as they are: what people did elsewhere asks for no role here."""
-        with self._lock:
-            self._appends.put("ledger", [codec.event_row(event) for event in events])
-            for event in events:
-                self._known.take_event(event)
-            self.saved()
-
-    def saved(self) -> None:
-        """Note that something was appended."""
+        self._state.prepare({event.run for event in events})
+        for event in events:
+            self._state.take_event(event)
         self.last_saved = datetime.now(UTC)
-        self.changed = True
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def roles(self) -> dict[str, LedgerEvent]:
+        """The newest event by which each person, or `NEWCOMERS`, got a role."""
+        found: dict[str, LedgerEvent] = {}
+        for event in self._state.of_kind(EventKind.ROLE_ASSIGNED):
+            person = str(event.payload["person"])
+            found[person] = max((event, found.get(person, event)), key=order_key)
+        return found
+
+    def role_of(self, person: str) -> Role:
+        """The person's role: their own, else that of newcomers, else all may manage."""
+        roles = self.roles()
+        event = roles.get(person) or roles.get(NEWCOMERS)
+        return Role(event.payload["role"]) if event is not None else Role.MANAGE
+
+    def must_be(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` unless the person's role covers `role`."""
+        has, order = self.role_of(person), list(Role)
+        if order.index(has) < order.index(role):
+            raise NotAllowed(
+                f"{person[:LONGEST_NAME]} may {has} in this bank, not {_DOES[role]}. Nothing was changed; ask someone "
+                "who may manage it."
+            )
+
+    def must_allow(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` when the role of a person, if one is named, does not cover `role`."""
+        if person:
+            self.must_be(person_name(person), role)
+
+    def _must_allow(self, event: LedgerEvent) -> None:
+        """Raise `NotAllowed` where a person's role does not cover an event; others' rewards are the manager's."""
+        person = actor_of(event)
+        if person:
+            given = (self._state.event(event.revokes) if event.revokes else None) or event
+            others = given.kind in RATING and given.rater != person
+            self.must_be(person, Role.RATE if event.kind in RATING and not others else Role.MANAGE)
+
+
+_DOES = {Role.RATE: "give rewards", Role.MANAGE: "change runs, memories, settings or roles"}
 
 
 class Notes:
@@ -124,13 +152,11 @@ class Notes:
 
     def __init__(
         self,
-        known: Knowledge,
+        state: BankState,
         ledger: Ledger,
-        appends: Appends,
         alone: Callable[[], AbstractContextManager[None]],
-        lock: threading.RLock,
     ) -> None:
-        self._known, self._ledger, self._appends, self._alone, self._lock = known, ledger, appends, alone, lock
+        self._state, self._ledger, self._alone, self._lock = state, ledger, alone, state.database.lock
 
     def pin(
         self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
@@ -143,7 +169,7 @@ class Notes:
         if not words or len(words) > LONGEST_NOTE:
             raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
         with self._alone():
-            self._known.run(run)
+            self._state.run(run)
             event = self._ledger.event(
                 run,
                 step,
@@ -156,13 +182,12 @@ class Notes:
                 payload=place,
             )
             self._ledger.append(event)
-            self._appends.flush()
             return event
 
     def remove(self, note_id: str, author: str) -> None:
         """Append that a note no longer stands. Raises `InputError` when there is none of that id, `NotAllowed`."""
         with self._alone():
-            note = self._known.events.get(note_id)
+            note = self._state.event(note_id)
             if note is None or note.kind is not EventKind.NOTE_PINNED:
                 raise InputError("That note is not in this bank. Nothing was changed.")
             self._ledger.append(
@@ -176,7 +201,6 @@ class Notes:
                     revokes=note_id,
                 )
             )
-            self._appends.flush()
 
     def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
         """The notes that were not removed, of the whole bank, of a run or of a step, oldest first.
@@ -184,7 +208,10 @@ class Notes:
         Raises `UnknownRun`.
         """
         with self._lock:
-            events = self._known.events.values() if run is None else self._known.states[self._known.run(run).id].events
+            if run is not None:
+                self._state.run(run)
+            pinned = self._state.of_kind(EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED)
+            events = [event for event in pinned if run in (None, event.run)]
             removed = {e.revokes for e in events if e.kind is EventKind.NOTE_REMOVED}
             return sorted(
                 (
@@ -204,14 +231,12 @@ class Credits:
 
     def __init__(
         self,
-        known: Knowledge,
+        state: BankState,
         ledger: Ledger,
-        appends: Appends,
         alone: Callable[[], AbstractContextManager[None]],
-        lock: threading.RLock,
         credited: Callable[[str, int], tuple[str, ...]],
     ) -> None:
-        self._known, self._ledger, self._appends, self._alone, self._lock = known, ledger, appends, alone, lock
+        self._state, self._ledger, self._alone, self._lock = state, ledger, alone, state.database.lock
         self._credited = credited
 
     def assign(
@@ -225,8 +250,8 @@ class Credits:
         for reward in rewards.values():
             must_be_reward(reward)
         with self._alone():
-            self._known.run(run)
-            if step in self._known.steps_of(run):
+            self._state.run(run)
+            if self._state.step_row(run, step) is not None:
                 strangers = rewards.keys() - set(self._credited(run, step))
                 if strangers:
                     raise InputError(
@@ -245,13 +270,12 @@ class Credits:
                 payload={"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}},
             )
             self._ledger.append(event)
-            self._appends.flush()
             return event
 
     def revoke(self, credit_id: str, rater: str) -> None:
         """Go back to one reward for all. Raises `InputError` when there is no such credit, `NotAllowed`."""
         with self._alone():
-            given = self._known.events.get(credit_id)
+            given = self._state.event(credit_id)
             if given is None or given.kind is not EventKind.CREDIT_ASSIGNED:
                 raise InputError("That credit is not in this bank. Nothing was changed.")
             self._ledger.append(
@@ -266,12 +290,11 @@ class Credits:
                     revokes=credit_id,
                 )
             )
-            self._appends.flush()
 
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
         with self._lock:
-            events = self._known.states[self._known.run(run).id].at(step)
+            events = self._state.at(run, step)
             if not assigned_credit(events):
                 return None
             revoked = {e.revokes for e in events}

@@ -30,7 +30,8 @@ def readable(trace: StepTrace) -> StepTrace:
     if trace.policy in POLICIES:
         return trace
     try:
-        read = codec.trace_of(codec.step_row(trace, ""))
+        row = codec.step_row(trace, "")
+        read = codec.trace_of(row["trace"], row["embedding"])
     except Exception as error:
         told = " ".join(str(error).split())[:200]
         raise _unreadable(trace, f"could not be read again ({type(error).__name__}: {told})") from error

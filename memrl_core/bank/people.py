@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from memrl_core.bank.appends import Appends
-from memrl_core.bank.knowledge import Knowledge
 from memrl_core.bank.ledger import Ledger
-from memrl_core.bank.roles import NEWCOMERS, Role, must_be, person_name, role_of
+from memrl_core.bank.roles import NEWCOMERS, Role, person_name
+from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError
 from memrl_core.records import EventKind
 
@@ -16,22 +15,23 @@ from memrl_core.records import EventKind
 class People:
     """Who may do what. Without any assignment everybody may manage: a bank of one person needs no roles."""
 
-    def __init__(
-        self, known: Knowledge, ledger: Ledger, appends: Appends, alone: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self._known, self._ledger, self._appends, self._alone = known, ledger, appends, alone
+    def __init__(self, state: BankState, ledger: Ledger, alone: Callable[[], AbstractContextManager[None]]) -> None:
+        self._state, self._ledger, self._alone = state, ledger, alone
 
+    @locked
     def role_of(self, person: str) -> Role:
         """What this person may do."""
-        return role_of(self._known, person_name(person))
+        return self._ledger.role_of(person_name(person))
 
+    @locked
     def must_be(self, person: str, role: Role) -> None:
         """Raise `NotAllowed` unless the person's role covers `role`."""
-        must_be(self._known, person_name(person), role)
+        self._ledger.must_be(person_name(person), role)
 
+    @locked
     def roles(self) -> Mapping[str, Role]:
         """The people whose role was assigned, and `NEWCOMERS` for all others if theirs was."""
-        return {person: Role(event.payload["role"]) for person, event in sorted(self._known.roles.items())}
+        return {person: Role(event.payload["role"]) for person, event in sorted(self._ledger.roles().items())}
 
     def assign(self, person: str, role: Role, by: str, reason: str = "") -> None:
         """Append a role for a person, or for `NEWCOMERS`.
@@ -58,4 +58,3 @@ class People:
                     payload={"person": name, "role": str(role)},
                 )
             )
-            self._appends.flush()

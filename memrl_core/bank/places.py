@@ -1,27 +1,127 @@
-"""The banks in a folder of this machine: list, copy and delete them whole."""
+"""Where banks lie: in folders of this machine, which can be listed, copied and deleted, in memory, or elsewhere."""
 
 from __future__ import annotations
 
 import errno
 import shutil
+import tomllib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from memrl_core.bank import flat
-from memrl_core.bank.begun import BEGUN
-from memrl_core.bank.store import LOCK_FILE, LOCK_PATIENCE, is_local
-from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, InputError, NotABank
+from memrl_core.bank.addresses import CUT, ENDING, is_local, plain, shown
+from memrl_core.bank.schema import FILE, Database, missing
+from memrl_core.bank.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
+from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, BankUnreachable, InputError, NotABank
 
 LONGEST_NAME = 60
-MARK = "meta.lance"
-VERSIONS = "_versions"
-UNNAMED = ".tmp*"
-"""What LanceDB is still writing."""
+IN_MEMORY = ":memory:"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a bank lies: the address of its database and that of its vectors. `shown` stands in sentences."""
+
+    uri: str
+    database: str
+    vectors: str
+    shown: str
+
+    def must_be_free(self) -> None:
+        """Raise `NotABank` where something is stored already; what a creation cut short has left does not count."""
+        if not is_local(self.uri):
+            return
+        path = Path(self.uri)
+        if (path.exists() and not path.is_dir()) or (path.is_dir() and any(path.iterdir()) and not _was_begun(path)):
+            raise NotABank(f"Something is already stored at {self.uri}. Nothing was changed; choose another place.")
+
+    def must_be_there(self) -> None:
+        """Raise `BankMissing` or `NotABank` where no bank can be."""
+        if self.database == IN_MEMORY:
+            raise missing(self.uri)
+        if not is_local(self.uri):
+            if "://" not in self.database and not Path(self.database).is_file():
+                raise missing(self.uri)
+            return
+        path = Path(self.uri)
+        if not path.exists():
+            raise missing(self.uri)
+        if not path.is_dir():
+            raise NotABank(f"{self.uri} is a file, not a bank. Nothing was changed; choose the folder of a bank.")
+        if not (path / FILE).is_file():
+            raise NotABank(f"The folder {self.uri} holds no bank. Nothing was changed; choose the folder of a bank.")
+
+    def make_vectors(self, dimension: int) -> Vectors:
+        """New, empty vectors. Raises `NotABank`, `BankUnreachable`, `BankReadOnly`, `BankFull`."""
+        if self.database == IN_MEMORY:
+            return ArrowVectors(dimension)
+        if is_local(self.uri):
+            with disk_sentences(Path(self.uri)):
+                Path(self.uri).mkdir(parents=True, exist_ok=True)
+        return LanceVectors.create(self.vectors, dimension)
+
+    def open_vectors(self, dimension: int) -> Vectors:
+        """The vectors there. Raises `BankDamaged`, `BankUnreachable`."""
+        return LanceVectors.open(self.vectors, dimension)
+
+
+def place_of(uri: str) -> Place:
+    """Where the bank is that a folder, a TOML file or "memory://" names.
+
+    Raises `BankUnreachable` for any other address, `BankMissing` and `NotABank` for a file that is none or not usable.
+    """
+    uri = plain(uri)
+    if uri.lower().startswith("memory://"):
+        return Place(uri, IN_MEMORY, "", uri)
+    if uri.endswith(ENDING):
+        return _named_in(Path(uri))
+    if not is_local(uri):
+        raise BankUnreachable(
+            f"A bank is no single address such as {shown(uri)[:CUT]}. Nothing was opened; name its database and its "
+            "vectors in a file that ends in .toml (docs/format.md), and give that."
+        )
+    return Place(uri, str(Path(uri) / FILE), str(Path(uri) / FOLDER), uri)
+
+
+def _named_in(file: Path) -> Place:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise missing(str(file)) from None
+    except (OSError, ValueError) as error:
+        raise NotABank(f"{file} cannot be read ({error}). Nothing was opened; check the file.") from error
+    named = [values.get("database"), values.get("vectors")]
+    if set(values) != {"database", "vectors"} or not all(isinstance(one, str) and one for one in named):
+        raise NotABank(
+            f"{file} does not name a bank. Nothing was opened; it has two lines: database = "
+            '"postgresql+psycopg://user@host/name" and vectors = "s3://bucket/path" (docs/format.md).'
+        )
+    database, vectors = map(str, named)
+    if "://" not in database:
+        database = str(file.parent / database)
+    if "://" not in vectors:
+        vectors = str(file.parent / vectors)
+    elif not database.startswith(("postgresql", "sqlite")) and "://" in database:
+        raise NotABank(f"{file} names a database that is not supported. Nothing was opened; use PostgreSQL.")
+    return Place(str(file), database, vectors, str(file))
+
+
+def _was_begun(path: Path) -> bool:
+    """Whether a folder holds nothing but the empty parts of a bank whose making was cut short."""
+    if not {entry.name for entry in path.iterdir()} <= {
+        FOLDER,
+        *(FILE + ending for ending in ("", "-wal", "-shm", "-journal")),
+    }:
+        return False
+    database = Database.at(str(path / FILE), str(path))
+    try:
+        return not database.is_made()
+    except BankError:
+        return False
+    finally:
+        database.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +134,7 @@ class BankSummary:
 
 def is_bank(path: Path) -> bool:
     """Whether a folder looks like a bank; nothing is opened."""
-    return (path / MARK).is_dir()
+    return (path / FILE).is_file()
 
 
 def list_banks(folder: Path) -> list[BankSummary]:
@@ -56,10 +156,9 @@ def valid_name(name: str) -> str:
 
 
 def copy_bank(source: str | Path, target: Path) -> None:
-    """Copy a local bank whole; a copy that is cut short never stands at `target`.
+    """Copy a local bank as it is at this moment; a copy that is cut short never stands at `target`.
 
-    Raises `BankMissing`, `NotABank`, `InputError` for a bank that is not on this machine, `BankError` while another
-    process writes on and on, `BankFull`, `BankReadOnly`.
+    Raises `BankMissing`, `NotABank`, `InputError` for a bank that is not on this machine, `BankFull`, `BankReadOnly`.
     """
     if not is_local(str(source)):
         raise InputError("Only banks on this machine can be copied here. Nothing was changed.")
@@ -69,48 +168,30 @@ def copy_bank(source: str | Path, target: Path) -> None:
         raise NotABank(f"The folder {source} holds no bank. Nothing was copied.")
     if target.exists():
         raise NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
-    with _still(Path(source)):
-        copy_folder(Path(source), target)
-
-
-@contextmanager
-def _still(bank: Path) -> Iterator[None]:
-    """Within it, nobody writes to a bank or copies its tables: what moves meanwhile would be in no copy."""
-    locks = [FileLock(bank / name) for name in (LOCK_FILE, flat.LOCK)]
-    # Where nobody has ever written to it, a lock would only leave its file behind.
-    try:
-        for lock in locks if (bank / LOCK_FILE).exists() else ():
-            lock.acquire(timeout=LOCK_PATIENCE)
-    except Timeout:
-        raise BankError(
-            f"Another process has been writing to {bank} for more than {LOCK_PATIENCE:.0f} seconds. Nothing was "
-            "copied; wait for it, or end it, and try again."
-        ) from None
-    except OSError:
-        pass  # A place that cannot be written has no writer.
-    try:
-        yield
-    finally:
-        for lock in locks:
-            lock.release()
-
-
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder whole, whatever it holds; a copy cut short never stands at `target`.
-
-    Raises `BankFull`, `BankReadOnly`.
-    """
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
-            # A version names files that were there before it: it must not be younger than the copies of these.
-            for versions in source.glob(f"*.lance/{VERSIONS}"):
-                shutil.copytree(versions, draft / versions.relative_to(source), ignore=shutil.ignore_patterns(UNNAMED))
-            rest = shutil.ignore_patterns(VERSIONS, flat.LOCK, f"*{flat.DRAFT}-*", f"{BEGUN}*", UNNAMED)
-            shutil.copytree(source, draft, ignore=rest, dirs_exist_ok=True)
+            write_parts(Path(source), draft)
             draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_parts(source: Path, target: Path) -> None:
+    """Write the two parts of a local bank into a new folder: the facts of one moment, and the memories they name."""
+    target.mkdir()
+    database = Database.at(str(source / FILE), str(source))
+    dimension = int(database.description()["dimension"])
+    database.copy_to(target / FILE)
+    database.close()
+    # Read afterwards: every memory that the facts name is there by now.
+    before = LanceVectors.open(str(source / FOLDER), dimension)
+    copy = LanceVectors.create(str(target / FOLDER), dimension)
+    rows = before.read()
+    if rows.num_rows:
+        copy.append(rows)
+    if before.indexed():
+        copy.index()
 
 
 def delete_bank(path: Path) -> None:

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memrl_core.bank.appends import Appends
-from memrl_core.bank.deeds import TOGETHER
-from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank.codec import StepRow
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.roles import person_name
+from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.undo import TOGETHER
 from memrl_core.errors import InputError
 from memrl_core.learning import active_rewards, in_ledger
 from memrl_core.learning.scales import RatingScales, pairwise_rewards
@@ -53,14 +53,12 @@ class Ratings:
 
     def __init__(
         self,
-        known: Knowledge,
+        state: BankState,
         ledger: Ledger,
-        appends: Appends,
         alone: Callable[[], AbstractContextManager[None]],
         credited: Callable[[str, int], tuple[str, ...]],
     ) -> None:
-        self._known, self._ledger, self._appends = known, ledger, appends
-        self._alone, self._credited = alone, credited
+        self._state, self._ledger, self._alone, self._credited = state, ledger, alone, credited
 
     # --- giving and taking back ---------------------------------------------------------------------------------------
 
@@ -92,7 +90,6 @@ class Ratings:
                 standing[key] = before
             if new:
                 stored = {event.id: event for event in self._ledger.append_in_order(new)}
-                self._appends.flush()
                 standing = {key: stored.get(event.id, event) for key, event in standing.items()}
             return [standing[key] for key in keys]
 
@@ -136,15 +133,15 @@ class Ratings:
                 return None
             event = self._ledger.revoking(mine, rater, reason)
             self._ledger.append(event)
-            self._appends.flush()
             return event
 
     # --- what stands --------------------------------------------------------------------------------------------------
 
+    @locked
     def of(self, run: str, step: int) -> list[LedgerEvent]:
         """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
         row = self._row(run, step)
-        at_step = [e for e in self._known.states[run].at(step) if e.step_id == row.id]
+        at_step = [e for e in self._state.at(run, step) if e.step_id == row.id]
         return active_rewards(sorted(at_step, key=in_ledger))
 
     def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
@@ -152,6 +149,7 @@ class Ratings:
         name = person_name(rater)
         return next((e for e in self.of(run, step) if e.source == "person" and e.rater == name), None)
 
+    @locked
     def supposed(self, rating: Rating | None = None, withdrawn: LedgerEvent | None = None) -> Supposed:
         """What giving a reward, or taking one back, would change from its step on. Nothing is appended.
 
@@ -162,16 +160,17 @@ class Ratings:
         else:
             assert withdrawn is not None
             event = self._ledger.revoking(withdrawn, withdrawn.rater)
-        now = self._known.live(event.run)
-        then = self._known.supposed(event)
+        now = self._state.live(event.run)
+        then = self._state.supposed(event)
         moved = {i: (now.histories[i][-1].after, points[-1].after) for i, points in then.items() if points}
-        return Supposed(moved, self._known.as_told(event.run, then))
+        return Supposed(moved, self._state.beginning_before(event.run, then))
 
     # --- scales -------------------------------------------------------------------------------------------------------
 
+    @locked
     def scales(self, run: str) -> RatingScales:
         """How ratings of a run become rewards now. Raises `UnknownRun`."""
-        changes = self._known.states[self._known.run(run).id].scales
+        changes = self._state.of(run).scales
         return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
 
     def change_scales(self, run: str, scales: RatingScales, by: str, reason: str = "") -> None:
@@ -179,9 +178,8 @@ class Ratings:
 
         Raises `SettingsError` where a better rating would be worth less, `NotAllowed`, `UnknownRun`.
         """
-        self._known.run(run)
         with self._alone():
-            newest = self._known.newest_step(run) or 0
+            newest = self._state.of(run).newest or 0
             scales.must_rise(*self.bounds(run, newest + 1))
             self._ledger.append(
                 self._ledger.event(
@@ -195,11 +193,11 @@ class Ratings:
                     payload={"scales": scales.model_dump(mode="json")},
                 )
             )
-            self._appends.flush()
 
+    @locked
     def bounds(self, run: str, step: int) -> tuple[float, float]:
         """r− and r+ in force at a step. Raises `UnknownRun`."""
-        settings = self._known.settings_at(run)(step)
+        settings = self._state.settings_at(run)(step)
         return float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
 
     # --- within -------------------------------------------------------------------------------------------------------
@@ -224,8 +222,7 @@ class Ratings:
         )
 
     def _row(self, run: str, step: int) -> StepRow:
-        self._known.run(run)
-        row = self._known.steps_of(run).get(step)
+        row = self._state.step_row(run, step)
         if row is None:
             raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
         return row

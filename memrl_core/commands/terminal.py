@@ -22,7 +22,7 @@ from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, wei
 from memrl_core.analysis.decision.outline import CUT_INTENT, EpochSummary, operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import shown
-from memrl_core.bank.integrity import Finding
+from memrl_core.bank.check import Finding
 from memrl_core.environments import environment_names, why_unusable
 from memrl_core.errors import EmbedderMismatch, InputError, MemRLError
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of

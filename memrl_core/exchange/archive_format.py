@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -13,9 +12,8 @@ from pydantic_core import from_json
 
 from memrl_core import __version__
 from memrl_core.bank import codec
-from memrl_core.bank.deeds import REVERSIBLE
-from memrl_core.bank.faults import event_fault, memory_fault
 from memrl_core.bank.roles import NEWCOMERS, Role, person_name
+from memrl_core.bank.undo import REVERSIBLE
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.renaming import LINKS
 from memrl_core.learning.scales import RatingScales
@@ -121,7 +119,9 @@ def event_of(values: Any) -> LedgerEvent:
     if event.kind is EventKind.ENVIRONMENT_CHANGED and not isinstance(payload.get("options"), Mapping):
         raise ValueError("it has no options")
     if event.kind is EventKind.CREDIT_ASSIGNED:
-        _REWARDS.validate_python(payload.get("rewards"))
+        rewards = _REWARDS.validate_python(payload.get("rewards"))
+        if not all(map(math.isfinite, rewards.values())):
+            raise ValueError("a reward is no finite number")
     if event.kind in (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED):
         _whole(_VISITS.validate_python(payload.get("visits", 0)))
     if event.kind in _REPLACING and not (len(event.memory_ids) == 1 and _names(payload.get("replaces"))):
@@ -134,7 +134,13 @@ def event_of(values: Any) -> LedgerEvent:
         _must_be_role(event)
     if event.kind in REVERSIBLE and not all(isinstance(payload.get(key, ""), str) for key in (*LINKS, "by")):
         raise ValueError("it names another event, a step or a person by something that is not a text")
-    _must_be_readable(event_fault(codec.event_row(event)))
+    if max(event.step, event.known_at) > codec.LARGEST_STEP:
+        raise ValueError("it is about a step that cannot be")
+    if event.value is not None and not math.isfinite(event.value):
+        raise ValueError("its value is no finite number")
+    if event.value is None and event.kind is EventKind.REWARD_GIVEN:
+        raise ValueError("it is a reward without a value")
+    _must_be_readable("" if event.id else "has an empty id")
     return event
 
 
@@ -185,7 +191,8 @@ def memory_of(values: Any) -> Memory:
     """The memory in decoded JSON. Raises `ValueError` for one that no bank could hold."""
     memory: Memory = MEMORY.validate_python(values)
     _whole(memory.step)
-    _must_be_readable(memory_fault({**asdict(memory), "parents": list(memory.parents)}))
+    _must_be_readable("" if memory.id else "has an empty id")
+    _must_be_readable("" if memory.step <= codec.LARGEST_STEP else f"has a step that cannot be: {memory.step}")
     return memory
 
 

@@ -84,7 +84,7 @@ def vector_of(numbers: Any) -> npt.NDArray[np.float32]:
 
 def schema_of(header: Header) -> pa.Schema:
     """The columns of `memories.parquet`, with the header as metadata."""
-    columns = list(codec.schemas(header.dimension)["memories"])
+    columns = list(codec.memory_schema(header.dimension))
     columns += [pa.field(name, pa.float64()) for name in ("x", "y")]
     columns += [pa.field("fitted", pa.int64()), pa.field("q", pa.float64()), pa.field("visits", pa.int64())]
     belief = pa.struct({"run": pa.string(), "q": pa.float64(), "visits": pa.int64()})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank import StepRow, codec
-from memrl_core.bank.consequences import Consequence, agreement, consequences
-from memrl_core.bank.knowledge import Knowledge
-from memrl_core.bank.mirror import UNIT_TOLERANCE
+from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.archive_format import AGAIN, Header
 from memrl_core.exchange.contents import Contents, Skipped
@@ -34,8 +32,7 @@ def whole(name: str, header: Header, contents: Contents) -> Contents:
     if set(runs) != {str(payload["id"]) for payload in header.runs}:
         raise InputError(f"{name}: its list of runs is not that of its ledger. {AGAIN}")
     kept, unborn, faults = _referred(events, memories)
-    faults += _untold(kept, traces)
-    _computable(name, header.dimension, kept, traces)
+    _computable(name, replace(contents, events=kept))
     account = contents.account
     read = f"Memories: {len(memories):,}. Steps: {len(traces):,}. Events: {len(kept):,}. Runs: {len(runs):,}."
     return replace(
@@ -118,43 +115,20 @@ def _referred(
     return tuple(kept), skipped, faults
 
 
-def _untold(events: Sequence[LedgerEvent], traces: Sequence[StepTrace]) -> list[str]:
-    left: dict[str, list[Consequence]] = defaultdict(list)
-    for event in events:
-        left[event.step_id].append(
-            Consequence(event.id, event.kind, event.memory_ids, event.value, event.source or "", payload=event.payload)
-        )
-    odd = [
-        f"{trace.step} of run {trace.run}"
-        for trace in traces
-        if any(agreement(one, left[trace.id])[0] != "same" for one in consequences(trace))
-    ]
-    if not odd:
-        return []
-    return [
-        f"Ledger and steps differ, as `memrl doctor` will say of the bank: what {len(odd):,} of the steps did is not "
-        f"in the ledger as they tell it ({_named(odd)})."
-    ]
-
-
 def _named(ids: Iterable[str]) -> str:
     listed = list(ids)
     more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
     return ", ".join(f"“{i[:80]}”" for i in listed[:NAMED]) + more
 
 
-def _computable(name: str, dimension: int, events: Sequence[LedgerEvent], traces: Sequence[StepTrace]) -> None:
-    # A bank folds its ledger whenever it is looked at: an event that stops the fold would make it unreadable for good.
-    known = Knowledge(dimension)
-    for event in events:
-        known.take_event(event)
-    for trace in traces:
-        outcome, reward = (trace.reward.outcome, trace.reward.reward) if trace.reward else ("unrated", None)
-        known.take_step(StepRow(trace.id, trace.run, trace.step, trace.epoch, trace.task.id, outcome, reward, ""))
-    for run in known.runs:
-        try:
-            fold = known.live(run)
-        except (MemRLError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-            raise InputError(f"{name}: the q of run “{run[:80]}” does not follow from its ledger. {AGAIN}") from error
-        if not all(math.isfinite(utility.q) for utility in (*fold.utilities.values(), *fold.away.values())):
+def _computable(name: str, contents: Contents) -> None:
+    """Raise `InputError` where a bank of these contents could not be folded: it would be unreadable for good."""
+    tried = MemoryBank.create("memory://", contents.embedder, contents.dimension)
+    try:
+        tried.adopt({}, contents.events, contents.traces)
+        folds = {info.id: (tried.utilities(info.id), tried.away(info.id)) for info in tried.runs()}
+    except (MemRLError, *codec.UNREADABLE) as error:
+        raise InputError(f"{name}: the q of a run does not follow from its ledger. {AGAIN}") from error
+    for run, beliefs in folds.items():
+        if not all(math.isfinite(utility.q) for known in beliefs for utility in known.values()):
             raise InputError(f"{name}: a q of run “{run[:80]}” is not a finite number. {AGAIN}")

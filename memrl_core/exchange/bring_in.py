@@ -106,7 +106,6 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
             account = replace(account, skipped=(*account.skipped, roles))
         if memories or events or traces:
             bank.adopt(memories, events, traces)
-            bank.checkpoint()
         else:
             account = replace(account, read=(*account.read, UNCHANGED))
         # Two maps have no common directions: a bank that has its own map places the newcomers in it.

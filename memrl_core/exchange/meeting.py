@@ -6,6 +6,7 @@ whenever it is imported again. A run that is here in part is the same run when n
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
@@ -13,10 +14,9 @@ from itertools import count
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.deeds import REVERSIBLE
+from memrl_core.bank.undo import REVERSIBLE
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.renaming import LINKS, Names, renamed_event, renamed_trace
@@ -35,7 +35,6 @@ class Meeting:
         self.keeps_its_roles = bank.facts > 0
         self._runs = {info.id for info in bank.runs()}
         self._taken = {(row.run, row.step) for row in self.steps.values()}
-        self._tables: dict[str, tuple[pa.Table, dict[str, int]]] = {}
         self._events_of: dict[str, list[LedgerEvent]] = defaultdict(list)
         self._traces_of: dict[str, list[StepTrace]] = defaultdict(list)
         for event in contents.events:
@@ -107,21 +106,18 @@ class Meeting:
         if here is None:
             return event.kind is not EventKind.RUN_STARTED or event.run not in self._runs
         # What is linked may be of a run whose name is not decided yet.
-        return _unlinked(here) == _unlinked(codec.event_of(codec.event_row(event)))
+        return _unlinked(here) == _unlinked(replace(event, payload=json.loads(json.dumps(dict(event.payload)))))
 
     def _step_fits(self, trace: StepTrace) -> bool:
         here = self.steps.get(trace.id)
         if here is None:
             return (trace.run, trace.step) not in self._taken
-        return here.run == trace.run and self._stored(trace.run, trace.id) == codec.trace_of(codec.step_row(trace, ""))
+        return here.run == trace.run and _as_stored(self._bank.trace(here.run, here.step)) == _as_stored(trace)
 
-    def _stored(self, run: str, step_id: str) -> StepTrace:
-        # As rows, a run's traces take a tenth of the room that they take as records.
-        if run not in self._tables:
-            table = self._bank.step_table(run)
-            self._tables[run] = (table, {step: row for row, step in enumerate(table["id"].to_pylist())})
-        table, rows = self._tables[run]
-        return codec.trace_of(table.slice(rows[step_id], 1).to_pylist()[0])
+
+def _as_stored(trace: StepTrace) -> StepTrace:
+    row = codec.step_row(trace, "")
+    return codec.trace_of(row["trace"], row["embedding"])
 
 
 def _is_joint(event: LedgerEvent) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core.bank.mirror import UNIT_TOLERANCE
+from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
 from memrl_core.exchange.official_files import text_of

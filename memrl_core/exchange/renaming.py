@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memrl_core.bank.deeds import REVERSIBLE
+from memrl_core.bank.undo import REVERSIBLE
 from memrl_core.records import (
     Decision,
     EventKind,

@@ -22,8 +22,8 @@ from memrl_core.agent import Agent, workspace
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.cost import step_cost, step_regret
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import delete_bank
-from memrl_core.bank.store import is_local
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.poisoning import poison, prune

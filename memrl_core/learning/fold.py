@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import fmean, multimode
 from typing import Any
@@ -336,10 +336,12 @@ class Fold:
     def _begin(self, memory_id: str, step: int, believed: Utility) -> None:
         if memory_id in self.histories:
             self._let_begin_anew(memory_id)
-        self.away.pop(memory_id, None)
+        comes_back = self.away.pop(memory_id, None) is not None
         self.utilities[memory_id] = believed
         self.histories.begin(memory_id, step, believed)
         self.inherited.pop(memory_id, None)
+        if comes_back:
+            self.utilities = {i: self.utilities[i] for i in self.histories if i in self.utilities}
 
     def _let_begin_anew(self, memory_id: str) -> None:
         if any(memory_id in origin.replaced for origin in self.origins.values()):
@@ -407,3 +409,24 @@ def by_step(events: Iterable[LedgerEvent], committed: Callable[[str], bool]) -> 
         if not event.step_id or committed(event.step_id):
             steps.setdefault(event.step, []).append(event)
     return steps
+
+
+def folded(base: Fold, events: Iterable[LedgerEvent], committed: Container[str]) -> Fold:
+    """`base` and the events that count, step by step; `committed` holds the attempts that ended."""
+    for step, members in sorted(by_step(events, committed.__contains__).items()):
+        base.take(step, members)
+    return base
+
+
+def copied(fold: Fold) -> Fold:
+    """A fold that can grow without changing `fold`."""
+    return replace(
+        fold,
+        utilities=dict(fold.utilities),
+        histories=fold.histories.copied(),
+        away=dict(fold.away),
+        pinned=set(fold.pinned),
+        inherited=dict(fold.inherited),
+        origins=dict(fold.origins),
+        begun_anew=set(fold.begun_anew),
+    )

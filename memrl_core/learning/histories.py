@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,20 @@ Short = tuple[int, Utility, list[Any]]
 
 
 class Histories(MutableMapping[str, list[UtilityPoint]]):
-    """The entries of each memory by its id, made when they are asked for: most of a long run's never are."""
+    """The entries of each memory by its id, made when they are asked for: most of a long run's never are.
 
-    def __init__(self) -> None:
-        self._kept: dict[str, list[UtilityPoint] | Short] = {}
+    Those of the ids in `stored` are read by `read` when they are first needed. `changed` says of each memory whose
+    entries are not all stored how many of its first ones are.
+    """
+
+    def __init__(
+        self,
+        stored: Iterable[str] = (),
+        read: Callable[[Iterable[str] | None], Mapping[str, list[UtilityPoint]]] | None = None,
+    ) -> None:
+        self._kept: dict[str, list[UtilityPoint] | Short | None] = dict.fromkeys(stored)
+        self._read = read
+        self.changed: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -39,12 +49,16 @@ class Histories(MutableMapping[str, list[UtilityPoint]]):
 
     def __getitem__(self, memory_id: str) -> list[UtilityPoint]:
         kept = self._kept[memory_id]
-        if isinstance(kept, tuple):
+        if kept is None:
+            assert self._read is not None
+            kept = self._kept[memory_id] = self._read([memory_id]).get(memory_id, [])
+        elif isinstance(kept, tuple):
             kept = self._kept[memory_id] = _entries(memory_id, kept)
         return kept
 
     def __setitem__(self, memory_id: str, points: list[UtilityPoint]) -> None:
         self._kept[memory_id] = points
+        self.changed[memory_id] = 0
 
     def __delitem__(self, memory_id: str) -> None:
         del self._kept[memory_id]
@@ -52,25 +66,38 @@ class Histories(MutableMapping[str, list[UtilityPoint]]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
+    def read_all(self) -> None:
+        """Read all that is stored and was not read yet, in one go."""
+        if self._read is not None and any(kept is None for kept in self._kept.values()):
+            for memory_id, points in self._read(None).items():
+                if self._kept.get(memory_id, points) is None:
+                    self._kept[memory_id] = points
+
     def begin(self, memory_id: str, step: int, believed: Utility) -> None:
         """Begin the history of a memory, anew if it has one."""
         self._kept[memory_id] = (step, believed, [])
+        self.changed[memory_id] = 0
 
     def move(self, memory_id: str, step: int, reward: Earned, before: float, after: Utility) -> None:
         """Add a move of the memory's q, which was `before`."""
         kept = self._kept[memory_id]
         if isinstance(kept, tuple):
+            self.changed.setdefault(memory_id, 1 + len(kept[2]) // 3)
             kept[2].extend((step, reward, after))
-        else:
-            kept.append(moved(memory_id, step, before, after, reward))
+            return
+        points = self[memory_id]
+        self.changed.setdefault(memory_id, len(points))
+        points.append(moved(memory_id, step, before, after, reward))
 
     def copied(self) -> Histories:
         """The same, which can grow without changing these."""
+        self.read_all()
         other = Histories()
-        other._kept = {
-            memory_id: (kept[0], kept[1], list(kept[2])) if isinstance(kept, tuple) else list(kept)
-            for memory_id, kept in self._kept.items()
-        }
+        for memory_id, kept in self._kept.items():
+            if isinstance(kept, tuple):
+                other._kept[memory_id] = (kept[0], kept[1], list(kept[2]))
+            else:
+                other._kept[memory_id] = list(self[memory_id])
         return other
 
 

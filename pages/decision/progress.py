@@ -11,7 +11,7 @@ from memrl_core.analysis.memory.uses import attempts
 from memrl_core.analysis.run.over_time import fallback, forgetting, losses, transfer
 from memrl_core.analysis.run.rates import Rate
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.numerals import fixed, percent
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places

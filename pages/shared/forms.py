@@ -188,7 +188,9 @@ def open_bank_form() -> None:
         name = st.selectbox("On this machine", sorted(known), key="open_known")
         if st.button("Open", key="open_known_go", width="stretch"):
             places.go_to_steps(bank=name)
-    uri = st.text_input("Folder or LanceDB address", key="open_uri", placeholder="./runs/bank  ·  s3://bucket/bank")
+    uri = st.text_input(
+        "Folder, or TOML file of a bank elsewhere", key="open_uri", placeholder="./runs/bank  ·  team.toml"
+    )
     if st.button("Open this address", key="open_uri_go", width="stretch", disabled=not uri.strip()):
         try:
             uri = uri.strip()

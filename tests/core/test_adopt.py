@@ -23,7 +23,11 @@ def _all(bank: MemoryBank) -> tuple[Any, ...]:
 
 def _rows(path: Path) -> dict[str, int]:
     bank = MemoryBank.open(str(path))
-    return {name: bank._store.count(name) for name in ("memories", "steps", "ledger")}
+    return {
+        "memories": bank._vectors.read(["id"]).num_rows,
+        "steps": sum(len(bank.step_rows(info.id)) for info in bank.runs()),
+        "ledger": len(bank.events()),
+    }
 
 
 def _empty(path: Path) -> MemoryBank:
@@ -64,14 +68,14 @@ def test_an_adoption_that_fails_at_the_ledger_shows_nothing_and_can_be_repeated(
 ) -> None:
     facts = _all(an_eventful_bank(tmp_path / "source", 4, 20))
     bank = _empty(tmp_path / "bank")
-    append = bank._store.append
+    insert = bank._database.insert
 
-    def full(name: str, rows: Any) -> None:
-        if name == "ledger":
+    def full(table: Any, rows: Any) -> None:
+        if table.name == "ledger":
             raise BankFull("The disk is full.")
-        append(name, rows)
+        insert(table, rows)
 
-    monkeypatch.setattr(bank._store, "append", full)
+    monkeypatch.setattr(bank._database, "insert", full)
     with pytest.raises(BankFull):
         bank.adopt(*facts)
     for copy in (bank, MemoryBank.open(str(tmp_path / "bank"))):
@@ -115,7 +119,7 @@ def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkey
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "alone\n"
-        monkeypatch.setattr("memrl_core.bank.store.LOCK_PATIENCE", 0.2)
+        bank._database._connection.exec_driver_sql("PRAGMA busy_timeout = 200")
         with pytest.raises(BankError, match="Another process has been writing"), bank.alone():
             pass
         holder.communicate("\n", timeout=20)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -19,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank, store
-from memrl_core.bank.store import Store
+from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
     BankDamaged,
@@ -159,15 +156,6 @@ def test_a_run_can_start_from_what_another_knew(tmp_path: Path) -> None:
     assert list(bank.utilities("fork")) == ["r-0001", "r-0002", "fork-0001"]
 
 
-def test_other_lancedb_clients_see_current_utilities(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank") as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2, ("r-0001",)))
-    rows = lancedb.connect(str(tmp_path / "bank")).open_table("q_values").to_arrow().to_pylist()
-    assert {"run": "r", "memory_id": "r-0001", "q": pytest.approx(0.3), "visits": 1} in rows
-    assert len(rows) == 2
-
-
 def test_another_handle_follows_what_is_appended(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     other = MemoryBank.open(bank.uri)
@@ -202,24 +190,17 @@ def test_a_batch_is_on_disk_when_it_ends(tmp_path: Path) -> None:
 def test_a_failed_append_can_be_repeated_without_doubling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bank = a_bank(tmp_path / "bank")
     trace, vectors = a_step(1)
-    append = bank._store.append
-
-    def fails_for_steps(name: str, rows: object) -> None:
-        if name == "steps":
-            raise OSError(28, "No space left on device")
-        append(name, rows)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(bank._store, "append", fails_for_steps)
-    with pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr("memrl_core.bank.state.BankState.save", lambda *_: 1 / 0)
         bank.commit_step(trace, vectors)
     cut_short = MemoryBank.open(bank.uri)
-    assert cut_short.unfinished_steps("r") == [1] and cut_short.cut_short("r") == {trace.id}
-    monkeypatch.setattr(bank._store, "append", append)
+    assert cut_short.events("r") == bank.events("r") and len(bank.events("r")) == 1
+    assert bank.step_rows("r") == []
     bank.commit_step(trace, vectors)
     again = MemoryBank.open(bank.uri)
     assert again.unfinished_steps("r") == [] and again.cut_short("r") == frozenset()
     assert list(again.utilities("r")) == ["r-0001"]
-    assert again._store.count("memories") == 1
+    assert lancedb.connect(f"{bank.uri}/vectors").open_table("memories").count_rows() == 1
 
 
 FULL_DISK = """
@@ -339,31 +320,42 @@ def test_another_embedder_is_refused_with_both_names(tmp_path: Path) -> None:
 
 def test_a_bank_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    table = lancedb.connect(bank.uri).open_table("meta")
-    table.add([{"key": "schema_version", "value": json.dumps(99)}])
+    with sqlite3.connect(tmp_path / "bank" / "bank.db") as database:
+        database.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
     with pytest.raises(BankTooNew, match="newer version"):
         MemoryBank.open(bank.uri)
 
 
-@pytest.mark.parametrize("table", ["memories", "steps", "ledger"])
-def test_a_damaged_file_is_named(tmp_path: Path, table: str) -> None:
+def test_a_damaged_part_is_said(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         bank.commit_step(*a_step(1))
-    for file in (tmp_path / "bank" / f"{table}.lance" / "data").iterdir():
+    shutil.copytree(tmp_path / "bank", tmp_path / "other")
+    for file in (tmp_path / "bank" / "vectors" / "memories.lance" / "data").iterdir():
         file.write_bytes(b"\0" * 100)
-    with pytest.raises(BankDamaged, match=f"the table {table}"):
-        MemoryBank.open(bank.uri)
+    with pytest.raises(BankDamaged, match="the memories cannot be read"):
+        MemoryBank.open(bank.uri).view("r")
+    (tmp_path / "other" / "bank.db").write_bytes(b"\0" * 8192)
+    with pytest.raises(BankDamaged, match="memrl doctor"):
+        MemoryBank.open(str(tmp_path / "other"))
+
+
+def test_the_ledger_refuses_to_be_changed(tmp_path: Path) -> None:
+    a_bank(tmp_path / "bank").close()
+    database = sqlite3.connect(tmp_path / "bank" / "bank.db")
+    for statement in ("UPDATE ledger SET value = 1", "DELETE FROM ledger"):
+        with pytest.raises(sqlite3.IntegrityError, match="only appended to"):
+            database.execute(statement)
 
 
 def test_a_read_only_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = a_bank(tmp_path / "bank")
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(BankReadOnly, match="cannot be written"):
+    with a_bank(tmp_path / "bank") as bank:
         bank.commit_step(*a_step(1))
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    closed = MemoryBank.open(bank.uri)
+    assert closed.view("r").size == 1
+    with pytest.raises(BankReadOnly, match="cannot be written"):
+        closed.commit_step(*a_step(2))
+    assert closed.next_step("r") == 2
 
 
 def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(tmp_path: Path) -> None:
@@ -426,21 +418,58 @@ def test_a_bank_can_live_at_a_lancedb_address(tmp_path: Path) -> None:
 
 def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> None:
     a_bank(tmp_path / "bank").close()
-    shutil.rmtree(tmp_path / "bank" / "meta.lance")
     with pytest.raises(NotABank, match="Something is already stored"):
         a_bank(tmp_path / "bank")
-    Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)
-    for name in ("ledger", "meta"):
-        shutil.rmtree(tmp_path / "other" / f"{name}.lance")
-    Store.create(str(tmp_path / "other"), {"embedder": "hashing-8", "dimension": DIMENSION}, DIMENSION)
+    (tmp_path / "bank" / "bank.db").write_bytes(b"")
+    with pytest.raises(NotABank):
+        MemoryBank.open(str(tmp_path / "bank"))
+    a_bank(tmp_path / "bank").commit_step(*a_step(1))
 
 
-def test_a_closed_bank_leaves_no_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "has_journal", False)
-    monkeypatch.setattr(store, "FEW", 0)
-    before = set(threading.enumerate())
-    with a_bank(tmp_path) as bank:
-        bank.commit_step(*a_step(1))
-        assert {thread for thread in threading.enumerate() if thread.name.startswith("append")} - before
-    left = set(threading.enumerate()) - before
-    assert not {thread.name for thread in left if thread.name.startswith(("append", "compaction", "read"))}
+def test_a_memory_that_no_step_names_is_not_seen_and_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrl_core.bank.vectors.MANY_FRAGMENTS", 2)
+    bank = a_bank(tmp_path / "bank")
+    bank.commit_step(*a_step(1))
+    monkeypatch.setattr("memrl_core.bank.state.BankState.save", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bank.commit_step(*a_step(2))
+    monkeypatch.undo()
+    monkeypatch.setattr("memrl_core.bank.vectors.MANY_FRAGMENTS", 2)
+    table = lancedb.connect(f"{bank.uri}/vectors").open_table("memories")
+    assert table.count_rows() == 2
+    assert bank.memory_ids() == ["r-0001"] == [memory.id for memory in MemoryBank.open(bank.uri).memories()]
+    bank.close()
+    table.checkout_latest()
+    assert table.count_rows() == 1
+    assert MemoryBank.open(bank.uri).view("r").size == 1
+
+
+def test_a_bank_in_memory_works_like_any_other() -> None:
+    bank = MemoryBank.create("memory://", "hashing-8", DIMENSION)
+    bank.start_run(a_run())
+    bank.commit_step(*a_step(1))
+    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.close()
+    assert bank.utilities("r")["r-0001"].visits == 1
+    assert bank.view("r").memories["r-0002"].intent == "task 2"
+    with pytest.raises(BankMissing):
+        MemoryBank.open("memory://")
+
+
+def test_what_is_stored_is_what_a_handle_knows(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    bank.commit_step(*a_step(1))
+    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.give_reward("r", 2, bank.step_rows("r")[1].id, ("r-0001",), -1.0, "ann")
+    database = sqlite3.connect(tmp_path / "bank" / "bank.db")
+    assert database.execute("SELECT run, memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall() == [
+        (run, memory_id, utility.q, utility.visits)
+        for run in ("r",)
+        for memory_id, utility in sorted(bank.utilities(run).items())
+    ]
+    moves = database.execute(
+        "SELECT step, before, after, reward, event FROM q_moves WHERE memory_id = ? AND reward IS NOT NULL", ("r-0001",)
+    ).fetchall()
+    (given,) = [event for event in bank.events("r") if event.source == "person"]
+    assert moves == [(2, 0.0, bank.utilities("r")["r-0001"].q, -1.0, given.id)]
+    assert database.execute("SELECT count(*) FROM steps").fetchone() == (2,)

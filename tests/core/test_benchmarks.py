@@ -25,7 +25,7 @@ from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, 
 from memrl_core import cli
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.commands import measure
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -145,7 +145,7 @@ def test_the_file_of_a_retrieval_has_what_others_read_in_it() -> None:
 def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
     with synthetic_bank(2000) as bank:
         view = bank.view(RUN)
-        assert np.shares_memory(view.embeddings, bank._known.mirror._matrix)
+        assert np.shares_memory(view.embeddings, bank._state.memories._embeddings)
         policy, query = MemRL(SETTINGS), view.embeddings[7].copy()
         policy.recall(query, view)
         tracemalloc.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -50,15 +51,22 @@ def test_a_run_of_sixty_tasks_twice_leaves_its_tables(home: Path) -> None:
         [sys.executable, "-m", "memrl_core.cli", *words, "--batch", "20"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    database = lancedb.connect(uri)
-    assert database.open_table("steps").count_rows() == 120
-    assert {"id"} <= set(database.open_table("memories").schema.names)
-    q_values = database.open_table("q_values").to_arrow()
-    assert set(q_values.schema.names) == {"run", "memory_id", "q", "visits"}
-    assert q_values.num_rows == 120
+    database = sqlite3.connect(home / "bank" / "bank.db")
+    assert database.execute("SELECT count(*) FROM steps").fetchone() == (120,)
+    assert database.execute("SELECT count(q), count(visits) FROM q_values WHERE run <> ''").fetchone() == (120, 120)
+    assert lancedb.connect(f"{uri}/vectors").open_table("memories").to_arrow()["id"].null_count == 0
     assert "Saved 120 steps" in done.stdout
     assert "epoch" in done.stdout and "solved" in done.stdout
     assert done.stderr == ""
+
+
+def counted(bank: Path) -> int:
+    """How many steps are stored; 0 while the bank is being made."""
+    try:
+        (count,) = sqlite3.connect(bank / "bank.db").execute("SELECT count(*) FROM steps").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(count)
 
 
 @pytest.mark.slow
@@ -71,14 +79,14 @@ def test_interrupting_keeps_what_is_done(home: Path) -> None:
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if (home / "bank" / "steps.lance").exists() and lancedb.connect(uri).open_table("steps").count_rows() > 2:
+        if (home / "bank" / "bank.db").exists() and counted(home / "bank") > 2:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Cancelled after" in said
-    kept = lancedb.connect(uri).open_table("steps").count_rows()
+    kept = counted(home / "bank")
     assert f"Cancelled after {kept} of 12000 steps" in " ".join(said.split())
 
 
@@ -204,10 +212,22 @@ def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, mon
 
 def test_the_doctor_names_a_damaged_table(home: Path) -> None:
     a_bank(home / "bank").close()
-    for file in (home / "bank" / "ledger.lance" / "data").iterdir():
-        file.write_bytes(b"garbage")
+    with sqlite3.connect(home / "bank" / "bank.db") as database:
+        database.execute("UPDATE q_values SET q = 7")
+        database.execute("UPDATE runs SET policy = '', info = replace(info, 'memrl', 'rmm')")
     code, said = memrl("doctor", "--bank", str(home / "bank"))
-    assert (code, "table ledger" in said, "broken" in said) == (2, True, True)
+    assert (code, "bank: runs" in said, "broken" in said) == (2, True, True)
+
+
+def test_the_doctor_writes_anew_what_follows_from_the_ledger(home: Path) -> None:
+    bank = a_bank(home / "bank")
+    bank.commit_step(*a_step(1))
+    bank.close()
+    with sqlite3.connect(home / "bank" / "bank.db") as database:
+        database.execute("UPDATE q_values SET q = 7")
+    assert memrl("doctor", "--bank", str(home / "bank"))[0] == 2
+    assert memrl("doctor", "--rebuild", "--bank", str(home / "bank"))[0] == 0
+    assert MemoryBank.open(str(home / "bank")).utilities("r")["r-0001"].q == 0
 
 
 def test_every_command_and_option_has_help() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.running import TARGETS, Target, slice_of
 
-SLOW = ("flat", "journal", "reward-files")
+SLOW = ("reward-files",)
 PARAMS = [
     pytest.param(target, id=target.name, marks=[pytest.mark.slow] if target.name in SLOW else []) for target in TARGETS
 ]

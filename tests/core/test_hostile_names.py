@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.store import Store
-from memrl_core.records import EventKind
+from memrl_core.bank.check import check
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import person_name
+from memrl_core.records import WriteRecord
 from tests.builders import a_bank, a_run, a_step
 
 ROOT = Path(__file__).parents[2]
@@ -36,28 +38,31 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    path = tmp_path_factory.mktemp("store") / "bank"
-    a_bank(path).close()
-    opened, _ = Store.open(str(path))
-    row = dict.fromkeys(opened.schemas["ledger"].names)
-    with MemoryBank.open(str(path)) as bank:
-        (begun,) = bank.events()
-    known = opened.read("ledger").to_pylist()[0]
-    opened.append("ledger", [{**row, **known, "id": name, "run": name} for name in NAMES])
-    assert begun.kind is EventKind.RUN_STARTED
+def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """A bank with a memory of each name."""
+    opened = a_bank(tmp_path_factory.mktemp("names") / "bank")
+    for step, name in enumerate(NAMES, start=1):
+        trace, vectors = a_step(step)
+        (vector,) = vectors.values()
+        (op,) = trace.write.operations if trace.write else ()
+        trace = replace(trace, id=f"step {name}", write=WriteRecord((replace(op, memory_id=name),)))
+        opened.commit_step(trace, {name: vector})
     return opened
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_is_found_by_its_whole_name_and_no_other_is(store: Store, name: str) -> None:
-    assert store.find("ledger", "run", name)["id"].to_pylist() == [name]
+def test_a_row_is_found_by_its_whole_name_and_no_other_is(bank: MemoryBank, name: str) -> None:
+    step = 1 + NAMES.index(name)
+    assert bank._vectors.read(["id"], [name])["id"].to_pylist() == [name]
+    assert MemoryBank.open(bank.uri).memory(name).step == step
+    assert bank.ratings.rate(Rating("r", step, 0.5, name)).rater == person_name(name)
+    assert [event.step for event in bank.ratings.of("r", step) if event.source == "person"] == [step]
 
 
 @given(st.text(alphabet="'\"\\;-% r_\x00", max_size=12))
-def test_no_name_finds_what_is_not_called_so(store: Store, name: str) -> None:
-    found = store.find("ledger", "run", name)["run"].to_pylist()
-    assert found == [one for one in (*NAMES, "r") if one == name]
+def test_no_name_finds_what_is_not_called_so(bank: MemoryBank, name: str) -> None:
+    assert bank._vectors.read(["id"], [name])["id"].to_pylist() == [one for one in NAMES if one == name]
+    assert [event.id for event in bank.events_of([name])] == []
 
 
 def test_a_bank_of_such_names_reads_and_writes_as_any_other(tmp_path: Path) -> None:
@@ -73,6 +78,7 @@ def test_a_bank_of_such_names_reads_and_writes_as_any_other(tmp_path: Path) -> N
             assert bank.trace(name, 1).write.operations[0].memory_id == f"{name}-0001"
             assert list(bank.utilities(name)) == [f"{name}-0001"]
         assert bank.traces("r") == []
+        assert all(found.ok for found in check(bank.uri))
 
 
 SEARCH_ALL = r"""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.errors import InputError, UnknownRun
 from memrl_core.exchange import merging
 from memrl_core.exchange.contents_of_bank import contents_of

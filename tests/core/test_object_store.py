@@ -1,4 +1,4 @@
-"""A bank on an S3-compatible store: it works as a folder does, and no key is ever shown or stored."""
+"""A bank with its vectors on an S3-compatible store: it works as a folder does, and no key is shown or stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from memrl_core import cli
 from memrl_core.bank import MemoryBank, addresses
 from memrl_core.bank.addresses import shown
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank, RunMoved
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in
@@ -49,8 +49,15 @@ def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 @pytest.fixture
-def uri(store: ObjectStore) -> str:
-    return f"s3://{BUCKET}/some/bank"
+def uri(store: ObjectStore, tmp_path: Path) -> str:
+    return named(tmp_path, f"s3://{BUCKET}/some/bank")
+
+
+def named(folder: Path, vectors: str) -> str:
+    """The TOML file of a bank with its facts in this folder and its vectors at an address."""
+    file = folder / "team.toml"
+    file.write_text(f'database = "team.db"\nvectors = "{vectors}"\n')
+    return str(file)
 
 
 def memrl(*words: str) -> tuple[int, str]:
@@ -129,10 +136,9 @@ def test_closing_joins_what_many_appends_left(uri: str, store: ObjectStore) -> N
     for step in range(1, 9):
         bank.commit_step(*a_step(step))
     bank.close()
-    with MemoryBank.open(uri) as again:
-        table = again._store._tables["steps"]
-        assert table.count_rows() == 8
-        assert table.stats()["fragment_stats"]["num_fragments"] == 1
+    database = addresses.connect(f"s3://{BUCKET}/some/bank")
+    table = database.open_table("memories")
+    assert (table.count_rows(), table.stats()["fragment_stats"]["num_fragments"]) == (8, 1)
 
 
 def test_a_bank_goes_through_an_archive_and_back(uri: str, tmp_path: Path) -> None:
@@ -141,8 +147,10 @@ def test_a_bank_goes_through_an_archive_and_back(uri: str, tmp_path: Path) -> No
         bank.commit_step(*a_step(2, credited=("r-0001",)))
         before = q_of(bank)
         write_bank(bank, tmp_path / "bank.zip")
-    bring_in(read_any(tmp_path / "bank.zip"), f"{uri}-copy")
-    with MemoryBank.open(f"{uri}-copy") as copy:
+    (tmp_path / "other").mkdir()
+    other = named(tmp_path / "other", f"s3://{BUCKET}/other")
+    bring_in(read_any(tmp_path / "bank.zip"), other)
+    with MemoryBank.open(other) as copy:
         assert q_of(copy) == before
 
 
@@ -157,11 +165,19 @@ def test_a_person_rates_without_a_lock_file(uri: str, tmp_path: Path, monkeypatc
     assert not list(tmp_path.glob("*.lock"))
 
 
+@pytest.fixture
+def made(uri: str, store: ObjectStore) -> str:
+    """A bank that is there; nobody was asked for it since."""
+    a_bank(uri).close()
+    store.requests.clear()
+    return uri
+
+
 # --- it says what is wrong --------------------------------------------------------------------------------------------
 
 
 def refusal(uri: str) -> str:
-    """The sentence that opening ends with; fails when anything of it tells a key or a foreign text."""
+    """The sentence that opening a bank that is there ends with; fails when it tells a key or a foreign text."""
     with pytest.raises(BankUnreachable) as caught:
         MemoryBank.open(uri)
     error = caught.value
@@ -176,34 +192,31 @@ def test_nothing_there_is_a_missing_bank(uri: str) -> None:
         MemoryBank.open(uri)
 
 
-def test_something_else_there_is_no_bank_and_stays(uri: str, store: ObjectStore) -> None:
-    a_bank(uri).close()
-    for key in [key for key in store.buckets[BUCKET] if "/meta.lance/" in key]:
-        del store.buckets[BUCKET][key]
+def test_something_else_there_is_no_bank_and_stays(uri: str, store: ObjectStore, tmp_path: Path) -> None:
+    a_bank(uri).commit_step(*a_step(1))
     left = dict(store.buckets[BUCKET])
-    with pytest.raises(NotABank):
-        MemoryBank.open(uri)
+    (tmp_path / "team.db").unlink()
     with pytest.raises(NotABank):
         MemoryBank.create(uri, "hashing-8", 8)
     assert store.buckets[BUCKET] == left
 
 
-def test_a_missing_bucket_is_named(store: ObjectStore) -> None:
-    assert "has no bucket for s3://nowhere/bank" in refusal("s3://nowhere/bank")
+def test_a_missing_bucket_is_named(made: str, tmp_path: Path) -> None:
+    assert "has no bucket for s3://nowhere/bank" in refusal(named(tmp_path, "s3://nowhere/bank"))
 
 
 @pytest.mark.parametrize("name", addresses.KEYS)
 def test_without_a_key_nobody_is_asked(
-    uri: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str
+    made: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv(name)
-    assert f"{name} is not set" in refusal(uri)
+    assert f"{name} is not set" in refusal(made)
     assert store.requests == []
 
 
-def test_a_wrong_key_is_told_as_such(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_is_told_as_such(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"not-{SECRET}")
-    assert "does not let the access keys" in refusal(uri)
+    assert "does not let the access keys" in refusal(made)
 
 
 def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) -> None:
@@ -217,40 +230,39 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
 
 
 def test_a_server_that_is_not_there_is_told(
-    uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    made: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://ann:{SECRET}@127.0.0.1:9")
-    assert "does not answer" in refusal(uri)
+    assert "does not answer" in refusal(made)
     must_not_tell(*capfd.readouterr())
 
 
-def test_a_server_that_keeps_silent_is_given_up(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_keeps_silent_is_given_up(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "LOOKING", {**addresses.LOOKING, "timeout": "300ms", "client_retry_timeout": "0"})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert "does not answer" in refusal(uri)
+        assert "does not answer" in refusal(made)
 
 
-def test_plain_http_has_to_be_allowed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_has_to_be_allowed(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    assert "AWS_ALLOW_HTTP=true" in refusal(uri)
+    assert "AWS_ALLOW_HTTP=true" in refusal(made)
 
 
 @pytest.mark.parametrize("address", ["ftp://host/bank", "http://host/bank", "s3://", "s3:///bank"])
-def test_an_address_of_no_known_kind_is_refused(store: ObjectStore, address: str) -> None:
-    assert refusal(address)
+def test_an_address_of_no_known_kind_is_refused(made: str, tmp_path: Path, store: ObjectStore, address: str) -> None:
+    assert refusal(named(tmp_path, address))
     assert store.requests == []
 
 
 def test_a_damaged_object_is_damage_and_not_a_lost_connection(uri: str, store: ObjectStore) -> None:
     with a_bank(uri) as bank:
         bank.commit_step(*a_step(1))
-    for key in [key for key in store.buckets[BUCKET] if "/steps.lance/data/" in key]:
+    for key in [key for key in store.buckets[BUCKET] if "/memories.lance/data/" in key]:
         del store.buckets[BUCKET][key]
-    faults = [finding for finding in check(uri) if not finding.ok]
-    assert "steps" in faults[0].name
-    assert "answer" not in faults[0].sentence and store.address not in faults[0].sentence
-    assert faults[0].remedy.startswith("Copy it to this machine and run `memrl repair`")
+    (fault,) = [finding for finding in check(uri) if not finding.ok]
+    assert fault.name == "memories"
+    assert "answer" not in fault.sentence and store.address not in fault.sentence
 
 
 # --- it keeps the keys to itself --------------------------------------------------------------------------------------
@@ -265,10 +277,11 @@ def test_a_damaged_object_is_damage_and_not_a_lost_connection(uri: str, store: O
         f"az://{SECRET}@account/bank",
     ],
 )
-def test_an_address_that_carries_a_key_is_refused(store: ObjectStore, address: str) -> None:
-    assert "in the environment" in refusal(address)
+def test_an_address_that_carries_a_key_is_refused(made: str, tmp_path: Path, store: ObjectStore, address: str) -> None:
+    uri = named(tmp_path, address)
+    assert "in the environment" in refusal(uri)
     with pytest.raises(BankUnreachable):
-        MemoryBank.create(address, "hashing-8", 8)
+        MemoryBank.create(uri, "hashing-8", 8)
     must_not_tell(shown(address))
     assert store.requests == []
 
@@ -284,7 +297,7 @@ def test_no_command_repeats_a_key_that_it_was_given(store: ObjectStore) -> None:
     ):
         status, said = memrl(*words, "--bank", address)
         assert status == 2
-        assert "no user, password" in " ".join(said.split())
+        assert "ends in .toml" in " ".join(said.split())
         must_not_tell(said)
 
 
@@ -294,10 +307,11 @@ def test_no_key_is_stored_or_logged(
     caplog.set_level(logging.DEBUG)
     with a_bank(uri) as bank:
         bank.commit_step(*a_step(1))
+        bank.commit_step(*a_step(2))
         store.is_closed_to_writers = True
         with pytest.raises(MemRLError):
-            bank.commit_step(*a_step(2))
-        bank._store.compact()
+            bank.commit_step(*a_step(3))
+        bank._vectors.compact()
         store.is_closed_to_writers = False
     assert "put off" in caplog.text
     must_not_tell(caplog.text, *capfd.readouterr())

@@ -45,8 +45,7 @@ def test_a_copy_that_is_cut_short_leaves_nothing_behind(bank: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copy2", full)
-    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr("memrl_core.bank.vectors.LanceVectors.append", full)
     with pytest.raises(BankFull, match="disk is full"):
         copy_bank(bank, bank.with_name("copy"))
     assert [path.name for path in bank.parent.iterdir()] == ["bank"]

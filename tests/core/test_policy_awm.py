@@ -14,7 +14,7 @@ from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household
 from memrl_core.environments.tasks import sample_tasks

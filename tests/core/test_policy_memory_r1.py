@@ -15,7 +15,7 @@ from memrl_core.agent import Agent
 from memrl_core.agent.asking import Asking, templates
 from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks

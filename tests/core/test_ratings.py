@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.deeds import MEMORIES, REWARDS
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role, actor_of
+from memrl_core.bank.undo import MEMORIES, REWARDS
 from memrl_core.errors import InputError, NotAllowed, SettingsError
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
@@ -167,7 +167,7 @@ def test_what_a_reward_would_do_is_what_it_does(tmp_path: Path) -> None:
 def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bank, steps = a_rated_bank(tmp_path / "bank")
     bank.utilities("r")
-    monkeypatch.setattr("memrl_core.bank.knowledge.folded", None)
+    monkeypatch.setattr("memrl_core.bank.state.BankState.start", None)
     bank.ratings.rate(Rating("r", 2, -0.4, "ann"))
     bank.ratings.withdraw("r", 2, "ann")
     bank.ratings.rate(Rating("r", 3, 0.4, "ann"))
@@ -218,12 +218,12 @@ def test_two_answers_to_one_task_are_compared_as_one_deed(tmp_path: Path) -> Non
 
 def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> None:
     bank, steps = a_rated_bank(tmp_path / "bank")
-    versions = bank._store.count("ledger")
+    versions = len(bank.events())
     events = bank.ratings.rate_all(
         [Rating("r", 2, 1.0, "ann"), Rating("r", 3, -1.0, "bo"), Rating("r", 2, 0.5, "ann"), Rating("r", 3, -1.0, "bo")]
     )
     assert [event.value for event in events] == [0.5, -1.0, 0.5, -1.0]
-    assert bank._store.count("ledger") == versions + 3
+    assert len(bank.events()) == versions + 3
     assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(2, "ann"): 0.5, (3, "bo"): -1.0}, ALPHA)
 
 

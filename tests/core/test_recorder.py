@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from memrl_core.analysis.decision.moment import replayed
 from memrl_core.analysis.decision.outline import line
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.errors import InputError, StepError, UnknownRun
 from memrl_core.recorder import Recorder
 from memrl_core.recorder.incoming import unit
@@ -483,14 +483,14 @@ def test_a_kill_between_the_appends_of_a_step_costs_only_that_step(bank: MemoryB
     memory = recorder.remember("egg", "boil it", a_vector(1))
     half_written = f"""
 import time
-store = recorder.bank._store
-append = store.append
-def stop_before_steps(name, rows):
-    if name == "steps":
+database = recorder.bank._database
+insert = database.insert
+def stop_before_steps(table, rows):
+    if table.name == "steps":
         print("locked", flush=True)
         time.sleep(600)
-    append(name, rows)
-store.append = stop_before_steps
+    insert(table, rows)
+database.insert = stop_before_steps
 record(recorder, "victim", 1, {memory!r})
 """
     killed_while(bank.uri, half_written, "locked")

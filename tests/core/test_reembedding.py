@@ -15,7 +15,7 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, same_choice, situation_of
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment

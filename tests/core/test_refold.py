@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.knowledge import Knowledge, StepRow
+from memrl_core.bank import MemoryBank, StepRow, codec
 from memrl_core.bank.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.learning import Fold
-from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.learning import Fold, folded
+from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 
@@ -31,7 +30,25 @@ Deed = Callable[[MemoryBank], object]
 
 def told(fold: Fold) -> str:
     """Everything that a fold says, every digit of it, in its order."""
-    return repr((fold.utilities, fold.away, fold.histories, sorted(fold.pinned), fold.inherited))
+    return repr(
+        (fold.utilities, sorted(fold.away.items()), fold.histories, sorted(fold.pinned), sorted(fold.inherited.items()))
+    )
+
+
+def live(bank: MemoryBank, run: str) -> Fold:
+    return bank._state.live(run)
+
+
+def anew(bank: MemoryBank, run: str) -> Fold:
+    """The same facts folded at once."""
+    events = bank._state.events(run)
+    return folded(bank._state.start(run), events, bank._state.committed(events))
+
+
+def stored(bank: MemoryBank, run: str) -> Fold:
+    """The fold as the tables have it."""
+    bank._state.forget()
+    return live(bank, run)
 
 
 # --- any facts in any order -------------------------------------------------------------------------------------------
@@ -42,34 +59,34 @@ class Facts:
     """Facts as they reach one handle that looks at its fold now and then."""
 
     rng: np.random.Generator
-    known: Knowledge = field(default_factory=lambda: Knowledge(DIMENSION))
-    taken: list[LedgerEvent | StepRow] = field(default_factory=list)
+    bank: MemoryBank = field(default_factory=lambda: MemoryBank.create("memory://", EMBEDDER.name, DIMENSION))
     replacing: list[LedgerEvent] = field(default_factory=list)
     numbers: count[int] = field(default_factory=count)
 
-    def take(self, *facts: LedgerEvent | StepRow) -> None:
-        for fact in facts:
-            self.taken.append(fact)
-            _take(self.known, fact)
+    @property
+    def runs(self) -> list[str]:
+        return [info.id for info in self.bank.runs()]
 
-    def anew(self) -> Knowledge:
-        """The same facts at once, in another order."""
-        other = Knowledge(DIMENSION)
-        for position in self.rng.permutation(len(self.taken)):
-            _take(other, self.taken[position])
-        return other
+    def take(self, *facts: LedgerEvent | StepTrace) -> None:
+        with self.bank.alone():
+            self.bank._state.prepare({fact.run for fact in facts})
+            for fact in facts:
+                if isinstance(fact, LedgerEvent):
+                    self.bank._state.take_event(fact)
+                else:
+                    row = codec.step_row(fact, "")
+                    self.bank._state.take_step(StepRow(*(row[name] for name in codec.STEP_COLUMNS)), fact, row)
 
     def event(self, run: str, step: int, kind: EventKind, ids: Any = (), **values: Any) -> LedgerEvent:
         """Mostly the newest of all; now and then one that a writer with an older clock has appended."""
-        seq = self.known.seq + 1
+        seq = self.bank.clock + 1
         if step > 0 and kind is not EventKind.MEMORY_WRITTEN and self.rng.random() < 0.1:
             seq = max(1, seq - int(self.rng.integers(1, 6)))
         given = {"step_id": "", "known_at": self.newest(run), **values}
         return LedgerEvent(f"e{next(self.numbers)}", seq, run, step, kind=kind, memory_ids=tuple(ids), **given)
 
     def newest(self, run: str) -> int:
-        newest = self.known.newest_step(run)
-        return self.known.run(run).first_step - 1 if newest is None else newest
+        return self.bank.next_step(run) - 1
 
     def some(self, choices: Any, most: int = 1) -> list[Any]:
         size = min(len(choices), int(self.rng.integers(1, most + 1)))
@@ -78,24 +95,24 @@ class Facts:
     def start(self, run: str, **values: Any) -> None:
         info = replace(a_run(run, alpha=0.3), **values)
         started = {"step_id": "", "known_at": 0, "payload": codec.run_payload(info)}
-        self.take(LedgerEvent(f"start-{run}", self.known.seq + 1, run, 0, kind=EventKind.RUN_STARTED, **started))
+        self.take(LedgerEvent(f"start-{run}", self.bank.clock + 1, run, 0, kind=EventKind.RUN_STARTED, **started))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def step(self, run: str) -> None:
         number = self.newest(run) + 1
         attempt = f"{run}-{number}"
-        ids = self.some(list(self.known.live(run).utilities), 3)
+        ids = self.some(list(live(self.bank, run).utilities), 3)
         reward = self.event(run, number, EventKind.REWARD_GIVEN, ids, value=float(self.rng.normal()),
                             source="environment", step_id=attempt)  # fmt: skip
         written = self.event(run, number, EventKind.MEMORY_WRITTEN, [f"{run}-{number:04d}"], value=0.5, step_id=attempt)
         self.take(reward, replace(written, seq=written.seq + 1))
         if self.rng.random() < 0.15:
             self.change(run, number)
-        self.take(StepRow(attempt, run, number, 1, "t", "success", 1.0, ""))
+        self.take(replace(a_step(number, run=run)[0], id=attempt))
 
     def reward(self, run: str) -> None:
-        about = [e for e in self.known.states[run].events if e.kind is EventKind.REWARD_GIVEN]
+        about = [e for e in self.bank.events(run) if e.kind is EventKind.REWARD_GIVEN]
         for event in self.some(about):
             kind = self.some([EventKind.REWARD_GIVEN] * 3 + [EventKind.REWARD_REVOKED, EventKind.CREDIT_ASSIGNED])[0]
             rewards = {memory_id: float(self.rng.normal()) for memory_id in event.memory_ids}
@@ -106,7 +123,7 @@ class Facts:
 
     def change(self, run: str, step: int | None = None) -> None:
         """Something becomes of memories: mostly now, now and then at a step that has passed."""
-        fold, at = self.known.live(run), self.newest(run) if step is None else step
+        fold, at = live(self.bank, run), self.newest(run) if step is None else step
         if step is None and self.rng.random() < 0.1:
             at = int(self.rng.integers(at + 1))
         seen, what = list(fold.utilities), int(self.rng.integers(7))
@@ -119,7 +136,7 @@ class Facts:
         elif what == 3 and self.replacing:
             before = self.some(self.replacing)[0]
             if self.rng.random() < 0.5:
-                again = replace(before, id=f"e{next(self.numbers)}", run=run, step=at, seq=self.known.seq + 1)
+                again = replace(before, id=f"e{next(self.numbers)}", run=run, step=at, seq=self.bank.clock + 1)
                 self.take(again)
             else:
                 self.take(self.event(run, at, EventKind.MEMORY_RESTORED, before.payload["replaces"],
@@ -135,26 +152,19 @@ class Facts:
         """What happens seldom: an import, at times of a memory that is there; other settings; a step never ended."""
         what, newest = int(self.rng.integers(4)), self.newest(run)
         if what == 0:
-            name = self.some([*self.known.live(run).histories, f"i{next(self.numbers)}"])[0]
+            name = self.some([*live(self.bank, run).histories, f"i{next(self.numbers)}"])[0]
             self.take(self.event(run, newest, EventKind.MEMORY_IMPORTED, [name], value=0.25, payload={"visits": 3}))
         elif what == 1:
             own = {**a_run("r").settings, "alpha": float(self.rng.uniform(0.1, 0.9))}
             at = int(self.rng.integers(newest + 4))
             self.take(self.event(run, at, EventKind.SETTINGS_CHANGED, payload={"settings": own}))
         elif what == 2:
-            ids = self.some(list(self.known.live(run).utilities), 2)
+            ids = self.some(list(live(self.bank, run).utilities), 2)
             self.take(self.event(run, newest + 1, EventKind.REWARD_GIVEN, ids, value=9.0, source="person",
                                  rater="ann", step_id=f"never-{next(self.numbers)}"))  # fmt: skip
-        elif "fork" not in self.known.runs:
+        elif "fork" not in self.runs:
             first_step = self.some([1, self.newest("r") + 1])[0]
             self.start("fork", base="r", base_step=self.newest("r"), first_step=first_step)
-
-
-def _take(known: Knowledge, fact: LedgerEvent | StepRow) -> None:
-    if isinstance(fact, LedgerEvent):
-        known.take_event(fact)
-    else:
-        known.take_step(fact)
 
 
 @pytest.mark.slow
@@ -166,13 +176,15 @@ def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> 
     for _ in range(3):
         facts.step("r")
     for _ in range(40):
-        run = facts.some(list(facts.known.runs))[0]
+        run = facts.some(facts.runs)[0]
         happen = facts.some([facts.step, facts.reward, facts.reward, facts.change, facts.change, facts.other])[0]
         happen(run)
         if facts.rng.random() < 0.6:
-            known = facts.anew()
-            for one in known.runs:
-                assert told(facts.known.live(one)) == told(known.live(one))
+            for one in facts.runs:
+                assert told(live(facts.bank, one)) == told(anew(facts.bank, one))
+        if facts.rng.random() < 0.1:
+            for one in facts.runs:
+                assert told(stored(facts.bank, one)) == told(anew(facts.bank, one))
 
 
 def arrays(view: MemoryView) -> list[tuple[str, float, int, bytes, int]]:
@@ -189,13 +201,14 @@ def test_the_arrays_that_follow_any_facts_are_those_made_anew(seed: int) -> None
     facts = Facts(np.random.default_rng(seed))
     facts.start("r")
     for _ in range(40):
-        run = facts.some(list(facts.known.runs))[0]
+        run = facts.some(facts.runs)[0]
         facts.some([facts.step, facts.step, facts.reward, facts.change, facts.other])[0](run)
-        for one in facts.some(list(facts.known.runs), most=3):
-            mirror, fold = facts.known.mirror, facts.known.live(one)
-            new = facts.rng.permutation(sorted(set(fold.utilities) - set(mirror.rows))).tolist()
-            mirror.append(new, new, facts.rng.random((len(new), DIMENSION), dtype=np.float32))
-            assert arrays(facts.known.view(one)) == arrays(mirror.view(fold))
+        for one in facts.some(facts.runs, most=3):
+            matrix, fold = facts.bank._state.memories, live(facts.bank, one)
+            for name in facts.rng.permutation(sorted(set(fold.utilities) - set(matrix.rows))).tolist():
+                made = Memory(name, name, "did it", "success", name, (), one, 1, "t", "")
+                matrix.add(made, facts.rng.random(DIMENSION, dtype=np.float32), codec.Born(10**9))
+            assert arrays(facts.bank.view(one)) == arrays(matrix.view(fold))
 
 
 @given(st.integers(0, 1_000_000))
@@ -207,13 +220,13 @@ def test_what_is_supposed_comes_true(seed: int) -> None:
         facts.step("r")
     for happen in facts.some([facts.step] * 8 + [facts.change] * 12 + [facts.reward] * 4 + [facts.other] * 2, 26):
         happen("r")
-    about = facts.some([e for e in facts.known.states["r"].events if e.kind is EventKind.REWARD_GIVEN])[0]
-    event = replace(about, id="new", seq=facts.known.seq + 1, value=0.7, source="person", rater="cy")
-    before = dict(facts.known.live("r").histories)
-    would = facts.known.supposed(event)
+    about = facts.some([e for e in facts.bank.events("r") if e.kind is EventKind.REWARD_GIVEN])[0]
+    event = replace(about, id="new", seq=facts.bank.clock + 1, value=0.7, source="person", rater="cy")
+    before = dict(live(facts.bank, "r").histories)
+    would = facts.bank._state.supposed(event)
     facts.take(event)
-    if about.step_id in facts.known.steps:
-        assert repr({**before, **would}) == repr(facts.anew().live("r").histories)
+    if facts.bank._state.committed([about]):
+        assert repr({**before, **would}) == repr(anew(facts.bank, "r").histories)
 
 
 # --- in a bank --------------------------------------------------------------------------------------------------------
@@ -246,7 +259,7 @@ def never_folded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def refuse(*_: object) -> Fold:
         raise AssertionError("folded from nothing")
 
-    monkeypatch.setattr("memrl_core.bank.knowledge.Knowledge.start", refuse)
+    monkeypatch.setattr("memrl_core.bank.state.BankState.start", refuse)
     return monkeypatch
 
 
@@ -289,9 +302,9 @@ def test_late_rewards_follow_a_memory_into_what_took_its_place(
     rated_late(bank, 4, 0.9)
     rated_late(bank, 3, 0.2)
     bank.ratings.withdraw("r", 4, "bob")
-    mine = told(bank._known.live("r"))
+    mine = told(live(bank, "r"))
     never_folded.undo()
-    assert mine == told(MemoryBank.open(bank.uri)._known.live("r"))
+    assert mine == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))
 
 
 def rated_late(bank: MemoryBank, step: int, value: float) -> None:
@@ -335,7 +348,7 @@ def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
     assert bank.away("fork")[new] == before[0]
     assert bank.utilities("fork")[third] == bank.away("fork")[TWO] != before[1]
     patched.undo()
-    assert told(bank._known.live("fork")) == told(MemoryBank.open(bank.uri)._known.live("fork"))
+    assert told(live(bank, "fork")) == told(anew(bank, "fork")) == told(live(MemoryBank.open(bank.uri), "fork"))
 
 
 BETWEEN_STEPS: dict[str, Deed] = {
@@ -355,9 +368,9 @@ def test_what_people_do_between_steps_is_worked_into_the_fold(
     bank: MemoryBank, deed: Deed, never_folded: pytest.MonkeyPatch
 ) -> None:
     deed(bank)
-    mine = told(bank._known.live("r"))
+    mine = told(live(bank, "r"))
     never_folded.undo()
-    assert mine == told(MemoryBank.open(bank.uri)._known.live("r"))
+    assert mine == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))
 
 
 def test_what_another_handle_did_between_steps_is_worked_in_too(
@@ -368,7 +381,7 @@ def test_what_another_handle_did_between_steps_is_worked_in_too(
     request.getfixturevalue("never_folded")
     merged(bank, TWO, reworded(bank, THREE))
     assert other.refresh()
-    assert told(other._known.live("r")) == told(bank._known.live("r"))
+    assert told(live(other, "r")) == told(live(bank, "r"))
 
 
 def an_edit(memory_id: str, new: str, seq: int, step: int = STEPS) -> LedgerEvent:
@@ -380,17 +393,17 @@ def an_edit(memory_id: str, new: str, seq: int, step: int = STEPS) -> LedgerEven
 def test_two_edits_that_arrive_the_wrong_way_round_count_in_the_order_of_their_clocks(bank: MemoryBank) -> None:
     later, earlier = an_edit("b", "c", 101), an_edit(TWO, "b", 100)
     for event in (later, earlier):
-        bank._known.take_event(event)
-        bank._known.live("r")
-    assert bank._known.live("r").histories["c"][0].after == bank._known.live("r").utilities["c"].q
-    assert bank._known.live("r").away["b"] == bank._known.live("r").away[TWO]
+        bank._ledger.adopt(event)
+        live(bank, "r")
+    assert live(bank, "r").histories["c"][0].after == live(bank, "r").utilities["c"].q
+    assert live(bank, "r").away["b"] == live(bank, "r").away[TWO]
 
 
 def test_an_edit_about_a_step_that_is_still_under_way_counts_at_once_and_after_its_rewards(bank: MemoryBank) -> None:
-    bank._known.take_event(an_edit(TWO, "new", 100, STEPS + 1))
-    assert "new" in bank._known.live("r").utilities
+    bank._ledger.adopt(an_edit(TWO, "new", 100, STEPS + 1))
+    assert "new" in live(bank, "r").utilities
     bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
-    fold = bank._known.live("r")
+    fold = live(bank, "r")
     assert fold.utilities["new"] == fold.away[TWO]
     assert fold.away[TWO].visits == 3
 
@@ -403,4 +416,4 @@ def test_a_memory_imported_anew_after_it_was_reworded_is_folded_from_nothing(ban
     bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
     assert bank.utilities("r")[new] != before
     assert bank.utilities("r")[TWO].q == 0.8
-    assert told(bank._known.live("r")) == told(MemoryBank.open(bank.uri)._known.live("r"))
+    assert told(live(bank, "r")) == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))

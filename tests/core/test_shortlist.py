@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.retrieval import OfficialStore, retrieved
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
-from memrl_core.bank import MemoryBank, codec, store
-from memrl_core.bank.store import Store
+from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank.vectors import LanceVectors
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Memory, RecallRecord
 from memrl_core.retrieval import recall, zscore
@@ -117,23 +117,24 @@ def test_mean_and_sd_are_those_of_numpy_to_the_last_bit(values: list[float]) -> 
 # --- the index of a bank ----------------------------------------------------------------------------------------------
 
 
-def append(bank: Store, embeddings: np.ndarray, first: int = 0) -> None:
+def append(bank: LanceVectors, embeddings: np.ndarray, first: int = 0) -> None:
     memories = [Memory(f"m{first + i}", "", "", "success", "", (), "r", 1, "", "") for i in range(len(embeddings))]
-    bank.append("memories", [codec.memory_row(m, vector) for m, vector in zip(memories, embeddings, strict=True)])
+    rows = (codec.table_row(m, vector, codec.Born(1)) for m, vector in zip(memories, embeddings, strict=True))
+    bank.append(codec.arrow(rows, codec.table_schema(bank.dimension)))
 
 
 @pytest.fixture
-def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, np.ndarray]:
+def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LanceVectors, np.ndarray]:
     """A store of 4,000 memories in 80 partitions, of which a search reads 16, and their embeddings."""
-    monkeypatch.setattr(store, "ROWS_IN_A_PARTITION", 50)
-    made = Store.create(str(tmp_path / "bank"), {"schema_version": 1, "dimension": 32, "embedder": "e"}, 32)
+    monkeypatch.setattr("memrl_core.bank.vectors.ROWS_IN_A_PARTITION", 50)
+    made = LanceVectors.create(str(tmp_path / "vectors"), 32)
     embeddings = vectors(4000, np.random.default_rng(0), 32)
     append(made, embeddings)
-    made.index_vectors()
+    made.index()
     return made, embeddings
 
 
-def test_recall_by_the_index_misses_at_most_one_in_twenty(indexed: tuple[Store, np.ndarray]) -> None:
+def test_recall_by_the_index_misses_at_most_one_in_twenty(indexed: tuple[LanceVectors, np.ndarray]) -> None:
     made, embeddings = indexed
     view = a_view(embeddings)
 
@@ -151,17 +152,11 @@ def test_recall_by_the_index_misses_at_most_one_in_twenty(indexed: tuple[Store, 
     assert np.mean(shares) >= 0.95
 
 
-def test_memories_appended_after_the_index_was_made_are_found(
-    indexed: tuple[Store, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MANY_FRAGMENTS", 2)
+def test_memories_appended_after_the_index_was_made_are_found(indexed: tuple[LanceVectors, np.ndarray]) -> None:
     made, _ = indexed
     new = vectors(3, np.random.default_rng(5), 32)
     append(made, new, 4000)
     assert made.indexed() == 4000
-    waiting = ["m4000", "m4001", "m4002"]
-    assert [made.nearest(vector, 1)[1:] for vector in new] == 3 * [waiting], "What waits in the journal comes always."
-    made.empty_journal()
     assert [made.nearest(vector, 1) for vector in new] == [["m4000"], ["m4001"], ["m4002"]]
     made.compact()
     assert made.indexed() == 4003
@@ -169,10 +164,9 @@ def test_memories_appended_after_the_index_was_made_are_found(
 
 
 def test_without_an_index_all_memories_are_searched(tmp_path: Path) -> None:
-    made = Store.create(str(tmp_path / "bank"), {"schema_version": 1, "dimension": 8, "embedder": "e"}, 8)
+    made = LanceVectors.create(str(tmp_path / "vectors"), 8)
     embeddings = vectors(20, np.random.default_rng(0), 8)
     append(made, embeddings)
-    made.empty_journal()
     assert made.indexed() == 0
     expected = np.argsort(-(embeddings @ embeddings[3]))[:5]
     assert made.nearest(embeddings[3], 5) == [f"m{i}" for i in expected]

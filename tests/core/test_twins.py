@@ -18,7 +18,7 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.agent.twins import FASTEST, Side, TwinRuns, labels, open_twins, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import InputError, ModelError, SettingsError, StepError, UnknownRun

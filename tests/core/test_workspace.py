@@ -9,7 +9,7 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import EmbedderMismatch, InputError, OllamaDown, SettingsError
 from memrl_core.records import Phase

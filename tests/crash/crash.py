@@ -19,13 +19,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from tests.crash.whole import Acknowledged, Rows, faults
-from tests.crash.work import Job, Told, agent_of, contents_called, large_from, stored_by, tasks_from, told_of
+from tests.crash.work import Job, Told, agent_of, contents_called, stored_by, tasks_from, told_of
 from tests.crash.worker import PROGRAM, Worker
 
 SEED = 0
@@ -34,12 +34,9 @@ ROUNDS_A_BANK = 25
 FIRST_STEPS = 16
 LONGEST = {"run": 3.0, "ratings": 0.8, "compaction": 1.2, "import": 1.6, "layout": 1.6}
 """Seconds of each kind of work within which the kill falls."""
-JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9
 MANY_FRAGMENTS = 2
 VERSIONS_KEPT = 0.5
-LARGE = 100
-"""A journal of a few steps, a compaction whenever it was emptied three times, and flat copies of small tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +84,7 @@ def crash_rounds(
                 scene = Scene.made(folder / f"bank-{number // ROUNDS_A_BANK}")
             working = waiting
             # The next one loads its libraries while this one's bank is looked at, but not while an opening is timed.
-            with large_from(LARGE):
-                done.append(_round(scene, working, number, seed, load_the_next))
+            done.append(_round(scene, working, number, seed, load_the_next))
             if on_round is not None:
                 on_round(done[-1])
     finally:
@@ -126,11 +122,9 @@ class Scene:
             kind,
             seed,
             archive=str(self.archive),
-            journal_bytes=JOURNAL_BYTES,
             appends_per_compaction=APPENDS_PER_COMPACTION,
             many_fragments=MANY_FRAGMENTS,
             versions_kept=VERSIONS_KEPT,
-            large=LARGE,
         )
 
 

@@ -21,10 +21,8 @@ from tests.crash.work import Job, Told, digest
 from tests.crash.worker import PROGRAM, Worker
 
 KINDS = ("run", "compaction", "record", "ratings")
-JOURNAL_BYTES = 40_000
 APPENDS_PER_COMPACTION = 9
 MANY_FRAGMENTS = 2
-LARGE = 100
 BETWEEN_LOOKS = 0.05
 
 
@@ -69,10 +67,8 @@ def _job(uri: str, kind: str, turns: int, seed: int) -> Job:
         kind,
         seed,
         turns,
-        journal_bytes=JOURNAL_BYTES,
         appends_per_compaction=APPENDS_PER_COMPACTION,
         many_fragments=MANY_FRAGMENTS,
-        large=LARGE,
     )
 
 

@@ -19,23 +19,21 @@ from tests.crash.work import Told, contents_called, stored_by
 
 LONG_ENOUGH = 3.0
 BROKEN = """
-import threading, time
-from memrl_core.bank.store import Store
+from memrl_core.bank.schema import Database
+from memrl_core.bank.vectors import LanceVectors
 from tests.crash import work
-append = Store.append
-def broken(store, name, rows):
-    {body}
-Store.append = broken
+insert, append = Database.insert, LanceVectors.append
+def late(database, table, rows):
+    if table.name != "steps":
+        insert(database, table, rows)
+def twice(vectors, rows):
+    append(vectors, rows)
+    append(vectors, rows)
+{body}
 work.main()
 """
-LATE = """rows = list(rows)
-    if name == "steps":
-        threading.Timer(3600, append, (store, name, rows)).start()
-    else:
-        append(store, name, rows)"""
-TWICE = """rows = list(rows)
-    append(store, name, rows)
-    append(store, name, rows)"""
+LATE = "Database.insert = late"
+TWICE = "LanceVectors.append = twice"
 
 
 def _program(tmp_path: Path, body: str) -> tuple[str, ...]:

@@ -10,10 +10,9 @@ import pytest
 from tests.crash.processes import together
 
 BROKEN = """
-from memrl_core.bank.store import Store
+from memrl_core.bank.vectors import LanceVectors
 from tests.crash import work
-append = Store.append
-Store.append = lambda store, name, rows: None if name == "memories" else append(store, name, rows)
+LanceVectors.append = lambda vectors, rows: None
 work.main()
 """
 

@@ -6,14 +6,16 @@ Nothing here uses what the bank itself knows or folds; it is what that is compar
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import lancedb
+
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.codec import STEP_COLUMNS
-from memrl_core.bank.store import Store
 from tests.crash.work import Told
 
 Believed = dict[str, tuple[float, int]]
@@ -62,15 +64,22 @@ class Rows:
 
     @classmethod
     def of(cls, uri: str) -> Rows:
-        """All rows of the bank at `uri`, through LanceDB. Raises what opening and reading raise."""
-        store, _ = Store.open(uri)
-        events = store.read("ledger").to_pylist()
-        store.read("q_values")
+        """All rows of the bank at `uri`, through SQLite and LanceDB. Raises what opening and reading raise."""
+        database = sqlite3.connect(Path(uri) / "bank.db")
+        database.row_factory = sqlite3.Row
+        events = [dict(row) for row in database.execute("SELECT * FROM ledger")]
+        for event in events:
+            event["memory_ids"] = json.loads(event["memory_ids"])
+        steps = [row["id"] for row in database.execute("SELECT id FROM steps")]
+        named = {row["memory_id"] for row in database.execute("SELECT memory_id FROM q_values")}
+        layouts = [row["layout"] for row in database.execute("SELECT layout FROM points")]
+        database.close()
+        memories = lancedb.connect(f"{uri}/vectors").open_table("memories").to_arrow()["id"].to_pylist()
         return cls(
-            Counter(store.read("memories", ["id"])["id"].to_pylist()),
+            Counter(memory_id for memory_id in memories if memory_id in named),
             Counter(row["id"] for row in events),
-            Counter(store.read("steps", list(STEP_COLUMNS))["id"].to_pylist()),
-            Counter(store.read("layouts")["layout"].to_pylist()),
+            Counter(steps),
+            Counter(layouts),
             events,
         )
 

@@ -15,7 +15,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from itertools import count, cycle, islice
@@ -27,9 +26,8 @@ import numpy as np
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.map.projection import Pca
-from memrl_core.bank import MemoryBank, flat, knowledge, store
+from memrl_core.bank import MemoryBank, vectors
 from memrl_core.bank.ratings import Rating
-from memrl_core.bank.store import Store
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
@@ -56,8 +54,8 @@ RATED_EARLY = 5
 class Job:
     """What a process is to do: `kind` of `KINDS`, in `run`, on the bank at `uri`; forever, or for so many `turns`.
 
-    `archive` is the file that the import takes in. `journal_bytes`, `appends_per_compaction`, `many_fragments`,
-    `versions_kept` (seconds) and `large` (rows) are what the store works with, so that a short time moves, compacts and
+    `archive` is the file that the import takes in. `appends_per_compaction`, `many_fragments` and `versions_kept`
+    (seconds) are what the vectors work with, so that a short time compacts and
     copies as often as a long one.
     """
 
@@ -67,11 +65,9 @@ class Job:
     seed: int = 0
     turns: int = 0
     archive: str = ""
-    journal_bytes: int = store.JOURNAL_BYTES
-    appends_per_compaction: int = store.APPENDS_PER_COMPACTION
-    many_fragments: int = store.MANY_FRAGMENTS
-    versions_kept: float = store.KEEP_VERSIONS.total_seconds()
-    large: int = flat.LARGE
+    appends_per_compaction: int = vectors.APPENDS_PER_COMPACTION
+    many_fragments: int = vectors.MANY_FRAGMENTS
+    versions_kept: float = vectors.KEEP_VERSIONS.total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +87,21 @@ Say = Callable[[Mapping[str, Any]], None]
 def main() -> None:
     """Do the job that the first line of the standard input describes."""
     job = Job(**json.loads(sys.stdin.readline()))
-    store.JOURNAL_BYTES = job.journal_bytes
-    store.APPENDS_PER_COMPACTION = job.appends_per_compaction
-    store.MANY_FRAGMENTS = job.many_fragments
-    store.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
+    vectors.APPENDS_PER_COMPACTION = job.appends_per_compaction
+    vectors.MANY_FRAGMENTS = job.many_fragments
+    vectors.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
     put_off = _PutOff()
-    logger(store.__name__).addHandler(put_off)
+    logger(vectors.__name__).addHandler(put_off)
     try:
-        with large_from(job.large):
-            _work(job, put_off)
+        _work(job, put_off)
     except MemRLError as error:
         _say({"failed": str(error)})
         raise
 
 
-@contextmanager
-def large_from(rows: int) -> Iterator[None]:
-    """Within it, this process copies tables of so many rows, and opens what has as many as columns."""
-    before = flat.LARGE, knowledge.MANY
-    flat.LARGE, knowledge.MANY = rows, min(knowledge.MANY, rows)
-    try:
-        yield
-    finally:
-        flat.LARGE, knowledge.MANY = before
-
-
 def _work(job: Job, put_off: _PutOff) -> None:
-    opened, meta = Store.open(job.uri)
-    with MemoryBank(opened, meta) as bank:
-        work = KINDS[job.kind](bank, opened, job)
+    with MemoryBank.open(job.uri) as bank:
+        work = KINDS[job.kind](bank, job)
         _say({"ready": True})
         for told in islice(work, job.turns or None):
             _say({"told": asdict(told)})
@@ -189,7 +171,7 @@ def stored_by(traces: Iterable[StepTrace]) -> Told:
     return Told(tuple(memories), tuple(events), tuple(steps))
 
 
-def _run(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+def _run(bank: MemoryBank, job: Job) -> Iterator[Told]:
     """Steps, some rated before they end, in single appends and then several an append."""
     agent, rng = agent_of(bank, job.run), np.random.default_rng(job.seed)
     tasks = tasks_from(bank.next_step(job.run))
@@ -206,26 +188,25 @@ def _run(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
         yield stored_by(held)
 
 
-def _compaction(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
-    """Steps while another thread compacts and copies tables all the time; the snapshot of q is renewed in between."""
+def _compaction(bank: MemoryBank, job: Job) -> Iterator[Told]:
+    """Steps while another thread compacts and sweeps all the time; what is derived is rebuilt in between."""
     agent, over = agent_of(bank, job.run), threading.Event()
 
     def compact() -> None:
         while not over.wait(BETWEEN_COMPACTIONS):
-            opened.compact()
-            opened.refresh_flat_copies()
+            bank.compact()
 
     threading.Thread(target=compact, name="compacting", daemon=True).start()
     try:
         for number, trace in enumerate(agent.run(list(islice(tasks_from(bank.next_step(job.run)), 10_000))), start=1):
             yield stored_by([trace])
             if number % BATCH == 0:
-                bank.checkpoint()
+                bank.rebuild()
     finally:
         over.set()
 
 
-def _record(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+def _record(bank: MemoryBank, job: Job) -> Iterator[Told]:
     """Steps of another agent, through the recorder."""
     recorder, rng = Recorder(bank, job.run), np.random.default_rng(job.seed)
     embedder = HashingEmbedder()
@@ -244,7 +225,7 @@ def _record(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def _ratings(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+def _ratings(bank: MemoryBank, job: Job) -> Iterator[Told]:
     """Rewards given, changed, taken back, given back and revoked, for steps of every run."""
     rng, person = np.random.default_rng(job.seed), job.run
     while True:
@@ -302,7 +283,7 @@ def told_of(contents: Contents) -> Told:
     )
 
 
-def _import(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+def _import(bank: MemoryBank, job: Job) -> Iterator[Told]:
     """A file taken in again and again as a bank of its own; its run is then merged with the run before."""
     read, before = read_bank(Path(job.archive)), ""
     for number in count(1):
@@ -318,7 +299,7 @@ def _import(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
         before = run
 
 
-def _layout(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
+def _layout(bank: MemoryBank, job: Job) -> Iterator[Told]:
     """A map made of what the bank holds, first of one half, to which the other half is added."""
     while True:
         ids = bank.memory_ids()[-PLACED:]
@@ -331,7 +312,7 @@ def _layout(bank: MemoryBank, opened: Store, job: Job) -> Iterator[Told]:
         yield Told(places={layout.id: len(ids) - half})
 
 
-KINDS: Mapping[str, Callable[[MemoryBank, Store, Job], Iterator[Told]]] = {
+KINDS: Mapping[str, Callable[[MemoryBank, Job], Iterator[Told]]] = {
     "run": _run,
     "ratings": _ratings,
     "compaction": _compaction,

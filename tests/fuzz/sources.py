@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.agent import Agent
-from memrl_core.bank import MemoryBank, flat
-from memrl_core.bank.integrity import check
-from memrl_core.bank.store import Store
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
@@ -79,31 +78,6 @@ def small_bank_path() -> Path:
 
 
 @cache
-def journaled_path() -> Path:
-    """The bank again, with steps and a person's reward that wait in its journal."""
-    path = source_path("journaled")
-    with MemoryBank.open(str(copied(bank_path(), source_path("to be journaled")))) as bank:
-        for step in (5, 6):
-            bank.commit_step(*a_step(step, (f"fork-{step - 1:04d}",), 0.5, "fork"))
-        bank.give_reward("fork", 5, bank.trace("fork", 5).id, ("fork-0004",), -1.0, "ann")
-        # Who closes the bank empties the journal.
-        shutil.copytree(bank.uri, path)
-    return path
-
-
-@cache
-def flat_path() -> Path:
-    """The bank again, with a flat copy of each table that may have one."""
-    path = copied(bank_path(), source_path("flat"))
-    before, flat.LARGE = flat.LARGE, 1
-    try:
-        Store.open(str(path))[0].refresh_flat_copies()
-    finally:
-        flat.LARGE = before
-    return path
-
-
-@cache
 def archive(kind: str) -> bytes:
     """The file of `bank_path`."""
     with MemoryBank.open(str(bank_path())) as bank:
@@ -162,8 +136,6 @@ def official_files() -> dict[str, Any]:
 def make_all() -> None:
     """Make every source now, so that a fault in one is not taken for a fault of a case."""
     small_bank_path()
-    journaled_path()
-    flat_path()
     jsonl()
     for kind in ("zip", "parquet"):
         archive(kind)

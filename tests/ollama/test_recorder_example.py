@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.integrity import check
+from memrl_core.bank.check import check
 from tests.ollama.server import OllamaServer
 
 ROOT = Path(__file__).parents[2]

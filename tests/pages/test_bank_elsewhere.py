@@ -1,4 +1,4 @@
-"""A bank on an object store in the app: opened by its address, linked to, and no key on the screen."""
+"""A bank whose vectors lie on an object store in the app: opened by its TOML file, linked to, no key on the screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from tests.pages.test_pages import said
 
 Visit = Callable[..., AppTest]
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
-ADDRESS = "s3://bucket/team/shared"
+
+
+def address(home: Path) -> str:
+    """The TOML file of a bank whose facts are on this machine and whose vectors are in the store."""
+    file = home / "shared.toml"
+    file.write_text(f'database = "{home}/shared.db"\nvectors = "s3://bucket/team/shared"\n')
+    return str(file)
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +35,13 @@ def server() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def store(server: ObjectStore, home: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """The store with a bank of two steps at ADDRESS."""
+    """The store with a bank of two steps at `address`."""
     set_environment(server, monkeypatch)
     places.opened.clear()
     server.buckets.clear()
     server.buckets["bucket"] = {}
     embedder = HashingEmbedder()
-    with MemoryBank.create(ADDRESS, embedder.name, embedder.dimension) as bank:
+    with MemoryBank.create(address(home), embedder.name, embedder.dimension) as bank:
         info = workspace.start_run(bank, environment="household", tasks="household-train", run="far")
         live = workspace.live_run(bank, info.id, workspace.load_preferences())
         assert len(list(live.agent.run(live.tasks[:2]))) == 2
@@ -56,19 +62,21 @@ def must_not_tell(app: AppTest, home: Path) -> None:
 
 
 def test_a_bank_is_opened_by_its_address_and_its_run_goes_on(store: ObjectStore, home: Path, visit: Visit) -> None:
-    app = open_address(visit("home"), ADDRESS)
+    app = open_address(visit("home"), address(home))
     assert not app.error
     must_not_tell(app, home)
-    assert workspace.load_preferences().opened == {"shared": ADDRESS}
+    assert workspace.load_preferences().opened == {"shared": address(home)}
     app = visit("step", bank="shared", run="far", step="2")
     assert not app.error
     assert app.session_state["place"] == {"bank": "shared", "run": "far", "step": "2"}
     must_not_tell(app, home)
 
 
-def test_a_link_by_the_address_leads_to_a_bank_that_was_opened_before(store: ObjectStore, visit: Visit) -> None:
-    workspace.remember_bank(ADDRESS)
-    app = visit("step", bank=ADDRESS)
+def test_a_link_by_the_address_leads_to_a_bank_that_was_opened_before(
+    store: ObjectStore, home: Path, visit: Visit
+) -> None:
+    workspace.remember_bank(address(home))
+    app = visit("step", bank=address(home))
     assert app.session_state["place"]["bank"] == "shared"
 
 
@@ -90,7 +98,7 @@ def test_a_link_makes_nobody_knock_at_an_address_that_was_never_opened(
 def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, home: Path, visit: Visit) -> None:
     store.requests.clear()
     app = open_address(visit("home"), f"s3://{ACCESS_KEY}:{SECRET}@bucket/team/shared")
-    assert "user, password" in app.error[0].value
+    assert ".toml" in app.error[0].value
     assert not workspace.load_preferences().opened
     assert store.requests == []
     assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
@@ -98,9 +106,9 @@ def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, hom
 
 @pytest.mark.slow
 def test_a_bank_whose_store_is_gone_is_told_in_a_sentence(
-    store: ObjectStore, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace.remember_bank(ADDRESS)
+    workspace.remember_bank(address(home))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     app = visit("step", bank="shared")
     assert "does not answer" in app.error[0].value
@@ -108,8 +116,8 @@ def test_a_bank_whose_store_is_gone_is_told_in_a_sentence(
 
 
 def test_two_banks_whose_addresses_end_alike_get_two_names(home: Path) -> None:
-    assert workspace.remember_bank("s3://bucket/one/bank") == "bank"
-    assert workspace.remember_bank("s3://bucket/two/bank/") == "bank-2"
-    assert workspace.remember_bank("s3://bucket/one/bank") == "bank"
+    assert workspace.remember_bank("/one/bank.toml") == "bank"
+    assert workspace.remember_bank("/two/bank.toml") == "bank-2"
+    assert workspace.remember_bank("/one/bank.toml") == "bank"
     with pytest.raises(InputError):
-        workspace.remember_bank("s3://bucket/not a name")
+        workspace.remember_bank("/two/not a name.toml")

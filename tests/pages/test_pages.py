@@ -18,7 +18,6 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.codec import event_row
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
@@ -747,7 +746,8 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
     path = workspace.banks_folder() / name
     with MemoryBank.open(str(path)) as bank:
         left = LedgerEvent("e1", 9, "r", 1, "never ended", 1, EventKind.REWARD_GIVEN, (), 1.0, "environment")
-        bank._store.append("ledger", [event_row(left)])
+        with bank.alone():
+            bank._ledger.adopt(left)
     app = visit("step", bank=name, run="r")
     assert "Step 1 was begun" in said(app)
     button(app, "drop_cut_short").click().run()

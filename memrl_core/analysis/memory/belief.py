@@ -19,9 +19,8 @@ from scipy.stats import norm, t
 from memrl_core.analysis.decision.required import required_q
 from memrl_core.analysis.decision.whatif import Situation
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.mirror import folded
 from memrl_core.errors import InputError
-from memrl_core.learning import Fold
+from memrl_core.learning import Fold, folded
 from memrl_core.policies import make_policy, update_rule
 from memrl_core.records import Candidate, EventKind, LedgerEvent, RecallRecord, UtilityPoint
 from memrl_core.settings import MemRLSettings

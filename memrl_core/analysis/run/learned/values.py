@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.run.learned.watching import Progress, Watching
-from memrl_core.bank.mirror import folded
-from memrl_core.learning import Fold
+from memrl_core.learning import Fold, folded
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import settings_that_fit
 from memrl_core.policies.base import Policy

@@ -1,0 +1,268 @@
+"""Whether a bank is whole: each thing that was looked at, and what to do where it is not.
+
+Every row of steps, ledger and memories carries a checksum, by which a bit that flipped is found and its row named. What
+follows from the facts is made anew and compared: candidates from the traces, q from the ledger.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+
+from memrl_core.bank import codec, schema
+from memrl_core.bank.addresses import is_local
+from memrl_core.bank.bank import MemoryBank
+from memrl_core.bank.matrix import UNIT_TOLERANCE
+from memrl_core.bank.places import Place, place_of
+from memrl_core.bank.schema import Database
+from memrl_core.errors import BankError, BankUnreachable
+from memrl_core.learning import folded
+from memrl_core.records import EventKind
+
+SPACE_NEEDED = 200_000_000
+NAMED = 5
+AT_ONCE = 500
+LOOKED_UP, NEIGHBOURS = 16, 10
+"""Memories that are looked up in an index, among so many of the nearest; one in several alike may not be among them."""
+RESTORE = "Restore a copy of the bank; what can still be read of this one can be exported (memrl export)."
+REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is written anew."
+INDEX_ANEW = "Make it anew with `memrl index`, or search without it; the memories themselves are not touched by this."
+_LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
+                   "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `remedy` is empty where nothing is amiss."""
+
+    name: str
+    ok: bool
+    sentence: str
+    remedy: str = ""
+
+
+def check(uri: str) -> list[Finding]:
+    """Look at every part of the bank at `uri`, reading all of it. No fact is changed and nothing is raised."""
+    try:
+        place = place_of(uri)
+        place.must_be_there()
+        database = Database.at(place.database, place.shown)
+    except BankUnreachable as error:
+        return [Finding("opens", False, str(error), "Check the address, the keys and the network.")]
+    except BankError as error:
+        return [Finding("opens", False, str(error), "Check the place, or restore a copy of the bank.")]
+    try:
+        return list(_looked_at(place, database))
+    finally:
+        database.close()
+
+
+def rebuild(uri: str) -> int:
+    """Write anew what follows from the facts: q of every run and its moves. How many runs that were.
+
+    Raises what opening and writing a bank raises, and `BankDamaged` where an event cannot be folded.
+    """
+    with MemoryBank.open(uri) as bank:
+        bank.rebuild()
+        return len(bank.runs())
+
+
+def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
+    try:
+        values = database.description()
+    except BankError as error:
+        yield Finding("opens", False, str(error), RESTORE)
+        return
+    yield Finding("opens", True, "The bank can be opened.")
+    yield Finding("description", True, f"Embeddings of {values['dimension']} numbers by {values['embedder'][:80]}.")
+    whole = [
+        _read("database", lambda: _integrity(database)),
+        _read("steps", lambda: _steps(database)),
+        _read("ledger", lambda: _ledger(database)),
+    ]
+    yield from whole
+    vectors = _read("memories", lambda: _memories(place, int(values["dimension"]), database))
+    yield vectors
+    if all(one.ok for one in (*whole, vectors)):
+        yield from _of_the_whole(place)
+    if is_local(place.uri):
+        yield _space(Path(place.uri))
+
+
+def _of_the_whole(place: Place) -> Iterator[Finding]:
+    bank = MemoryBank.open(place.uri)
+    yield _read("runs", lambda: _runs(bank))
+    yield _read("utilities", lambda: _utilities(bank), REBUILD)
+    unfinished = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
+    said = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
+    yield Finding("unfinished", True, said)
+    if bank.indexed():
+        yield _read("index", lambda: _index(place.uri), INDEX_ANEW)
+    bank.close()
+
+
+def _read(name: str, look: Callable[[], Finding], remedy: str = RESTORE) -> Finding:
+    """What `look` finds; where it cannot read something, that."""
+    try:
+        return look()
+    except BankError as error:
+        return Finding(name, False, str(error), remedy)
+    except Exception as error:  # A damaged row may stop a look in any way.
+        return Finding(name, False, f"It cannot be read ({type(error).__name__}). Nothing was changed.", remedy)
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def _integrity(database: Database) -> Finding:
+    if not database.is_sqlite:
+        return Finding("database", True, "The server keeps the database whole.")
+    said = [str(row[0]) for row in database.raw("PRAGMA integrity_check(5)")]
+    if said == ["ok"]:
+        return Finding("database", True, "SQLite finds nothing amiss in the file.")
+    return Finding("database", False, f"SQLite finds the file damaged: {'; '.join(said)[:200]}.", RESTORE)
+
+
+def _steps(database: Database) -> Finding:
+    count, odd = 0, []
+    for row in _rows(database, schema.steps, [*schema.steps.c.keys()][1:]):
+        count += 1
+        name = f"step {row['step']} of run {str(row['run'])[:80]}"
+        if codec.digest(row) != row["digest"]:
+            odd.append(f"{name} is not as it was written")
+            continue
+        trace = codec.trace_of(row["trace"], row["embedding"])
+        of_step = schema.candidates.c.run == trace.run, schema.candidates.c.step == trace.step
+        columns = [column for column in schema.candidates.c if column.name != "position"]
+        stored = database.rows(select(*columns).where(*of_step).order_by(schema.candidates.c.position))
+        made = [tuple(one[column.name] for column in columns) for one in codec.candidate_rows(trace)]
+        if [tuple(one) for one in stored] != made:
+            odd.append(f"the candidates of {name} are not those of its record")
+    return _account("steps", odd, f"{count:,} steps are as they were written.")
+
+
+def _ledger(database: Database) -> Finding:
+    count, odd = 0, []
+    for row in _rows(database, schema.ledger, _LEDGER_COLUMNS):
+        count += 1
+        told = {name: row[name] for name in _LEDGER_COLUMNS[:-2]}
+        try:
+            event = codec.event_of([told[name] for name in _LEDGER_COLUMNS[:15]])
+            whole = codec.digest(told) == row["digest"] and codec.event_row(event) == row
+        except codec.UNREADABLE:
+            whole = False
+        if not whole:
+            odd.append(f"event {str(row['id'])[:80]} of run {str(row['run'])[:80]} is not as it was written")
+    return _account("ledger", odd, f"{count:,} events are as they were written.")
+
+
+def _memories(place: Place, dimension: int, database: Database) -> Finding:
+    named = {i for (i,) in database.rows(select(schema.q_values.c.memory_id).distinct())}
+    odd, seen = [], set()
+    for row in codec.rows_of(place.open_vectors(dimension).read()):
+        memory_id = str(row["id"])
+        if codec.digest(row) == row["digest"]:
+            seen.add(memory_id)
+            if abs(float(np.linalg.norm(row["embedding"])) - 1) > UNIT_TOLERANCE:
+                odd.append(f"memory {memory_id[:160]} has no vector of length 1")
+        elif memory_id in named or memory_id not in seen:
+            odd.append(f"memory {memory_id[:160]} is not as it was written")
+    odd += [f"memory {memory_id[:160]} is named and not there" for memory_id in sorted(named - seen)]
+    left = len(seen - named)
+    rest = f" {left:,} more are left over from steps that never ended." if left else ""
+    return _account("memories", odd, f"{len(seen & named):,} memories are as they were written.{rest}")
+
+
+def _rows(database: Database, table: Any, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    columns, last = list(names), 0
+    while True:
+        query = select(table.c.position, *(table.c[name] for name in columns)).where(table.c.position > last)
+        found = database.rows(query.order_by(table.c.position).limit(AT_ONCE))
+        for position, *values in found:
+            last = position
+            yield dict(zip(columns, values, strict=True))
+        if not found:
+            return
+
+
+def _account(name: str, odd: list[str], whole: str) -> Finding:
+    if odd:
+        return Finding(name, False, f"{len(odd):,} faults: {_listed(odd)}.", RESTORE)
+    return Finding(name, True, whole)
+
+
+# --- what follows from them -------------------------------------------------------------------------------------------
+
+
+def _runs(bank: MemoryBank) -> Finding:
+    started = {e.run: e for e in bank.events() if e.kind is EventKind.RUN_STARTED}
+    stored = {info.id: info for info in bank.runs()}
+    begun = {run: codec.run_of(event.payload) for run, event in started.items()}
+    odd = [f"run {run[:80]} is not as its ledger says" for run in sorted(begun.keys() ^ stored.keys())]
+    for run, info in stored.items():
+        if run in begun and (info.policy, info.base, info.settings) != (
+            begun[run].policy,
+            begun[run].base,
+            begun[run].settings,
+        ):
+            odd.append(f"run {run[:80]} is not as its ledger says")
+    return _account("runs", odd, f"{len(stored):,} runs are as their ledger says.")
+
+
+def _utilities(bank: MemoryBank) -> Finding:
+    """The derived tables against a fold of the whole ledger."""
+    state, odd, count = bank._state, [], 0
+    for info in bank.runs():
+        events = state.events(info.id)
+        made = folded(state.start(info.id), events, state.committed(events))
+        kept = state.live(info.id)
+        kept.histories.read_all()
+        for memory_id in [*made.histories, *(kept.histories.keys() - made.histories.keys())]:
+            count += 1
+            same = (
+                kept.utilities.get(memory_id) == made.utilities.get(memory_id)
+                and kept.away.get(memory_id) == made.away.get(memory_id)
+                and (memory_id in kept.pinned) == (memory_id in made.pinned)
+                and kept.histories.get(memory_id) == made.histories.get(memory_id)
+            )
+            if not same:
+                odd.append(f"{memory_id[:160]} in run {info.id[:80]}")
+    if odd:
+        sentence = f"q does not follow from the ledger for {len(odd):,} memories: {_listed(odd)}."
+        return Finding("utilities", False, sentence, REBUILD)
+    return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.")
+
+
+def _index(uri: str) -> Finding:
+    """Whether memories are found by their own embeddings."""
+    bank = MemoryBank.open(uri, search="indexed")
+    ids = bank.memory_ids()
+    if not bank.runs() or not ids:
+        return Finding("index", True, "There is nothing to find.")
+    sample = ids[:: max(1, len(ids) // LOOKED_UP)]
+    view = bank.view(bank.runs()[0].id)
+    assert view.nearest is not None
+    missed = [i for i in sample if view.rows[i] not in view.nearest(bank.embedding(i), NEIGHBOURS)]
+    if 2 * len(missed) > len(sample):
+        sentence = f"The index does not find {len(missed)} of {len(sample)} memories by their own embeddings."
+        return Finding("index", False, sentence, INDEX_ANEW)
+    return Finding("index", True, "The index finds memories by their own embeddings.")
+
+
+def _space(path: Path) -> Finding:
+    free = shutil.disk_usage(path).free
+    if free < SPACE_NEEDED:
+        return Finding("disk", False, f"Only {free / 1e6:.0f} MB are free.", "Free some space before the next run.")
+    return Finding("disk", True, f"{free / 1e9:.1f} GB are free.")
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more

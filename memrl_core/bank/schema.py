@@ -1,0 +1,529 @@
+"""The tables of `bank.db`, and one connection to them: SQLite in a folder or in memory, PostgreSQL at an address.
+
+Facts (`runs`, `steps`, `candidates`, `ledger`) are appended and never change; a trigger refuses UPDATE and DELETE on
+the ledger. What follows from them (`q_moves`, `q_values`) is written in the same transaction. Format: docs/format.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Executable,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from memrl_core.errors import (
+    BankDamaged,
+    BankError,
+    BankFull,
+    BankMissing,
+    BankReadOnly,
+    BankTooNew,
+    BankUnreachable,
+    NotABank,
+)
+
+FORMAT = 2
+FILE = "bank.db"
+PATIENCE = 60.0
+"""Seconds that a writer waits for another one."""
+ONE_WRITER = 0x6D656D726C
+"""The advisory lock that every writing transaction of PostgreSQL takes, so that positions are committed in order."""
+LARGEST_DIMENSION = 65536
+AT_ONCE = 500
+"""So many values stand in one IN (...)."""
+
+metadata = MetaData()
+_Whole = BigInteger().with_variant(Integer, "sqlite")
+_Real = Float(53)
+
+
+def _position() -> Column[int]:
+    return Column("position", _Whole, primary_key=True, autoincrement=True)
+
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+runs = Table(
+    "runs",
+    metadata,
+    _position(),
+    Column("id", Text, nullable=False, unique=True),
+    Column("policy", Text),
+    Column("environment", Text),
+    Column("model", Text),
+    Column("embedder", Text),
+    Column("seed", _Whole),
+    Column("base", Text),
+    Column("base_step", _Whole),
+    Column("first_step", _Whole),
+    Column("settings", Text),
+    Column("created", Text),
+    Column("info", Text, nullable=False),
+)
+steps = Table(
+    "steps",
+    metadata,
+    _position(),
+    Column("id", Text, nullable=False, unique=True),
+    Column("run", Text, nullable=False),
+    Column("step", _Whole, nullable=False),
+    Column("epoch", _Whole),
+    Column("task", Text),
+    Column("outcome", Text),
+    Column("reward", _Real),
+    Column("seconds", _Real),
+    Column("created", Text),
+    Column("embedding", LargeBinary),
+    Column("trace", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    UniqueConstraint("run", "step"),
+)
+candidates = Table(
+    "candidates",
+    metadata,
+    _position(),
+    Column("run", Text, nullable=False),
+    Column("step", _Whole, nullable=False),
+    Column("memory_id", Text, nullable=False),
+    Column("rank_recall", _Whole),
+    Column("rank_select", _Whole),
+    Column("similarity", _Real),
+    Column("similarity_z", _Real),
+    Column("q", _Real),
+    Column("q_z", _Real),
+    Column("score", _Real),
+    Column("selected", Boolean, nullable=False),
+    Column("reason", Text),
+    Column("propensity", _Real),
+    Index("candidates_by_step", "run", "step"),
+    Index("candidates_by_memory", "memory_id", "run"),
+)
+ledger = Table(
+    "ledger",
+    metadata,
+    _position(),
+    Column("id", Text, nullable=False, unique=True),
+    Column("seq", _Whole, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("step", _Whole, nullable=False),
+    Column("step_id", Text, nullable=False),
+    Column("known_at", _Whole, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("memory_ids", Text, nullable=False),
+    Column("value", _Real),
+    Column("source", Text),
+    Column("rater", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("revokes", Text, nullable=False),
+    Column("undoes", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("created", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Index("ledger_by_step", "run", "step"),
+    Index("ledger_by_known_at", "run", "known_at"),
+    Index("ledger_by_kind", "kind"),
+    Index("ledger_by_actor", "actor"),
+    Index("ledger_by_seq", "seq"),
+)
+q_moves = Table(
+    "q_moves",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    Column("number", _Whole, primary_key=True),
+    Column("step", _Whole, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("before", _Real),
+    Column("after", _Real, nullable=False),
+    Column("visits", _Whole, nullable=False),
+    Column("reward", _Real),
+    Column("source", Text),
+    Column("raters", Text, nullable=False),
+    Index("q_moves_by_step", "run", "step"),
+    sqlite_with_rowid=False,
+)
+q_values = Table(
+    "q_values",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    Column("q", _Real, nullable=False),
+    Column("visits", _Whole, nullable=False),
+    Column("place", _Whole, nullable=False),
+    Column("away", Boolean, nullable=False),
+    Column("pinned", Boolean, nullable=False),
+    Column("inherited", _Whole, nullable=False),
+    Column("origin_step", _Whole),
+    Column("replaced", Text, nullable=False),
+    Column("begun_anew", Boolean, nullable=False),
+    sqlite_with_rowid=False,
+)
+layouts = Table(
+    "layouts",
+    metadata,
+    _position(),
+    Column("id", Text, nullable=False, unique=True),
+    Column("method", Text, nullable=False),
+    Column("created", Text, nullable=False),
+)
+points = Table(
+    "points",
+    metadata,
+    _position(),
+    Column("layout", Text, nullable=False),
+    Column("memory_id", Text, nullable=False),
+    Column("x", _Real, nullable=False),
+    Column("y", _Real, nullable=False),
+    Column("fitted", Boolean, nullable=False),
+    Index("points_by_layout", "layout"),
+)
+
+for _action in ("UPDATE", "DELETE"):
+    event.listen(
+        ledger,
+        "after_create",
+        DDL(  # type: ignore[no-untyped-call]
+            f"CREATE TRIGGER ledger_refuses_{_action.lower()} BEFORE {_action} ON ledger "
+            "BEGIN SELECT RAISE(ABORT, 'the ledger is only appended to'); END"
+        ).execute_if(dialect="sqlite"),
+    )
+event.listen(
+    ledger,
+    "after_create",
+    DDL(  # type: ignore[no-untyped-call]
+        "CREATE OR REPLACE FUNCTION ledger_is_only_appended_to() RETURNS trigger AS $$ "
+        "BEGIN RAISE EXCEPTION 'the ledger is only appended to'; END $$ LANGUAGE plpgsql; "
+        "CREATE TRIGGER ledger_refuses_changes BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger "
+        "FOR EACH STATEMENT EXECUTE FUNCTION ledger_is_only_appended_to()"
+    ).execute_if(dialect="postgresql"),
+)
+
+
+class Database:
+    """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences."""
+
+    def __init__(self, engine: Engine, shown: str, folder: Path | None = None) -> None:
+        self.shown = shown
+        self.lock = threading.RLock()
+        self._engine = engine
+        self._folder = folder
+        self._in_transaction = False
+        self._version: Any = None
+        self._open: Connection | None = None
+
+    @classmethod
+    def at(cls, address: str, shown: str) -> Database:
+        """The database at a path of this machine, ":memory:", or an address that SQLAlchemy understands.
+
+        Raises `BankUnreachable`, `BankReadOnly`, `BankDamaged`.
+        """
+        if "://" in address:
+            with _sentences(shown, "the database"):
+                # Statements outside of `transaction` commit themselves: nobody waits for a reader.
+                engine = create_engine(address, isolation_level="AUTOCOMMIT", poolclass=StaticPool)
+            return cls(engine, shown)
+
+        def connected() -> sqlite3.Connection:
+            return _sqlite(address)
+
+        engine = create_engine("sqlite://", creator=connected, isolation_level="AUTOCOMMIT", poolclass=StaticPool)
+        return cls(engine, shown, None if address == ":memory:" else Path(address).parent)
+
+    @property
+    def _connection(self) -> Connection:
+        if self._open is None:
+            with self._sentences("the database"):
+                self._open = self._engine.connect()
+        assert self._open is not None
+        return self._open
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is SQLite, on this machine."""
+        return self._engine.dialect.name == "sqlite"
+
+    def create(self, values: Mapping[str, str]) -> None:
+        """Make all tables and describe the bank, whole or not at all. Raises `NotABank` when tables are there."""
+        with self._sentences("the database"):
+            if self.is_sqlite and self._folder is not None:
+                self._connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        with self.transaction():
+            if self.is_made():
+                raise NotABank(
+                    f"Something is already stored at {self.shown}. Nothing was changed; choose another place."
+                )
+            with self._sentences("the database"):
+                metadata.create_all(self._connection)
+            self.insert(meta, [{"key": key, "value": value} for key, value in values.items()])
+
+    def is_made(self) -> bool:
+        """Whether the tables of a bank are there."""
+        with self.lock, self._sentences("the database"):
+            return inspect(self._connection).has_table("meta")
+
+    def description(self) -> dict[str, str]:
+        """What `create` was given. Raises `NotABank`, `BankTooNew`, `BankDamaged`."""
+        if not self.is_made():
+            raise NotABank(f"{self.shown} holds no bank. Nothing was changed; choose the folder of a bank.")
+        values = {str(key): str(value) for key, value in self.rows(select(meta.c.key, meta.c.value))}
+        try:
+            version = int(values["format"])
+            if not 1 <= int(values["dimension"]) <= LARGEST_DIMENSION or not values["embedder"]:
+                raise ValueError("The description is not that of a bank.")
+        except (KeyError, ValueError) as error:
+            raise _damaged(self.shown, "its description") from error
+        if version > FORMAT:
+            raise BankTooNew(
+                f"The bank at {self.shown} was written by a newer version of this program (format {version}, this one "
+                f"reads {FORMAT}). Nothing was changed; update MemRL Inspector to open it."
+            )
+        return values
+
+    def rows(self, statement: Executable) -> Sequence[Any]:
+        """All rows that a query finds."""
+        with self.lock, self._sentences("a table"):
+            return self._connection.execute(statement).fetchall()
+
+    def scalar(self, statement: Executable) -> Any:
+        """The first value of the first row; None without one."""
+        with self.lock, self._sentences("a table"):
+            return self._connection.execute(statement).scalar()
+
+    def execute(self, statement: Executable, values: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Run a statement, for each of `values` if they are given."""
+        with self.lock, self._sentences("a table"):
+            self._connection.execute(statement, values)
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows."""
+        if rows:
+            self.execute(_INSERTS[table.name], rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Within it, this is the only writer; all of it is kept, or nothing. Within another one it is a part of that.
+
+        Raises `BankError` when another process writes on and on, `BankFull`, `BankReadOnly`, `BankUnreachable`.
+        """
+        with self.lock:
+            if self._in_transaction:
+                yield
+                return
+            with self._sentences("the database"):
+                self._connection.exec_driver_sql("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+            self._in_transaction = True
+            try:
+                if not self.is_sqlite:
+                    with self._sentences("the database"):
+                        self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+                        self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_WRITER})")
+                yield
+                with self._sentences("the database"):
+                    self._connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                # SQLite may have rolled back by itself, or the connection is gone.
+                with suppress(SQLAlchemyError):
+                    self._connection.exec_driver_sql("ROLLBACK")
+                raise
+            finally:
+                self._in_transaction = False
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Within it, all that is read is of one moment."""
+        with self.lock:
+            if self._in_transaction:
+                yield
+                return
+            with self._sentences("the database"):
+                begin = "BEGIN" if self.is_sqlite else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                self._connection.exec_driver_sql(begin)
+            self._in_transaction = True
+            try:
+                yield
+            finally:
+                self._in_transaction = False
+                with suppress(SQLAlchemyError):
+                    self._connection.exec_driver_sql("ROLLBACK")
+
+    def may_have_changed(self) -> bool:
+        """Whether another connection may have written since the last call: one look at a number of SQLite."""
+        if not self.is_sqlite:
+            return True
+        with self.lock, self._sentences("the database"):
+            version = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
+        changed = bool(version != self._version)
+        self._version = version
+        return changed
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of a SQLite database as it is at this moment, whoever writes meanwhile."""
+        with self.lock, self._sentences("the database"):
+            source: Any = self._connection.connection.driver_connection
+            target = sqlite3.connect(path, isolation_level=None)
+            try:
+                source.backup(target)
+                target.execute("PRAGMA journal_mode = DELETE")
+            finally:
+                target.close()
+
+    def raw(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
+        """All rows of a statement of the database's own, as plain tuples: quicker where there are many."""
+        with self.lock, self._sentences("a table"):
+            return self._connection.exec_driver_sql(statement, values).cursor.fetchall()
+
+    def drop(self) -> None:
+        """Delete all tables."""
+        with self.transaction(), self._sentences("its tables"):
+            metadata.drop_all(self._connection)
+
+    def close(self) -> None:
+        """Let go of the connection; who asks again makes another. What is in memory only stays."""
+        with self.lock:
+            if self._open is not None and (self._folder is not None or not self.is_sqlite):
+                self._open.close()
+                self._engine.dispose()
+                self._open = None
+
+    @contextmanager
+    def closed_on_failure(self) -> Iterator[None]:
+        """Let go of the connection when anything fails within it."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _sentences(self, part: str) -> AbstractContextManager[None]:
+        return _sentences(self.shown, part, self._folder)
+
+
+_INSERTS = {table.name: insert(table) for table in metadata.sorted_tables}
+
+
+def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """The values, so many at a time as stand in one IN (...)."""
+    listed = list(values)
+    for start in range(0, len(listed), AT_ONCE):
+        yield listed[start : start + AT_ONCE]
+
+
+def _sqlite(path: str) -> sqlite3.Connection:
+    """A connection to a file, or to a place that cannot be written, which is then read as it lies."""
+    options: dict[str, Any] = {"timeout": PATIENCE, "check_same_thread": False, "isolation_level": None}
+    if path != ":memory:" and not (os.access(path, os.W_OK) if os.path.exists(path) else True):
+        closed: sqlite3.Connection = sqlite3.connect(_as_uri(path, "mode=ro&immutable=1"), uri=True, **options)
+        return closed
+    connection: sqlite3.Connection = sqlite3.connect(path, **options)
+    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        # A folder that is closed has no room for the files that a WAL needs beside it.
+        if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            connection.close()
+            raise
+        connection.close()
+        connection = sqlite3.connect(_as_uri(path, "mode=ro&immutable=1"), uri=True, **options)
+    return connection
+
+
+def _as_uri(path: str, options: str) -> str:
+    return f"{Path(path).absolute().as_uri()}?{options}"
+
+
+# --- failures as sentences --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _sentences(shown: str, part: str, folder: Path | None = None) -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(cause, sqlite3.Error):
+            raise _of_sqlite(cause, shown, part, folder) from error
+        raise _of_server(cause, shown, part) from None
+
+
+def _of_sqlite(error: sqlite3.Error, shown: str, part: str, folder: Path | None) -> BankError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    no_room = folder is not None and folder.is_dir() and shutil.disk_usage(folder).free < 2**16
+    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and no_room):
+        return BankFull(
+            f"The disk is full: {part} of {shown} could not be written. What was saved before is safe; free some "
+            "space and try again."
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return BankReadOnly(
+            f"The bank at {shown} cannot be written. Nothing was changed; make the place writable, or copy the bank."
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return BankError(
+            f"Another process has been writing to {shown} for more than {PATIENCE:.0f} seconds. Nothing was written; "
+            "wait for it, or end it, and try again."
+        )
+    return _damaged(shown, part)
+
+
+def _of_server(error: BaseException | None, shown: str, part: str) -> BankError:
+    state = str(getattr(error, "sqlstate", None) or "")
+    if state.startswith("53"):
+        return BankFull(
+            f"The server has no room: {part} of {shown} could not be written. What was saved before is safe; free some "
+            "space there and try again."
+        )
+    if state in ("25006", "42501"):
+        return BankReadOnly(f"The server does not let this be written at {shown}. Nothing was changed; ask its owner.")
+    if state == "55P03":
+        return BankError(
+            f"Another process has been writing to {shown} for more than {PATIENCE:.0f} seconds. Nothing was written; "
+            "wait for it, or end it, and try again."
+        )
+    if not state or state[:2] in ("08", "28", "3D", "57"):
+        return BankUnreachable(
+            f"The database of {shown} does not answer or does not let this program in. What was saved before is safe; "
+            "check its address, user and password, and try again."
+        )
+    return _damaged(shown, part)
+
+
+def _damaged(shown: str, part: str) -> BankDamaged:
+    return BankDamaged(
+        f"In the bank at {shown}, {part} cannot be read or written. Nothing was changed; run `memrl doctor --bank` on "
+        "it, or restore a copy."
+    )
+
+
+def missing(shown: str) -> BankMissing:
+    """What to raise where there is no bank."""
+    return BankMissing(f"There is no bank at {shown}. Check the place, or start a run to make one there.")

@@ -1,0 +1,291 @@
+"""The table `memories` of a bank: LanceDB in a folder or an object store, or Arrow in memory.
+
+A row counts once a committed step or event names its id. Rows lie in no order; a row that nobody names is left over
+from a step that never ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lancedb.index import IvfSq
+
+from memrl_core.bank.addresses import connect, is_local, remote_failure
+from memrl_core.bank.codec import table_schema
+from memrl_core.bank.schema import chunks
+from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
+from memrl_core.logs import logger, said
+
+TABLE = "memories"
+FOLDER = "vectors"
+APPENDS_PER_COMPACTION = 300
+MANY_FRAGMENTS = 100
+"""Tables with fewer are quick to read as they are."""
+KEEP_VERSIONS = timedelta(minutes=1)
+KEEP_AT_CLOSE = timedelta(seconds=5)
+"""Versions are kept for those who are reading them; who takes longer reads once more."""
+INDEX = "embedding_idx"
+ROWS_IN_A_PARTITION = 4096
+PARTITIONS_SEARCHED = 16
+"""On clustered vectors of 384 numbers recall@10 was 1.0: of a million with these, of 400,000 with a quarter of them."""
+PANICS = ("PanicException", "RustPanic")
+"""What a damaged file makes Lance raise where it had not reckoned with it; the classes cannot be imported."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+log = logger(__name__)
+T = TypeVar("T")
+
+
+class Vectors(Protocol):
+    """The rows of `memories`, whatever holds them (`codec.table_schema`)."""
+
+    dimension: int
+
+    def append(self, rows: pa.Table) -> None:
+        """Append rows; they are stored when this returns."""
+
+    def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
+        """All rows, or those of these ids; all columns, or those named."""
+
+    def delete(self, ids: Collection[str]) -> None:
+        """Delete the rows of these ids."""
+
+    def drop(self) -> None:
+        """Delete the whole table."""
+
+    def close(self) -> None:
+        """End what works in the background."""
+
+
+class ArrowVectors:
+    """Rows in memory, for banks that nobody keeps."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self._parts = [table_schema(dimension).empty_table()]
+
+    def append(self, rows: pa.Table) -> None:
+        """Append rows."""
+        self._parts.append(rows)
+
+    def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
+        """All rows, or those of these ids; all columns, or those named."""
+        self._parts = [pa.concat_tables(self._parts)]
+        table = self._parts[0] if columns is None else self._parts[0].select(list(columns))
+        return table if ids is None else table.filter(self._have(ids))
+
+    def delete(self, ids: Collection[str]) -> None:
+        """Delete the rows of these ids."""
+        self._parts = [self.read().filter(pc.invert(self._have(ids)))]
+
+    def drop(self) -> None:
+        """Delete all rows."""
+        self._parts = self._parts[:0]
+
+    def close(self) -> None:
+        """Nothing works in the background."""
+
+    def _have(self, ids: Collection[str]) -> Any:
+        return pc.is_in(self._parts[0]["id"], value_set=pa.array(list(ids), pa.string()))
+
+
+class LanceVectors:
+    """A LanceDB database with the table `memories`."""
+
+    def __init__(self, address: str, database: Any, table: Any, dimension: int) -> None:
+        self.address = address
+        self.dimension = dimension
+        self._database = database
+        self._table = table
+        self._appends = 0
+        self._compaction: threading.Thread | None = None
+        self._compacting = threading.Lock()
+
+    @classmethod
+    def create(cls, address: str, dimension: int) -> LanceVectors:
+        """Make an empty table, in the place of an empty one. Raises `NotABank` where there are rows or other tables."""
+        with sentences(address):
+            database = connect(address)
+            there = database.list_tables().tables
+            if there and (there != [TABLE] or database.open_table(TABLE).count_rows()):
+                raise NotABank(f"Something is already stored at {address}. Nothing was changed; choose another place.")
+            mode = "overwrite" if there else "create"
+            table = database.create_table(TABLE, schema=table_schema(dimension), mode=mode)
+        return cls(address, database, table, dimension)
+
+    @classmethod
+    def open(cls, address: str, dimension: int) -> LanceVectors:
+        """The table at `address`. Raises `BankDamaged`, `BankUnreachable`."""
+        with sentences(address):
+            database = connect(address)
+            return cls(address, database, database.open_table(TABLE), dimension)
+
+    def append(self, rows: pa.Table) -> None:
+        """Append rows; they are stored when this returns. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
+        with sentences(self.address):
+            self._table.add(rows)
+        self._appends += 1
+        if self._appends >= APPENDS_PER_COMPACTION:
+            self._appends = 0
+            self._compact_in_background()
+
+    def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
+        """All rows, or those of these ids; all columns, or those named. Raises `BankDamaged`."""
+        wanted = table_schema(self.dimension).names if columns is None else list(columns)
+        if ids is None:
+            return self._read(lambda table: table.search().select(wanted).limit(max(1, table.count_rows())).to_arrow())
+        found = [
+            self._read(lambda table, where=where: table.search().where(where).select(wanted).limit(None).to_arrow())  # type: ignore[misc]
+            for where in map(_among, chunks(ids))
+        ]
+        return pa.concat_tables(found) if found else table_schema(self.dimension).empty_table().select(wanted)
+
+    def delete(self, ids: Collection[str]) -> None:
+        """Delete the rows of these ids."""
+        with sentences(self.address):
+            for where in map(_among, chunks(ids)):
+                self._table.delete(where)
+
+    def drop(self) -> None:
+        """Delete the whole database."""
+        self.close()
+        if is_local(self.address):
+            shutil.rmtree(self.address, ignore_errors=True)
+            return
+        with sentences(self.address):
+            self._database.drop_all_tables()
+
+    def close(self) -> None:
+        """Wait for the compaction under way."""
+        if self._compaction is not None:
+            self._compaction.join()
+
+    # --- compaction ---------------------------------------------------------------------------------------------------
+
+    def is_scattered(self) -> bool:
+        """Whether the table has so many fragments that a compaction pays."""
+        # Elsewhere every fragment is a request of each who reads.
+        many = MANY_FRAGMENTS if is_local(self.address) else 2
+        return bool(self._read(lambda table: table.stats()["fragment_stats"]["num_fragments"]) >= many)
+
+    def compact(self, keep: timedelta = KEEP_VERSIONS) -> None:
+        """Join the fragments and drop versions older than `keep`. Failures are logged: nothing is lost."""
+        # Two compactions at a time would undo each other's work.
+        with self._compacting:
+            try:
+                self._table.checkout_latest()
+                self._table.optimize(cleanup_older_than=keep)
+            except Exception as error:
+                message = said(error) if is_local(self.address) else type(error).__name__
+                log.warning("compaction of %s was put off: %s", TABLE, message)
+
+    def _compact_in_background(self) -> None:
+        if self._compaction is None or not self._compaction.is_alive():
+            # No daemon: where Python ends under its feet, Lance ends the process with an abort.
+            self._compaction = threading.Thread(target=self.compact, name="compaction", daemon=False)
+            self._compaction.start()
+
+    # --- the index ----------------------------------------------------------------------------------------------------
+
+    def index(self) -> None:
+        """Index the memories by their embeddings, anew where that was done before; a million take minutes.
+
+        The index holds the numbers of each vector as bytes, in partitions around centres. Memories appended later are
+        found too, by reading them all until a compaction takes them in.
+        """
+        partitions = self.count() // ROWS_IN_A_PARTITION
+        # A compaction meanwhile would move the rows that are being indexed.
+        with self._compacting, sentences(self.address):
+            config = IvfSq(distance_type="cosine", num_partitions=max(1, partitions))
+            self._table.create_index("embedding", config=config, name=INDEX)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._read(lambda table: int(table.count_rows()))
+
+    def indexed(self) -> int:
+        """How many memories are in the index; 0 without one."""
+        stats = self._read(lambda table: table.index_stats(INDEX))
+        return 0 if stats is None else int(stats.num_indexed_rows)
+
+    def nearest(self, query: npt.NDArray[np.float32], count: int) -> list[str]:
+        """The ids of about the `count` memories nearest to `query` (d,), by the index where there is one.
+
+        They are ranked by rounded numbers and some may be missed: who needs their order measures them again. Fewer come
+        where the partitions that are searched hold fewer.
+        """
+        with sentences(self.address):
+            found = self._table.search(query, vector_column_name="embedding").distance_type("cosine")
+            # Without the distance LanceDB writes a warning for every search.
+            rows = found.nprobes(PARTITIONS_SEARCHED).select(["id", "_distance"]).limit(count).to_arrow()
+            ids: list[str] = rows["id"].to_pylist()
+            return ids
+
+    def _read(self, reader: Callable[[Any], T]) -> T:
+        with sentences(self.address):
+            self._table.checkout_latest()
+            try:
+                return reader(self._table)
+            except (OSError, RuntimeError, ValueError):
+                # Another process may have cleared this version away: there is a newer one then.
+                self._table.checkout_latest()
+                return reader(self._table)
+
+
+def _among(ids: Iterable[str]) -> str:
+    return "id IN (" + ", ".join("'" + one.replace("'", "''") + "'" for one in ids) + ")"
+
+
+# --- failures as sentences --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sentences(address: str) -> Iterator[None]:
+    """What LanceDB raises within it, as `BankError` about the memories at `address`."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, _FAILURES) and type(error).__name__ not in PANICS:
+            raise
+        if not is_local(address):
+            raise remote_failure(error, address) or _damaged(address) from None
+        bank = Path(address).parent
+        if _is_about(error, FULL, ("no space", "file too large", "quota exceeded")):
+            raise BankFull(
+                f"The disk is full: the memories of {bank} could not be written. What was saved before is safe; free "
+                "some space and try again."
+            ) from error
+        if _is_about(error, CLOSED, ("permission denied", "not permitted", "read-only")):
+            raise BankReadOnly(
+                f"The bank at {bank} cannot be written. Nothing was changed; make the place writable, or copy the bank."
+            ) from error
+        raise _damaged(str(bank)) from error
+
+
+def _damaged(address: str) -> BankDamaged:
+    return BankDamaged(
+        f"In the bank at {address}, the memories cannot be read or written. Nothing was changed; run "
+        "`memrl doctor --bank` on it, or restore a copy."
+    )
+
+
+_FAILURES = (OSError, RuntimeError, ValueError, KeyError, TypeError, pa.ArrowException)
+
+
+def _is_about(error: BaseException, numbers: tuple[int, ...], words: Iterable[str]) -> bool:
+    """Whether the system refused with one of these error numbers: its own, or in the text that Lance gives."""
+    text = f"{error}".lower()
+    named = (f"os error {number})" in text for number in numbers)
+    return (isinstance(error, OSError) and error.errno in numbers) or any(named) or any(word in text for word in words)
