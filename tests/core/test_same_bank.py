@@ -47,7 +47,8 @@ def go_on(bank: MemoryBank, run: str, tasks: Sequence[Task], steps: int) -> None
 
 
 def same_bank(bank: MemoryBank, run: str = "r") -> SameBank:
-    return SameBank(bank, run, SimulatedModel(), EMBEDDER, make_environment("household"))
+    world = make_environment("household", **bank.run(run).environment_options)
+    return SameBank(bank, run, SimulatedModel(), EMBEDDER, world)
 
 
 def chosen_by(bank: MemoryBank, policy: str, run: str = "r", **changes: Any) -> pd.DataFrame:
