@@ -37,7 +37,7 @@ NAME = "policies"
 BASE = "base"
 TASKS = "household-train"
 POOL = 200
-TAUGHT = 20
+OWN_STEPS = 20
 QUERIES = 20
 SELECT_AIM = Aim("median_s", 0.002)
 LEARN_AIM = Aim("median_s", 0.005)
@@ -57,11 +57,11 @@ def arms() -> Iterator[tuple[str, Policy[Any]]]:
 
 
 def measure(sizes: Sizes) -> list[Row]:
-    """A pool of at most `POOL`, after at most `TAUGHT` own steps; of each repetition, the middle of `QUERIES` times.
+    """A pool of at most `POOL`, after at most `OWN_STEPS` own steps; of each repetition, the middle of `QUERIES` times.
 
     The peak is that of all methods together: each of them takes next to nothing.
     """
-    pool, taught = min(sizes.memories, POOL), min(sizes.steps, TAUGHT)
+    pool, own_steps = min(sizes.memories, POOL), min(sizes.steps, OWN_STEPS)
     found: list[Row] = []
     with (
         TemporaryDirectory(prefix="memrl-bench-", ignore_cleanup_errors=True) as folder,
@@ -83,7 +83,7 @@ def measure(sizes: Sizes) -> list[Row]:
                         policy=policy.spec.name,
                         settings=policy.settings,
                     )
-                    traces = _live(bank, run, _tasks(pool, taught))
+                    traces = _live(bank, run, _tasks(pool, own_steps))
                     found += _measured(bank, run, policy, label, pool, traces, sizes.repeat)
     return [replace(row, peak_mb=highest.mb) for row in found]
 

@@ -251,9 +251,9 @@ def _read_questions(questions: IO[bytes], heard: queue.SimpleQueue[bytes]) -> No
     os._exit(1)
 
 
-def _line(told: Mapping[str, Any]) -> bytes:
+def _line(value: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(told).encode() + b"\n"
+        return json.dumps(value).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ChildFailed(f"this is no JSON: {str(error)[:200]}") from None
 

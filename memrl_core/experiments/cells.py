@@ -109,8 +109,8 @@ class Cell(BaseModel):
     @property
     def fingerprint(self) -> str:
         """A name for exactly this cell under this version of the program."""
-        said = json.dumps([__version__, SCHEMA.names, self.model_dump(mode="json")], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        content = json.dumps([__version__, SCHEMA.names, self.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:

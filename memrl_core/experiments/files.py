@@ -69,7 +69,7 @@ class ResultFolder:
 
     def describe(self, plan: Plan, cells: Sequence[Cell], found: Mapping[str, pa.Table]) -> None:
         """Write what the results come from: the plan, versions, machine, and each finished cell with its digest."""
-        said = {
+        description = {
             "plan": plan.model_dump(mode="json"),
             "seeds": list(range(plan.seeds)),
             "versions": {"memrl": __version__, "python": platform.python_version(), **_versions()},
@@ -81,7 +81,7 @@ class ResultFolder:
                 for cell in cells
             ],
         }  # fmt: skip
-        text = json.dumps(said, indent=1, ensure_ascii=False)
+        text = json.dumps(description, indent=1, ensure_ascii=False)
         self._write(self.out / DESCRIPTION, lambda draft: draft.write_text(text, encoding="utf-8"))
 
     def write(self, plan: Plan, epochs: pd.DataFrame, steps: pd.DataFrame, durations: pd.DataFrame) -> None:

@@ -120,5 +120,5 @@ def _grids(twins: TwinRuns) -> Iterator[OutcomeGrid]:
 
 
 def _outcomes(bank: MemoryBank, run: str) -> Floats:
-    told = {"success": 1.0, "failure": 0.0}
-    return np.array([told.get(row.outcome, np.nan) for row in bank.step_rows(run)])
+    values = {"success": 1.0, "failure": 0.0}
+    return np.array([values.get(row.outcome, np.nan) for row in bank.step_rows(run)])

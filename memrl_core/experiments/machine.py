@@ -39,7 +39,7 @@ def this_moment() -> datetime:
 
 def machine_line(machine: Machine, date: datetime) -> str:
     """Where and when something was measured, in one line."""
-    memory = "memory not told" if machine.memory_gib is None else f"{machine.memory_gib:.1f} GiB"
+    memory = "memory unknown" if machine.memory_gib is None else f"{machine.memory_gib:.1f} GiB"
     return (
         f"{date.astimezone(UTC):%Y-%m-%d %H:%M} UTC · {machine.system}, {machine.cores} cores, {memory} · "
         f"memrl {machine.version} · Python {machine.python}"

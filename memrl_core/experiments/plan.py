@@ -267,8 +267,8 @@ class Plan(_Part):
                 settings = self.settings_of(arm).model_dump()
                 make_policy(arm.policy, settings)
             except SettingsError as error:
-                told = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
-                raise ValueError(f"{where}: arm “{arm.name}”: {told}") from None
+                message = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
+                raise ValueError(f"{where}: arm “{arm.name}”: {message}") from None
             worlds = dict.fromkeys(stream.environment for stream in self.streams)
             if arm.poison is not None and set(worlds) != {HOUSEHOLD}:
                 raise ValueError(f"{where}: arm “{arm.name}”: only memories of the {HOUSEHOLD} can be poisoned")
@@ -329,9 +329,9 @@ def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None
         return Plan.model_validate({**plan.model_dump(), **changes})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        told = ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
+        message = ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
         raise InputError(
-            f"The experiment cannot run with these seeds and epochs: {told}. Nothing was started."
+            f"The experiment cannot run with these seeds and epochs: {message}. Nothing was started."
         ) from None
 
 
@@ -341,8 +341,8 @@ def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> lis
         chosen = dict(zip(grid, values, strict=True))
         policy = str(chosen.pop("policy", DEFAULT_POLICY))
         symbols = {name: symbol(name, policy_class(policy).Settings) for name in chosen}
-        said = [policy] * ("policy" in grid) + [f"{symbols[name]} = {value}" for name, value in chosen.items()]
-        combined.append(ArmPlan(name=", ".join(said)[:80], policy=policy, settings=chosen))
+        parts = [policy] * ("policy" in grid) + [f"{symbols[name]} = {value}" for name, value in chosen.items()]
+        combined.append(ArmPlan(name=", ".join(parts)[:80], policy=policy, settings=chosen))
     return [*arms, *combined] or [ArmPlan(name="MemRL")]
 
 
@@ -369,8 +369,8 @@ def _conditions(stream: Any) -> list[Any]:
         try:
             Stream.model_validate(one)
         except ValidationError as error:
-            told = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"grid: {name}: {told}") from None
+            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"grid: {name}: {message}") from None
         found.append(one)
     return found
 
@@ -409,8 +409,8 @@ def _must_be_in_range(name: str, value: Any, field: Any) -> None:
     try:
         adapter.validate_python(value)
     except ValidationError as error:
-        told = error.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"{name}: {told[:1].lower()}{told[1:]} (given: {value!r})") from None
+        message = error.errors(include_url=False)[0]["msg"]
+        raise ValueError(f"{name}: {message[:1].lower()}{message[1:]} (given: {value!r})") from None
 
 
 def _must_be_a_set(name: str) -> str:

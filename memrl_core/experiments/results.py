@@ -33,8 +33,8 @@ def durations(tables: Sequence[pa.Table]) -> pd.DataFrame:
     parts = []
     for table in tables:
         part = table.select([*CELL, "phase", "step"]).to_pandas()
-        told = json.loads((table.schema.metadata or {}).get(SECONDS, b"[]"))
-        part[["seconds", "model_seconds"]] = np.array(told, dtype=np.float64).reshape(len(part), 2)
+        seconds = json.loads((table.schema.metadata or {}).get(SECONDS, b"[]"))
+        part[["seconds", "model_seconds"]] = np.array(seconds, dtype=np.float64).reshape(len(part), 2)
         parts.append(part)
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

@@ -53,8 +53,8 @@ def ladder_picture(scene: LadderScene, inputs: Inputs) -> Picture:
     figure.update_layout(bare_layout(height=320, showlegend=True))
     figure.update_xaxes(title_text="rewards", dtick=1 if len(rewards) <= 20 else 5, zeroline=False)
     figure.update_yaxes(title_text="q", range=[min(ends) - room, max(ends) + room])
-    told = "1 reward" if len(rewards) == 1 else f"{len(rewards)} rewards"
-    title = f"α = {climbs[0].alpha:g}: {told} took q from {signed(scene.q0)} to {signed(climbs[0].values[-1])}"
+    count = "1 reward" if len(rewards) == 1 else f"{len(rewards)} rewards"
+    title = f"α = {climbs[0].alpha:g}: {count} took q from {signed(scene.q0)} to {signed(climbs[0].values[-1])}"
     return Picture(figure, table, title, f"A line of q over the rewards for each step size. {title}.")
 
 

@@ -161,7 +161,7 @@ def test_a_catastrophic_pattern_is_stopped_and_the_answer_fails_with_that_reason
     monkeypatch.setattr(answers, "SECONDS", 0.1)
     verdict = judge("a" * 5000 + "b", {"checker": "regex", "reference": "(a|aa)+$"})
     assert not verdict.success
-    assert "longer than 0.1 s" in verdict.why and "counts as wrong" in verdict.told
+    assert "longer than 0.1 s" in verdict.why and "counts as wrong" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_every_choice_can_be_named_by_its_letter_and_its_text(count: int, data: 
 )
 def test_what_is_told_to_a_model_never_holds_the_reference(checker: str, reference: str, data: dict[str, Any]) -> None:
     for answer in ("", "A", "12", "something", reference):
-        told = judge(answer, {"checker": checker, "reference": reference, **data}).told
+        told = judge(answer, {"checker": checker, "reference": reference, **data}).sentence
         assert reference not in told
 
 
@@ -243,7 +243,7 @@ def test_ten_megabytes_are_judged_by_their_beginning(
     answer = filling * (10_000_000 // len(filling))
     verdict = judge(answer, {"checker": checker, "reference": reference, "choices": CITIES})
     assert not verdict.success
-    assert f"Only the first {MOST_CHARACTERS:,} of {len(answer):,} characters" in verdict.told
+    assert f"Only the first {MOST_CHARACTERS:,} of {len(answer):,} characters" in verdict.sentence
 
 
 def test_a_right_beginning_of_a_long_answer_passes() -> None:

@@ -50,8 +50,8 @@ def table_text(create: str, ran: Ran, rows: int) -> str:
 def rows_below(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """The names of the columns and the first rows, a line each, set in by two blanks."""
     lines = [columns, *rows[:MOST_ROWS]] if columns else rows[:MOST_ROWS]
-    told = "\n".join("  " + " | ".join(map(cell, line))[:LONGEST_LINE] for line in lines)
-    return told if len(told) <= LONGEST_BLOCK else told[:LONGEST_BLOCK].rpartition("\n")[0] + "\n  …"
+    block = "\n".join("  " + " | ".join(map(cell, line))[:LONGEST_LINE] for line in lines)
+    return block if len(block) <= LONGEST_BLOCK else block[:LONGEST_BLOCK].rpartition("\n")[0] + "\n  …"
 
 
 def content_text(tables: Mapping[str, Sequence[Sequence[Any]]]) -> str:
@@ -159,17 +159,17 @@ def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
     wanted, rows = expected.answer, came.answer
     if rows.cut:
         return f"more than {counted(len(rows.rows))} came, {len(wanted.rows):,} were expected"
-    told = other_count(len(wanted.columns), len(rows.columns), "column")
-    if told or not expected.ties:
-        return told or differs(wanted.rows, rows.rows, task.ordered)
+    message = other_count(len(wanted.columns), len(rows.columns), "column")
+    if message or not expected.ties:
+        return message or differs(wanted.rows, rows.rows, task.ordered)
     return differs_beyond_ties(wanted.rows, expected.ties, rows.rows)
 
 
 def judgement(task: DatabaseTask, expected: HandedIn, came: HandedIn | None, why: str) -> Judgement:
     """Both sides as text; `came` is None when nothing was handed in."""
-    told = f"{task.reference}\n\n{_shown(task, expected, came)}"
+    wanted = f"{task.reference}\n\n{_shown(task, expected, came)}"
     got = "Nothing was handed in." if came is None else came.unread or _shown(task, came, expected)
-    return Judgement(told[:MOST_CHARACTERS], got[:MOST_CHARACTERS], why[:MOST_CHARACTERS])
+    return Judgement(wanted[:MOST_CHARACTERS], got[:MOST_CHARACTERS], why[:MOST_CHARACTERS])
 
 
 def _shown(task: DatabaseTask, state: HandedIn, other: HandedIn | None) -> str:
@@ -244,11 +244,11 @@ def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> lis
         expected = expected_of(sandbox, task, translate)
     except InputError as error:
         return [str(error)]
-    if told := unusable(task, expected):
-        return [f"It cannot be judged: {told}"]
+    if message := unusable(task, expected):
+        return [f"It cannot be judged: {message}"]
     found = []
-    if told := tried(task.reference):
-        found.append(f"Its reference fails when it is run again: {told[:200]}.")
+    if message := tried(task.reference):
+        found.append(f"Its reference fails when it is run again: {message[:200]}.")
     if task.kind == "modification" and not tried(""):
         found.append("It is solved by doing nothing.")
     for number, statements in enumerate(task.near_misses, start=1):

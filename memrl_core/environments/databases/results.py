@@ -41,8 +41,8 @@ def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
 
     Unless `ordered`, each row that came must find a partner of its own among those expected, in any order.
     """
-    if told := _other_shape(expected_rows, came_rows):
-        return told
+    if message := _other_shape(expected_rows, came_rows):
+        return message
     if not ordered:
         missing, surplus = _without_partner(expected_rows, came_rows)
         return f"came {_shown(surplus)}, expected {_shown(missing)}" if missing is not None else ""
@@ -56,8 +56,8 @@ def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
 
 def differs_beyond_ties(expected_rows: Rows, ties: Sequence[Tied], came_rows: Rows) -> str:
     """Why the rows that came are not in the order of `ties`; "" when they are. `expected_rows` are one such answer."""
-    if told := _other_shape(expected_rows, came_rows):
-        return told
+    if message := _other_shape(expected_rows, came_rows):
+        return message
     at = 0
     for tied in ties:
         places = slice(at, at + tied.places)
@@ -81,8 +81,8 @@ def content_differs(expected: Mapping[str, Rows], came: Mapping[str, Rows]) -> s
     for name, rows in expected.items():
         if name.lower() not in found:
             return f"the table {name[:80]} is missing"
-        if told := differs(rows, found[name.lower()], ordered=False):
-            return f"table {name[:80]}: {told}"
+        if message := differs(rows, found[name.lower()], ordered=False):
+            return f"table {name[:80]}: {message}"
     return ""
 
 
@@ -95,9 +95,9 @@ def other_count(expected: int, came: int, what: str) -> str:
 
 
 def _other_shape(expected: Rows, came: Rows) -> str:
-    told = other_count(len(expected), len(came), "row")
+    message = other_count(len(expected), len(came), "row")
     pairs = zip(expected, came, strict=False)
-    return told or next(filter(None, (other_count(len(one), len(other), "column") for one, other in pairs)), "")
+    return message or next(filter(None, (other_count(len(one), len(other), "column") for one, other in pairs)), "")
 
 
 def _same_row(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -165,14 +165,14 @@ class Sandbox:
                 answer = self._answer(question)
             return answer
         except ChildFailed as error:
-            told = str(error)
+            message = str(error)
         try:
             self._make()
         except ChildFailed as error:
             raise EnvironmentFailed(
-                f"The database stopped ({told}) and could not be started again ({error}). Try again."
+                f"The database stopped ({message}) and could not be started again ({error}). Try again."
             ) from None
-        return {"error": f"it was stopped: {told}", "stopped": True}
+        return {"error": f"it was stopped: {message}", "stopped": True}
 
     def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         if not self._child.running:

@@ -194,8 +194,8 @@ class Database:
         self._limits = limits
         self._connection = self._opened()
         for table in tables:
-            if told := self._filled(table):
-                return {"error": f"table {table['name']}: {told}"}
+            if message := self._filled(table):
+                return {"error": f"table {table['name']}: {message}"}
         return {}
 
     def _opened(self) -> sqlite3.Connection:
@@ -269,7 +269,7 @@ class Database:
             if rows:
                 self._connection.executemany(f"INSERT INTO main.{name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         except (*_FAULTS, KeyError, TypeError) as error:
-            return self._told(error)
+            return self._message(error)
         return ""
 
     def _run(self, statement: str) -> Mapping[str, Any]:
@@ -280,9 +280,9 @@ class Database:
             self._transaction("COMMIT")
             return ran
         except _FAULTS as error:
-            told = self._told(error)
+            message = self._message(error)
             self._transaction("ROLLBACK")
-            return {"error": told}
+            return {"error": message}
 
     def _ran(self, statement: str) -> Mapping[str, Any]:
         assert self._connection is not None
@@ -331,7 +331,7 @@ class Database:
             rows.append([_sent(value) for value in row])
         return rows, False
 
-    def _told(self, error: BaseException) -> str:
+    def _message(self, error: BaseException) -> str:
         if self._refused:
             return f"not allowed here: {self._refused}"
         if self._stopped:

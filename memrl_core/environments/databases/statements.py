@@ -45,16 +45,16 @@ def read(reply: str, dialect: Dialect = "sqlite") -> tuple[list[str], str]:
 
     Where parts stand between lines of ```, only those count, and COMMIT and ROLLBACK on lines of their own.
     """
-    told = ""
+    left_out = ""
     kept = reply[:MOST_CHARACTERS]
     found = [statement for part in _of_sql(kept, dialect) for statement in split(part, dialect)]
     if len(reply) > MOST_CHARACTERS:
         # Half a statement may say something else than the whole.
         del found[-1:]
-        told = f"the reply was cut after {MOST_CHARACTERS:,} characters"
+        left_out = f"the reply was cut after {MOST_CHARACTERS:,} characters"
     if len(found) > MOST_STATEMENTS:
-        told = f"only the first {MOST_STATEMENTS} statements were read"
-    return found[:MOST_STATEMENTS], told
+        left_out = f"only the first {MOST_STATEMENTS} statements were read"
+    return found[:MOST_STATEMENTS], left_out
 
 
 def split(text: str, dialect: Dialect = "sqlite") -> list[str]:
@@ -154,7 +154,7 @@ def experience(intent: str, kind: str, turns: Sequence[Turn], outcome: Outcome, 
 
 
 def _done(number: int, turn: Turn, dialect: Dialect) -> list[_Done]:
-    came = {int(at): told for at, told in _RESULT.findall(turn.observation)}
+    came = {int(at): first_line for at, first_line in _RESULT.findall(turn.observation)}
     statements, _ = read(turn.reply.text, dialect)
     return [
         _Done(number, one, control_of(one, dialect), came[at])
@@ -193,6 +193,6 @@ def _lines(kept: Sequence[_Done], committed: bool, dialect: Dialect) -> list[str
 
 def _why(turns: Sequence[Turn]) -> str:
     """The world's own sentence, or that somebody else found fault with what it did not."""
-    said = turns[-1].observation.strip().splitlines() if turns else []
-    verdict = said[-1] if said else ""
+    lines = turns[-1].observation.strip().splitlines() if turns else []
+    verdict = lines[-1] if lines else ""
     return verdict.removeprefix(FAILED) if verdict.startswith(FAILED) else "this was judged badly."

@@ -59,8 +59,8 @@ def database_task(task: Task, dialect: Dialect = "sqlite") -> DatabaseTask:
     try:
         return DatabaseTask.model_validate({**task.data, "dialect": dialect})
     except ValidationError as error:
-        told = sentence_of(error).removeprefix("Settings were not changed. ")[:300]
-        raise InputError(f"Task {task.id[:80]} is no database task: {told} Mend it; nothing was started.") from None
+        message = sentence_of(error).removeprefix("Settings were not changed. ")[:300]
+        raise InputError(f"Task {task.id[:80]} is no database task: {message} Mend it; nothing was started.") from None
 
 
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
@@ -83,8 +83,8 @@ def database_data(setup: str, reference: str) -> Mapping[str, Any]:
         _run(sandbox, setup, "setup")
         made = [(str(kind), str(name), str(create)) for kind, name, create in sandbox.run(_MADE).rows]
         for kind, name, create in made:
-            if told := _faults_of_made(kind, name, create):
-                raise InputError(f"setup makes {told}")
+            if message := _faults_of_made(kind, name, create):
+                raise InputError(f"setup makes {message}")
         content = sandbox.content()
         tables = [
             {"name": name, "create": create, "rows": content[name]} for kind, name, create in made if kind == "table"

@@ -124,8 +124,8 @@ class DatabaseWorld(Environment):
         self._ended = True
         self._task = database_task(task, self.dialect)
         self._expected = expected_of(self._sandbox, self._task, self.translate)
-        if told := unusable(self._task, self._expected):
-            raise InputError(f"Task {task.id[:80]} cannot be judged: {told} Mend it; nothing was started.")
+        if message := unusable(self._task, self._expected):
+            raise InputError(f"Task {task.id[:80]} cannot be judged: {message} Mend it; nothing was started.")
         self._sandbox.begin(self._task.made)
         tables = "\n".join(self._introduced(number) for number in range(len(self._task.tables)))
         self._choices = _choices(self._task, seed) if self.drafts else ""
@@ -163,8 +163,8 @@ class DatabaseWorld(Environment):
             elif not control:
                 ran = run(self._sandbox, statement, self.translate)
                 answer, failed = ran if ran.columns else answer, ran.error
-            told = {"rollback": BACK, "begin": OPEN}.get(control) or result_text(ran, statement)
-            report.append(f"[{number}] {told}")
+            message = {"rollback": BACK, "begin": OPEN}.get(control) or result_text(ran, statement)
+            report.append(f"[{number}] {message}")
             if not control and (word := _LAST_WORD.search(on_one_line(statement, self.dialect))):
                 report.append(f"(If {word.group(1).upper()} was not part of this, put a semicolon before it.)")
         report += [f"({left_out})"] if left_out else [] if statements else ["There was no SQL in the answer."]
@@ -182,12 +182,12 @@ class DatabaseWorld(Environment):
         if not why:
             return self._end(report, came, f"Solved in {turns} turn{'' if turns == 1 else 's'}.", "")
         if failed:
-            told = f"the last statement failed: {on_a_line(failed)[:200].rstrip('.')}."
+            message = f"the last statement failed: {on_a_line(failed)[:200].rstrip('.')}."
         elif self._task.kind == "modification":
-            told = "the tables are not as they should be."
+            message = "the tables are not as they should be."
         else:
-            told = "the result is not the expected one." if answer else "nothing was handed in."
-        return self._end(report, came, FAILED + told, why)
+            message = "the result is not the expected one." if answer else "nothing was handed in."
+        return self._end(report, came, FAILED + message, why)
 
     def _end(self, report: list[str], came: HandedIn | None, verdict: str, why: str, truncated: bool = False) -> Said:
         self._ended = True

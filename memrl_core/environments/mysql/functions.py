@@ -90,10 +90,10 @@ def concat_ws(separator: Any, *values: Any) -> str | None:
 
 def substring(value: str, start: Any, length: Any = None) -> str:
     """From the position `start`, counted from 1, or from the end when it is negative."""
-    told, first = text(value), int(rounded(start))
-    if first == 0 or first < -len(told):
+    string, first = text(value), int(rounded(start))
+    if first == 0 or first < -len(string):
         return ""
-    kept = told[first - 1 :] if first > 0 else told[first:]
+    kept = string[first - 1 :] if first > 0 else string[first:]
     return kept if length is None else kept[: max(0, int(rounded(length)))]
 
 
@@ -105,12 +105,12 @@ def locate(part: Any, value: Any, start: Any = 1) -> int:
 
 def trim(value: Any, characters: Any = " ", where: str = "BOTH") -> str:
     """Without a text at the start, the end, or both."""
-    told, part = text(value), text(characters)
-    while part and where != "TRAILING" and told.startswith(part):
-        told = told[len(part) :]
-    while part and where != "LEADING" and told.endswith(part):
-        told = told[: -len(part)]
-    return told
+    string, part = text(value), text(characters)
+    while part and where != "TRAILING" and string.startswith(part):
+        string = string[len(part) :]
+    while part and where != "LEADING" and string.endswith(part):
+        string = string[: -len(part)]
+    return string
 
 
 def substring_index(value: Any, delimiter: Any, count: Any) -> str:
@@ -121,11 +121,11 @@ def substring_index(value: Any, delimiter: Any, count: Any) -> str:
 
 def padded(value: Any, length: Any, filler: Any, left: bool) -> str | None:
     """Brought to a length."""
-    told, wanted, fill = text(value), int(length), text(filler)
-    if wanted < 0 or wanted > LONGEST or (not fill and wanted > len(told)):
+    string, wanted, fill = text(value), int(length), text(filler)
+    if wanted < 0 or wanted > LONGEST or (not fill and wanted > len(string)):
         return None
-    missing = (fill * (wanted // max(1, len(fill)) + 1))[: max(0, wanted - len(told))]
-    return (missing + told if left else told + missing) if missing else told[:wanted]
+    missing = (fill * (wanted // max(1, len(fill)) + 1))[: max(0, wanted - len(string))]
+    return (missing + string if left else string + missing) if missing else string[:wanted]
 
 
 def extreme(values: Sequence[Any], sign: int) -> Any:
@@ -179,8 +179,8 @@ def _bounded(value: str) -> str | None:
 
 
 def _repeated(value: Any, count: Any) -> str | None:
-    told, times = text(value), max(0, int(count))
-    return told * times if len(told) * times <= LONGEST else None
+    string, times = text(value), max(0, int(count))
+    return string * times if len(string) * times <= LONGEST else None
 
 
 def _position(value: Any, values: Sequence[Any]) -> int:

@@ -116,7 +116,7 @@ def read_lifelong(source: str | bytes) -> LifelongFile:
             try:
                 if f"lifelong-db-{key}" in tasks:
                     raise InputError("An entry before it has the same number.")
-                task, told = _task(key, value, sandbox)
+                task, sentences = _task(key, value, sandbox)
             except InputError as error:
                 reported.append(Reported(where, str(error)))
                 continue
@@ -124,7 +124,7 @@ def read_lifelong(source: str | bytes) -> LifelongFile:
                 reported.append(Reported(where, f"It holds something that cannot be read ({type(error).__name__})."))
                 continue
             tasks[task.id] = task
-            notes += [Noted(where, sentence) for sentence in told]
+            notes += [Noted(where, sentence) for sentence in sentences]
     return LifelongFile(tuple(tasks.values()), tuple(reported), tuple(notes))
 
 
@@ -151,12 +151,12 @@ def _entries(text: str | bytes) -> Sequence[tuple[str, object]]:
     try:
         value = json.loads(text, object_pairs_hook=kept)
     except (ValueError, RecursionError) as error:
-        told = (
+        message = (
             error.msg
             if isinstance(error, json.JSONDecodeError)
             else "no UTF-8, nested too deeply, or too long a number"
         )
-        raise InputError(f"The file is not JSON ({told}). Nothing was read; check the file.") from None
+        raise InputError(f"The file is not JSON ({message}). Nothing was read; check the file.") from None
     if not isinstance(value, dict) or not value:
         raise InputError("The file is not a JSON object with an entry for each task. Nothing was read; check the file.")
     return pairs
@@ -179,8 +179,8 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
     published = entry.answer_info.direct
     notes = notes_on(read)
-    if published is not None and (told := trial.compare(published)):
-        notes.append(told)
+    if published is not None and (message := trial.compare(published)):
+        notes.append(message)
     if trial.has_ties():
         notes.append(TIES)
     if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.is_open():
@@ -297,8 +297,8 @@ def read_entry(value: object) -> Entry:
     try:
         entry = Entry.model_validate(value)
     except ValidationError as error:
-        told = sentence_of(error).removeprefix("Settings were not changed. ")
-        raise InputError(f"{told[:300]}{'' if len(told) <= 300 else ' …'}") from None
+        message = sentence_of(error).removeprefix("Settings were not changed. ")
+        raise InputError(f"{message[:300]}{'' if len(message) <= 300 else ' …'}") from None
     table = entry.table_info
     names = [column.name.lower() for column in table.column_info_list]
     if len(set(names)) < len(names):
@@ -333,8 +333,8 @@ class Trial:
         self._sandbox, self._task = sandbox, task
         self._translate = partial(to_sqlite, columns=columns)
         self._expected = expected_of(sandbox, task, self._translate)
-        if told := unusable(task, self._expected):
-            raise InputError(f"It cannot be judged: {told}")
+        if message := unusable(task, self._expected):
+            raise InputError(f"It cannot be judged: {message}")
         if task.kind == "modification" and self.solved_by(""):
             raise InputError("Its statement changes nothing: doing nothing would solve it.")
 
@@ -342,9 +342,9 @@ class Trial:
         """A note about the order of the rows, if there is one. Raises `InputError` when other rows were published."""
         rows = () if self._expected.answer is None else self._expected.answer.rows
         ties = self._expected.ties
-        told = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self._task.ordered)
-        if told:
-            raise InputError(f"Its statement does not give the answer that stands beside it: {told[:300]}.")
+        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self._task.ordered)
+        if message:
+            raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
         return ANOTHER_ORDER if not ties and differs(published, rows, ordered=True) else ""
 
     def has_ties(self) -> bool:

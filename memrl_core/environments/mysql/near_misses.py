@@ -28,14 +28,14 @@ def near_misses(statement: str, count: int, seed: int) -> Iterator[str]:
     for at in rng.permutation(len(places)):
         sort, number = places[at]
         by_sort.setdefault(sort, []).append(number)
-    told = {tree.sql(dialect=Reading, comments=False)}
+    made = {tree.sql(dialect=Reading, comments=False)}
     for numbers in zip_longest(*by_sort.values()):
         for sort, number in zip(by_sort, numbers, strict=True):
-            if number is None or (one := _changed(tree, sort, number)) in told:
+            if number is None or (one := _changed(tree, sort, number)) in made:
                 continue
-            if len(told) > count:
+            if len(made) > count:
                 return
-            told.add(one)
+            made.add(one)
             yield one
 
 

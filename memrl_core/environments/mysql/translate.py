@@ -181,10 +181,10 @@ def _listing(read: exp.Show | exp.Describe, columns: Columns) -> str:
     other = isinstance(read, exp.Show) and read.name.upper() != "COLUMNS"
     if other or not columns or not isinstance(named, exp.Identifier | exp.Table):
         raise InputError(_ONLY)
-    told = exp.values([(name, written) for name, written in columns]).sql(dialect=Writing)
+    listed = exp.values([(name, written) for name, written in columns]).sql(dialect=Writing)
     # The condition always holds; it is an error when there is no such table.
     there = f"(SELECT COUNT(*) FROM {_quoted(named.name)}) >= 0"
-    return f"SELECT column1 AS `Field`, column2 AS `Type` FROM ({told}) WHERE {there}"
+    return f"SELECT column1 AS `Field`, column2 AS `Type` FROM ({listed}) WHERE {there}"
 
 
 def _depth(text: str) -> int:

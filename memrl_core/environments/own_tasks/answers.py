@@ -96,10 +96,10 @@ _LABEL = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]|\s*[-–]\s|\s*$)\s*(.*)", re.D
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`told` is a sentence that gives nothing away; `why` is for people and may name the right answer."""
+    """`sentence` is one that gives nothing away; `why` is for people and may name the right answer."""
 
     success: bool
-    told: str
+    sentence: str
     why: str
 
 
@@ -117,7 +117,7 @@ def judge(answer: str, data: Mapping[str, Any]) -> Verdict:
     if len(answer) <= MOST_CHARACTERS:
         return verdict
     cut = f"Only the first {MOST_CHARACTERS:,} of {len(answer):,} characters were judged."
-    return Verdict(verdict.success, f"{verdict.told} {cut}", f"{verdict.why} {cut}")
+    return Verdict(verdict.success, f"{verdict.sentence} {cut}", f"{verdict.why} {cut}")
 
 
 def exact(answer: str, data: Mapping[str, Any]) -> Verdict:

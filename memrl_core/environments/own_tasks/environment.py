@@ -54,29 +54,29 @@ def faults_of(data: Mapping[str, Any]) -> list[str]:
     A pattern is compiled, SQL is run, and the reference is judged by its own checker. Raises `EnvironmentFailed` when
     the process for that cannot be had.
     """
-    told = unknown_keys(data, KEYS)
+    faults = unknown_keys(data, KEYS)
     given = {key: value for key, value in data.items() if key in KEYS and value is not None}
     checker = checker_of(given)
     if not isinstance(given.get("checker", ""), str):
-        return [*told, f"checker is a text, not {_KINDS[type(given['checker'])]}."]
+        return [*faults, f"checker is a text, not {_KINDS[type(given['checker'])]}."]
     if "checker" in given and given["checker"] not in CHECKERS:
-        return [*told, f"There is no checker “{checker[:80]}”; known: {', '.join(CHECKERS)}."]
-    told += [
+        return [*faults, f"There is no checker “{checker[:80]}”; known: {', '.join(CHECKERS)}."]
+    faults += [
         f"{key} is for the checker {one} alone." for key, one in _ONLY_FOR.items() if key in given and one != checker
     ]
-    told += [f"The checker {one} needs {key}." for one, key in _NEEDED.items() if checker == one and key not in given]
-    told += _faults_of_values(given, checker)
-    return _faults_when_tried(given, checker) if checker and not told else told
+    faults += [f"The checker {one} needs {key}." for one, key in _NEEDED.items() if checker == one and key not in given]
+    faults += _faults_of_values(given, checker)
+    return _faults_when_tried(given, checker) if checker and not faults else faults
 
 
 def unknown_keys(given: Mapping[str, Any], known: Sequence[str]) -> list[str]:
     """A sentence for each key that no task has, with the one that was perhaps meant."""
-    told: list[str] = []
+    faults: list[str] = []
     for key in given:
         if key not in known:
             near = get_close_matches(key[:80], known, n=1)
-            told.append(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
-    return told
+            faults.append(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
+    return faults
 
 
 def faults_of_text(key: str, value: Any, longest: int) -> list[str]:
@@ -92,12 +92,12 @@ def faults_of_text(key: str, value: Any, longest: int) -> list[str]:
 
 
 def _faults_of_values(given: Mapping[str, Any], checker: str) -> list[str]:
-    told = _faults_of_reference(given.get("reference"), checker) if checker else []
+    faults = _faults_of_reference(given.get("reference"), checker) if checker else []
     if "choices" in given:
-        told += _faults_of_choices(given["choices"])
+        faults += _faults_of_choices(given["choices"])
     if "setup" in given:
-        told += faults_of_text("setup", given["setup"], LONGEST_SETUP)
-    return told
+        faults += faults_of_text("setup", given["setup"], LONGEST_SETUP)
+    return faults
 
 
 def _faults_of_reference(reference: Any, checker: str) -> list[str]:
@@ -114,8 +114,8 @@ def _faults_of_choices(choices: Any) -> list[str]:
     if not 2 <= len(choices) <= MOST_CHOICES:
         return [f"choices holds {len(choices):,} texts; 2 to {MOST_CHOICES} are allowed."]
     for number, one in enumerate(choices, start=1):
-        if told := faults_of_text(f"choice {number}", one, LONGEST_CHOICE):
-            return told
+        if faults := faults_of_text(f"choice {number}", one, LONGEST_CHOICE):
+            return faults
         if len(one.splitlines()) > 1 or CHOICES in one:
             return [f"choice {number} is not one line of plain text."]
         if chosen(one, choices) != number - 1:
@@ -177,8 +177,8 @@ class TaskFile(Environment):
         """Begin `task`. Raises `InputError` when it is none of its own, and `EnvironmentFailed`."""
         self._task = None
         checker = checker_of(task.data)
-        if told := faults_of(task.data):
-            raise InputError(f"Task {task.id[:80]} cannot be used: {' '.join(told)[:500]} Nothing was started.")
+        if faults := faults_of(task.data):
+            raise InputError(f"Task {task.id[:80]} cannot be used: {' '.join(faults)[:500]} Nothing was started.")
         self.instructions = Sql.instructions if checker == SQL else ANSWERING
         self._task = task
         if checker == SQL:
@@ -200,15 +200,15 @@ class TaskFile(Environment):
         verdict = judge(action, {**task.data, "checker": checker})
         self._task = None
         judgement = Judgement(_expected(task.data), action[:LONGEST_TEXT], verdict.why)
-        info = {"verdict": verdict.told, "success": verdict.success, "judgement": judgement}
-        return verdict.told, float(verdict.success), True, False, info
+        info = {"verdict": verdict.sentence, "success": verdict.success, "judgement": judgement}
+        return verdict.sentence, float(verdict.success), True, False, info
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The task and the answer, under a heading that says how it was judged; never the reference."""
         if checker_of(task.data) == SQL:
             return self._world().distil(_of_a_database(task), turns, outcome)
-        told = "\n".join(turn.reply.text.strip()[:LONGEST_TEXT] for turn in turns)
-        answer = "\n".join(ANSWER_MARK + line for line in told.splitlines() if line.strip())
+        text = "\n".join(turn.reply.text.strip()[:LONGEST_TEXT] for turn in turns)
+        answer = "\n".join(ANSWER_MARK + line for line in text.splitlines() if line.strip())
         head = f"{TASK_LINE}{task.intent}\n"
         if outcome != "failure":
             return f"{head}{STEPS_THAT_WORKED if outcome == 'success' else ANSWER}\n{answer}"

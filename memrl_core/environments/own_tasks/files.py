@@ -146,8 +146,8 @@ def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
                 raise InputError(f"It is for {task.environment}, the tasks before it are for {environment}.")
             if task.id in places:
                 raise InputError(f"The id “{task.id}” stands at {places[task.id]} already.")
-            if told := environment_class(task.environment).faults(task):
-                raise InputError(" ".join(told))
+            if faults := environment_class(task.environment).faults(task):
+                raise InputError(" ".join(faults))
         except MemRLError as error:
             reported.append(Reported(where, str(error)))
             continue
@@ -182,12 +182,12 @@ def _task(line: bytes, made_id: str) -> Task:
     if not isinstance(row, dict):
         raise InputError("A task is a JSON object, in curly brackets.")
     programs = "environment" in row
-    if told := unknown_keys(row, _PROGRAM_KEYS if programs else _OWN_KEYS):
-        raise InputError(" ".join(told))
+    if faults := unknown_keys(row, _PROGRAM_KEYS if programs else _OWN_KEYS):
+        raise InputError(" ".join(faults))
     row = {key: value for key, value in row.items() if value is not None}
     for key in ("id", "family", "environment"):
-        if key in row and (key, row[key]) != ("family", "") and (told := faults_of_text(key, row[key], LONGEST_NAME)):
-            raise InputError(told[0])
+        if key in row and (key, row[key]) != ("family", "") and (faults := faults_of_text(key, row[key], LONGEST_NAME)):
+            raise InputError(faults[0])
     environment = row.get("environment", TaskFile.name)
     data = row.get("data", {}) if programs else _own_data(row)
     if not isinstance(data, dict):
