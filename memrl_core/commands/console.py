@@ -36,7 +36,7 @@ console = Console()
 SLOW = 1.0
 """Seconds after which a person wonders whether anything happens."""
 
-BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or any LanceDB URI.")]
+BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or a TOML file that names one elsewhere.")]
 RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when left out.")]
 ModelHost = Annotated[
     str,

@@ -166,7 +166,7 @@ def experiment(
     jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
     scheduler: Annotated[str, typer.Option(help="A Dask scheduler, such as tcp://host:8786.")] = "",
     banks: Annotated[
-        str, typer.Option(help="Folder or LanceDB URI in which each cell keeps its bank; left out, banks are deleted.")
+        str, typer.Option(help="Folder in which each cell keeps its bank; left out, banks are deleted.")
     ] = "",
     model_host: ModelHost = "",
     per_host: PerHost = 1,
