@@ -24,9 +24,9 @@ from memrl_core.exchange.contents import Contents
 from memrl_core.learning.scales import Criterion, RatingScales
 from memrl_core.policies import POLICIES
 from memrl_core.records import Consulted, Decision, Judgement, Message, Phase, StepTrace
+from tests.analysis.many_methods import a_bank_of
 from tests.browser.payloads import HOST, HTML, LATEX, MARKDOWN, ODD, PAYLOADS, PLOTLY, RUN, STREAMLIT, TEMPLATES
 from tests.builders import a_run, an_agent
-from tests.core.many_methods import a_bank_of
 
 STEPS = 8
 SHORT = tuple(" ".join(kind) for kind in (

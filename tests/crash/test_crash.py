@@ -10,8 +10,8 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.contents_of_bank import contents_of
+from tests.analysis.eventful import an_eventful_bank
 from tests.builders import a_bank, a_step
-from tests.core.eventful import an_eventful_bank
 from tests.crash import crash
 from tests.crash.crash import KINDS, crash_rounds
 from tests.crash.whole import Acknowledged, Rows, believed_by, faults

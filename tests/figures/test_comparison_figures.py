@@ -15,8 +15,8 @@ from memrl_core.figures.comparison import reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
+from tests.analysis.lockstep import a_compared, a_line
 from tests.builders import numbers
-from tests.core.lockstep import a_compared, a_line
 
 HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
 

@@ -22,8 +22,8 @@ from memrl_core.figures.point_cloud import cloud_marks
 from memrl_core.figures.recall import recall_picture
 from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.utility import moves_picture
+from tests.analysis.test_spectrum import decided
 from tests.builders import an_agent
-from tests.core.test_spectrum import decided
 from tests.figures.test_point_cloud import a_scene, point_cloud
 
 

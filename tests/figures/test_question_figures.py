@@ -22,8 +22,8 @@ from memrl_core.figures.picture import Picture
 from memrl_core.figures.reliability import reliability_picture
 from memrl_core.figures.similarity_histogram import similarity_picture
 from memrl_core.figures.use_curve import use_picture
+from tests.analysis.test_copies import at_angles
 from tests.builders import an_agent
-from tests.core.test_copies import at_angles
 
 SYMMETRIC = {"reward_failure": -1.0, "reward_success": 1.0}
 HALVES = {"reward_failure": 0.0, "reward_success": 1.0}

@@ -23,10 +23,10 @@ from memrl_core.bank.places import copy_bank
 from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
 from pages.compare import steps as compare_steps
+from tests.analysis.lockstep import begun, commit
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
-from tests.core.lockstep import begun, commit
-from tests.core.official_writer import CheckpointWriter, Written
+from tests.exchange.official_writer import CheckpointWriter, Written
 from tests.pages.test_decision_page import plain
 from tests.pages.test_exchange_page import exchange, import_path
 from tests.pages.test_pages import a_bank

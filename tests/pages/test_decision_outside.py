@@ -20,7 +20,7 @@ from memrl_core.exchange.official import read_official
 from memrl_core.recorder import Recorder
 from pages.decision.catalogue import BY_KEY
 from tests.builders import a_bank, a_step, a_vector, an_agent
-from tests.core.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
+from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
 from tests.pages.test_decision_page import plain
 
 Visit = Callable[..., AppTest]

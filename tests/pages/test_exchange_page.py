@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.archive import write_bank
-from tests.core.official_writer import CheckpointWriter, Written
+from tests.exchange.official_writer import CheckpointWriter, Written
 from tests.pages.test_decision_page import plain
 from tests.pages.test_pages import a_bank, said
 

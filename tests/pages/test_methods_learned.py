@@ -12,7 +12,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import copy_bank
 from memrl_core.policies import POLICIES
-from tests.core.many_methods import STEPS, a_bank_of
+from tests.analysis.many_methods import STEPS, a_bank_of
 from tests.pages.test_pages import a_bank
 
 Visit = Callable[..., AppTest]

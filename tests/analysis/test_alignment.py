@@ -1,0 +1,300 @@
+"""Steps of several runs side by side: which pair, which are shared, and which have no like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.compare.alignment import align, counterparts, line_of, parted_after
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError, UnknownRun
+from memrl_core.recorder import Recorder
+from memrl_core.settings import MemRLSettings
+from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
+from tests.builders import a_bank, a_vector
+
+
+def steps_of(alignment: Any, line: int = 0) -> list[int]:
+    return [row.steps[line].step for row in alignment.rows]
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_pair_by_task_and_by_how_often_it_was_met() -> None:
+    alignment = align([tasks_line("a", "xyxz"), tasks_line("b", "yxwx")])
+    assert [(row.task, row.occurrence, row.steps[0].step, row.steps[1].step) for row in alignment.rows] == [
+        ("x", 1, 1, 2),
+        ("y", 1, 2, 1),
+        ("x", 2, 3, 4),
+    ]
+    assert alignment.alone == (1, 1)
+    assert alignment.past == 0
+
+
+def test_one_id_with_two_intents_is_two_tasks() -> None:
+    one = a_line("a", [a_compared("a", 1, "x", "open"), a_compared("a", 2, "x", "close")])
+    other = a_line("b", [a_compared("b", 1, "x", "close")])
+    alignment = align([one, other])
+    assert [(row.intent, row.steps[0].step) for row in alignment.rows] == [("close", 2)]
+    assert alignment.alone == (1, 0)
+
+
+@given(st.lists(st.text("xyz", max_size=9), min_size=2, max_size=4))
+def test_any_number_of_runs_pairs_as_counting_by_hand_does(told: list[str]) -> None:
+    lines = [tasks_line(f"r{n}", tasks) for n, tasks in enumerate(told)]
+    alignment = align(lines)
+    wanted = {task: min(tasks.count(task) for tasks in told) for task in "xyz"}
+    assert Counter(row.task for row in alignment.rows) == +Counter(wanted)
+    for row in alignment.rows:
+        for tasks, step in zip(told, row.steps, strict=True):
+            assert tasks[: step.step].count(row.task) == row.occurrence
+            assert tasks[step.step - 1] == row.task
+    assert alignment.alone == tuple(len(tasks) - len(alignment.rows) for tasks in told)
+    assert steps_of(alignment) == sorted(steps_of(alignment))
+    for line in range(len(lines)):
+        assert alignment.reordered(line) == (steps_of(alignment, line) != sorted(steps_of(alignment, line)))
+
+
+def test_another_order_is_seen_whatever_is_left_out() -> None:
+    alignment = align([tasks_line("a", "xyz"), tasks_line("b", "wxyz"), tasks_line("c", "yxz")])
+    assert [alignment.reordered(line) for line in range(3)] == [False, False, True]
+
+
+def test_a_run_is_not_compared_with_itself_nor_alone() -> None:
+    line = tasks_line("a", "x")
+    with pytest.raises(InputError, match="does not differ from itself"):
+        align([line, tasks_line("b", "x"), line])
+    with pytest.raises(InputError, match="second one"):
+        align([line])
+
+
+def test_a_run_without_a_step_has_no_pairs() -> None:
+    alignment = align([tasks_line("a", "xx"), tasks_line("b", "")])
+    assert (alignment.rows, alignment.alone) == ((), (2, 0))
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """Run `base` over six tasks twice, `early` forked from it at 5, `late` at 9, and `deep` from `early` at 8."""
+    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    bank = MemoryBank.create(str(tmp_path_factory.mktemp("banks") / "bank"), embedder.name, embedder.dimension)
+    workspace.start_run(
+        bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3,
+        settings=MemRLSettings(k2=3),
+    )  # fmt: skip
+    _go_on(bank, "base", 12)
+    other = {**bank.settings("base"), "k2": 1}
+    workspace.fork(bank, "base", 5, other, name="early")
+    _go_on(bank, "early", 8)
+    workspace.fork(bank, "base", 9, other, name="late")
+    _go_on(bank, "late", 4)
+    workspace.fork(bank, "early", 8, other, name="deep")
+    _go_on(bank, "deep", 3)
+    return bank
+
+
+def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
+    live = workspace.live_run(bank, run, workspace.Preferences())
+    live.run_many(steps)
+    assert live.wait(60)
+    assert live.error is None
+
+
+def test_a_fork_is_compared_from_where_it_parts(forked: MemoryBank) -> None:
+    alignment = align([line_of(forked, "base"), line_of(forked, "early")])
+    assert alignment.past == 4
+    assert steps_of(alignment) == steps_of(alignment, 1) == list(range(5, 13))
+    assert alignment.alone == (0, 0)
+    assert not alignment.reordered(1)
+    assert {row.steps[1].run for row in alignment.rows} == {"early"}
+    # Steps 7 to 12 are the second time that the six tasks are met, whoever met them first.
+    assert [row.occurrence for row in alignment.rows] == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_fork_of_a_fork_has_the_whole_past(forked: MemoryBank) -> None:
+    line = line_of(forked, "deep")
+    assert [(s.run, s.step) for s in line.steps] == (
+        [("base", n) for n in range(1, 5)] + [("early", n) for n in range(5, 8)] + [("deep", n) for n in range(8, 11)]
+    )
+    assert [s.step for s in line.own.steps] == [8, 9, 10]
+    alignment = align([line_of(forked, "base"), line])
+    assert (alignment.past, steps_of(alignment)) == (4, list(range(5, 11)))
+    assert alignment.alone == (2, 0)
+
+
+def test_forks_of_one_run_share_its_past(forked: MemoryBank) -> None:
+    alignment = align([line_of(forked, "late"), line_of(forked, "early")])
+    assert (alignment.past, steps_of(alignment)) == (4, list(range(5, 13)))
+
+
+def test_only_what_all_runs_share_is_past(forked: MemoryBank) -> None:
+    lines = [line_of(forked, name) for name in ("base", "late", "early")]
+    alignment = align(lines)
+    assert (alignment.past, steps_of(alignment)) == (4, list(range(5, 13)))
+    assert [parted_after(lines[0], line) for line in lines[1:]] == [8, 4]
+    assert parted_after(lines[0], lines[0]) == 0
+
+
+def test_a_fork_from_the_first_step_shares_nothing(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        commit(bank, "a", "x")
+        begun(bank, "b", base="a")
+        commit(bank, "b", "x")
+        alignment = align([line_of(bank, "a"), line_of(bank, "b")])
+    assert (alignment.past, len(alignment.rows), alignment.alone) == (0, 1, (0, 0))
+
+
+def test_a_run_that_begins_with_what_another_learned_met_its_own_tasks_only(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        for task in "xy":
+            commit(bank, "a", task)
+        begun(bank, "b", base="a", base_step=2)
+        commit(bank, "b", "x")
+        assert [s.run for s in line_of(bank, "b").steps] == ["b"]
+        with pytest.raises(UnknownRun):
+            line_of(bank, "nobody")
+
+
+# --- what is read of a step -------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_read_as_it_was_recorded(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        commit(bank, "a", "x", pool=["m1", "m2"], selected=["m2"], answers=["one", "two"], tokens=[(5, 1), (7, 2)])
+        two = {"answers": ["one", "two"], "offered": [True, False]}
+        commit(bank, "a", "x", **two, tokens=[(5, 1), (None, 2)], reward=-1.0)
+        first, second = line_of(bank, "a").steps
+    assert (first.pool, first.selected, first.answer, first.turns) == (2, ("m2",), "one\ntwo", 2)
+    assert (first.tokens_read, first.tokens_written) == (12, 3)
+    assert (first.reward, first.outcome) == (1.0, "success")
+    assert (second.tokens_read, second.tokens_written, second.outcome) == (None, 3, "failure")
+    assert (second.pool, second.selected) == (0, ())
+    assert (first.valid, second.valid) == (None, 0.5)
+
+
+def test_what_another_agent_did_not_tell_is_unknown(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        recorder = Recorder(bank, "theirs")
+        with recorder.step("go", task="t"):
+            pass
+        with recorder.step("go", embedding=a_vector(1), task="t") as step:
+            step.answered("left", prompt_tokens=3)
+            step.rewarded(-1.0)
+        silent, told = line_of(bank, "theirs").steps
+    for name in ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid"):
+        assert getattr(silent, name) is None
+    assert (told.answer, told.reward, told.outcome, told.turns) == ("left", -1.0, "failure", 1)
+    assert (told.tokens_read, told.tokens_written, told.selected) == (3, None, None)
+
+
+def test_tasks_that_nobody_named_pair_by_their_intent(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "r") as bank:
+        for run, intents in {"one": ("go", "stop", "go"), "other": ("stop", "go")}.items():
+            recorder = Recorder(bank, run)
+            for intent in intents:
+                with recorder.step(intent) as step:
+                    step.answered("yes")
+        alignment = align([line_of(bank, "one"), line_of(bank, "other")])
+    assert [(r.task, r.intent, r.occurrence, r.steps[0].step, r.steps[1].step) for r in alignment.rows] == [
+        ("", "go", 1, 1, 2),
+        ("", "stop", 1, 2, 1),
+    ]
+    assert alignment.alone == (1, 0)
+
+
+def test_typed_tasks_pair_by_their_text(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        begun(bank, "b")
+        commit(bank, "a", "typed-1", "hello")
+        commit(bank, "b", "typed-1", "what else")
+        commit(bank, "b", "typed-2", "hello")
+        alignment = align([line_of(bank, "a"), line_of(bank, "b")])
+    assert [(row.intent, row.steps[1].step) for row in alignment.rows] == [("hello", 2)]
+
+
+def test_the_rewards_of_people_count_from_when_they_were_given_until_they_are_revoked(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        trace = commit(bank, "a", "x", reward=1.0)
+        silent = commit(bank, "a", "y", reward=None)
+
+        def now() -> list[tuple[float | None, str | None]]:
+            return [(step.reward, step.outcome) for step in line_of(bank, "a").steps]
+
+        assert now() == [(1.0, "success"), (None, None)]
+        given = bank.give_reward("a", 1, trace.id, (), -1.0, "ann")
+        bank.give_reward("a", 1, trace.id, (), -0.5, "bob")
+        assert now()[0] == (-0.75, "failure")
+        bank.give_reward("a", 2, silent.id, (), 0.4, "ann")
+        assert now()[1] == (0.4, "success")
+        bank.give_reward("a", 2, silent.id, (), 0.0, "ann")
+        assert now()[1] == (0.0, None)
+        bank.revoke_reward(given.id, "ann")
+        assert now()[0] == (-0.5, "failure")
+
+
+def test_an_outcome_is_judged_by_the_scale_of_the_step(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        trace = commit(bank, "a", "x", settings={"reward_failure": 0.0, "reward_success": 1.0})
+        strange = commit(bank, "a", "x", settings={"from": "elsewhere"})
+        for told in (trace, strange):
+            bank.give_reward("a", told.step, told.id, (), 0.3, "ann")
+        first, second = line_of(bank, "a").steps
+    assert (first.reward, first.outcome) == (0.3, "failure")
+    assert (second.reward, second.outcome) == (0.3, None)
+
+
+# --- counterparts -----------------------------------------------------------------------------------------------------
+
+
+def test_memories_that_paired_steps_wrote_are_counterparts(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        begun(bank, "b")
+        for run, tasks in {"a": "xyz", "b": "wyx"}.items():
+            for task in tasks:
+                commit(bank, run, task)
+        found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
+    assert found == {"b-0002": "a-0002", "b-0003": "a-0001"}
+
+
+def test_what_both_runs_know_stands_for_itself(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        for task in "xyz":
+            commit(bank, "a", task)
+        begun(bank, "b", base="a", base_step=1, first_step=2)
+        for task in "yz":
+            commit(bank, "b", task)
+        lines = [line_of(bank, "a"), line_of(bank, "b")]
+        assert counterparts(bank, align(lines), 1) == {"b-0002": "a-0002", "b-0003": "a-0003"}
+        assert counterparts(bank, align(lines[::-1]), 1) == {"a-0002": "b-0002", "a-0003": "b-0003"}
+
+
+def test_a_step_that_wrote_nothing_has_no_counterpart_to_give(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        begun(bank, "b")
+        commit(bank, "a", "x", wrote=[])
+        commit(bank, "b", "x")
+        commit(bank, "a", "y", wrote=["a-one", "a-two"])
+        commit(bank, "b", "y", wrote=["b-two", "b-one"])
+        found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
+    assert found == {"b-two": "a-one", "b-one": "a-two"}, "they are paired in the order in which they were written"
+
+
+def test_what_an_agent_knew_already_is_the_counterpart_of_nothing(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "r") as bank:
+        for run in ("one", "other"):
+            recorder = Recorder(bank, run)
+            with recorder.step("go", task="t", embedding=a_vector(1)) as step:
+                step.wrote(f"learned in {run}", f"{run}-learned")
+            recorder.remember(f"asked in {run}", f"brought by {run}", a_vector(2), memory_id=f"{run}-brought")
+        found = counterparts(bank, align([line_of(bank, "one"), line_of(bank, "other")]), 1)
+    assert found == {"other-learned": "one-learned"}

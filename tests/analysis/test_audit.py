@@ -1,0 +1,519 @@
+"""The audit of a bank: every deed in words, and every q taken back to the people and events that made it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.analysis.people.audit import (
+    COLUMNS,
+    AuditFilter,
+    AuditRow,
+    QMove,
+    audit,
+    audit_rows_for_export,
+    jsonl_bytes,
+    reconstruct,
+)
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
+from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.learning.scales import RatingScales
+from memrl_core.records import EventKind, LedgerEvent
+from tests.analysis.eventful import an_eventful_bank
+from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector
+
+ALPHA = 0.5
+EVERYTHING = AuditFilter(people_only=False)
+
+
+class AnEmbedder:
+    """Gives every text the same vector."""
+
+    name, dimension, lexical, digest, version = "hashing-8", DIMENSION, True, "", ""
+
+    def embed(self, texts: Any) -> Any:
+        return [a_vector(1) for _ in texts]
+
+
+def lived(path: Path, steps: int = 5, **chosen: Any) -> MemoryBank:
+    """Steps of which each used the memory of the one before it, and succeeded."""
+    bank = a_bank(path, alpha=ALPHA, **chosen)
+    for step in range(1, steps + 1):
+        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+    return bank
+
+
+def words(bank: MemoryBank, chosen: AuditFilter | None = None) -> list[str]:
+    """Oldest first."""
+    return [row.words for row in audit(bank, chosen or AuditFilter())][::-1]
+
+
+def rate(bank: MemoryBank, step: int, value: float, rater: str = "ann", **given: Any) -> LedgerEvent:
+    return bank.ratings.rate(Rating("r", step, value, rater, "", given))
+
+
+def edited(bank: MemoryBank, memory_id: str, by: str = "ann") -> str:
+    text = f"{bank.memory(memory_id).experience}, better"
+    return bank.editing.edit("r", memory_id, bank.memory(memory_id).intent, text, AnEmbedder(), by).id
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def test_rewards_are_told_with_what_they_changed_and_what_was_chosen(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    rate(bank, 3, 1.0, scale="stars", stars=5)
+    rate(bank, 3, -1.0, scale="thumbs", thumb="down")
+    bank.ratings.rate(Rating("r", 3, -1.0, "ann", "on reflection"))
+    bank.ratings.withdraw("r", 3, "ann")
+    rate(bank, 3, 0.5, "bo", scale="rubric", marks={"correct": 4, "clear": 2})
+    bank.revoke_reward(bank.ratings.of("r", 3)[-1].id, "ann")
+    bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "ann")
+    assert words(bank) == [
+        "gave +1.000 to step 3 (5 of 5 stars)",
+        "changed +1.000 to −1.000 for step 3 (thumbs down)",
+        "gave −1.000 to step 3 again",
+        "took back −1.000 for step 3",
+        "gave +0.500 to step 3 (correct 4, clear 2)",
+        "took back bo's +0.500 for step 3",
+        "took back the environment's +1.000 for step 3",
+    ]
+
+
+def test_a_pair_is_told_as_two_rewards(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.commit_step(replace(a_step(6)[0], task=bank.trace("r", 5).task), a_step(6)[1])
+    bank.ratings.rate_pair(("r", 5), ("r", 6), "second", "ann")
+    assert words(bank) == [
+        "gave −1.000 to step 5 (the worse of two)",
+        "gave +1.000 to step 6 (the better of two)",
+    ]
+
+
+def test_what_happens_to_memories_is_told_by_their_short_names(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.editing.pin("r", ["r-0001"], "ann")
+    bank.editing.unpin("r", ["r-0001"], "ann")
+    new = edited(bank, "r-0004")
+    bank.editing.merge("r", [new, "r-0005"], "both", "of them", AnEmbedder(), "ann")
+    bank.editing.forget("r", ["r-0001", "r-0002", "r-0003"], "ann")
+    bank.editing.restore("r", ["r-0001"], "ann")
+    bank.editing.restore("r", [new, "r-0005"], "ann")
+    bank.credits.assign("r", 4, bank.trace("r", 4).id, {"r-0003": 0.25}, "ann", "by hand")
+    assert words(bank) == [
+        "pinned #1",
+        "unpinned #1",
+        "edited #4: now #4.2",
+        "merged #5 and #4.2 into #5.2",
+        "forgot #1, #2 and #3",
+        "restored #1",
+        "restored #4.2 and #5 in the place of #5.2",
+        "gave memories of step 4 rewards of their own: #3 +0.250",
+    ]
+    assert audit(bank, AuditFilter(kind="memories"))[0].memories == ("r-0004.2", "r-0005", "r-0005.2")
+
+
+def test_rules_people_and_notes_are_told(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.start_run(a_run("s", base="r", base_step=2), by="ann")
+    bank.change_settings("r", {**bank.settings("r"), "weight": 0.7, "k1": 4}, 6, by="ann")
+    bank.change_settings("r", {**bank.settings("r"), "weight": 0.25}, 6, by="ann")
+    bank.ratings.change_scales("r", RatingScales(scale="stars", better=0.5), "ann")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.people.assign("*", Role.LOOK, "ann")
+    bank.people.assign("bo", Role.RATE, "ann")
+    note = bank.notes.pin("r", 2, f"{'long ' * 30}\nnote", "ann")
+    bank.notes.remove(note.id, "ann")
+    long = f"{('long ' * 30)[:79]}…"
+    assert words(bank) == [
+        "started the run s from what r knew after step 2",
+        "changed settings: k1 10 → 4, λ 0.5 → 0.7",
+        "changed settings: λ 0.7 → 0.25",
+        "changed the rating scales: Scale thumbs → stars, R of the better none → 0.5",
+        "made ann a manager (may manage)",
+        "made everybody else an onlooker (may look)",
+        "made bo a rater (may rate)",
+        f"noted: {long}",
+        f"removed the note: {long}",
+    ]
+
+
+def test_what_no_person_did_is_told_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank", 2)
+    bank.change_environment("r", {"shift_at": [3, 5]})
+    bank.editing.forget("r", ["r-0002"])
+    assert audit(bank, AuditFilter()) == []
+    assert [(row.who, row.words) for row in audit(bank, EVERYTHING)][::-1] == [
+        ("the program", "started the run r"),
+        ("the environment", "gave +1.000 to step 1"),
+        ("the program", "wrote #1 with q +0.000"),
+        ("the environment", "gave +1.000 to step 2"),
+        ("the program", "wrote #2 with q +0.000"),
+        ("the program", "changed the environment: shift_at none → 3, 5"),
+        ("the program", "forgot #2"),
+    ]
+
+
+# --- taken back and done again ----------------------------------------------------------------------------------------
+
+
+def test_undo_and_redo_name_what_they_undid_and_mark_it(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    rate(bank, 3, 1.0, scale="stars", stars=5)
+    rate(bank, 3, -1.0)
+    edited(bank, "r-0001")
+    for _ in range(3):
+        bank.deeds.undo("ann")
+    bank.deeds.redo("ann")
+    bank.deeds.redo("ann")
+    bank.deeds.undo("ann")
+    told = [(row.words, row.undone) for row in audit(MemoryBank.open(bank.uri), AuditFilter())]
+    assert told[::-1] == [
+        ("gave +1.000 to step 3 (5 of 5 stars)", True),
+        ("changed +1.000 to −1.000 for step 3", True),
+        ("edited #1: now #1.2", True),
+        ("undid: edited #1: now #1.2", False),
+        ("undid: changed +1.000 to −1.000 for step 3", False),
+        ("undid: gave +1.000 to step 3 (5 of 5 stars)", False),
+        ("did again: gave +1.000 to step 3 (5 of 5 stars)", False),
+        ("did again: changed +1.000 to −1.000 for step 3", True),
+        ("undid: changed +1.000 to −1.000 for step 3", False),
+    ]
+
+
+def test_of_a_deed_of_several_rewards_each_undo_names_its_own(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.ratings.rate_all([Rating("r", step, value, "ann") for step, value in ((2, 0.25), (3, 0.5), (4, 0.75))])
+    rate(bank, 2, 1.0, "bo")
+    bank.deeds.undo("ann")
+    rows = audit(bank, AuditFilter(who="ann"))[::-1]
+    assert [row.undone for row in rows] == [True] * 3 + [False] * 3
+    assert [row.words for row in rows[3:]] == [f"undid: {row.words}" for row in rows[2::-1]]
+    assert [row.step for row in rows[3:]] == [4, 3, 2]
+    assert not audit(bank, AuditFilter(who="bo"))[0].undone
+
+
+def test_taking_back_anothers_reward_and_undoing_that_is_told_of_the_one_who_did_it(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    given = rate(bank, 3, 0.5, "bo")
+    bank.revoke_reward(given.id, "ann")
+    bank.deeds.undo("ann")
+    rows = audit(bank, AuditFilter())[::-1]
+    assert [(row.who, row.words, row.undone) for row in rows] == [
+        ("bo", "gave +0.500 to step 3", False),
+        ("ann", "took back bo's +0.500 for step 3", True),
+        ("ann", "undid: took back bo's +0.500 for step 3", False),
+    ]
+
+
+def test_nobody_undoes_what_another_did(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    given = rate(bank, 3, 0.5, "bo")
+    event = replace(given, id="claimed", seq=given.seq + 1, rater="ann", payload={"undoes": given.id})
+    bank.adopt({}, [event], [])
+    assert [(row.words, row.undone) for row in audit(bank, AuditFilter())] == [
+        ("undid something that is not in this bank", False),
+        ("gave +0.500 to step 3", False),
+    ]
+
+
+def test_what_refers_to_events_that_are_not_in_the_bank_is_told_without_them(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    lost: list[dict[str, Any]] = [
+        {"kind": EventKind.REWARD_REVOKED, "revokes": "gone"},
+        {"kind": EventKind.NOTE_REMOVED, "revokes": "gone"},
+        {"kind": EventKind.REWARD_GIVEN, "value": 0.5, "payload": {"undoes": "gone"}},
+        {"kind": EventKind.REWARD_GIVEN, "value": 0.5, "payload": {"stars": {"<b>": 1}, "marks": 3}},
+    ]
+    event = LedgerEvent("0", 100, "r", 3, "", 5, EventKind.NOTE_PINNED, source="person", rater="ann")
+    bank.adopt({}, [replace(event, id=f"{n}", seq=100 + n, **values) for n, values in enumerate(lost)], [])
+    assert words(bank) == [
+        "took back a reward for step 3",
+        "removed a note",
+        "undid something that is not in this bank",
+        "gave +0.500 to step 3 again ({'<b>': 1} of 5 stars)",
+    ]
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_filter_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.start_run(a_run("s"))
+    for day in (1, 2, 3):
+        monkeypatch.setattr("memrl_core.bank.ledger.now", lambda day=day: f"2026-01-0{day}T23:59:59.999+00:00")
+        rate(bank, day + 1, 1.0, f"rater {day}")
+    bank.notes.pin("s", 1, "seen", "ann")
+    bank.editing.pin("r", ["r-0001"], "ann")
+    bank.people.assign("ann", Role.MANAGE, "ann")
+
+    def steps(**chosen: Any) -> list[tuple[str, int]]:
+        return [(str(row.kind), row.step) for row in audit(bank, AuditFilter(**chosen))]
+
+    assert steps(who="rater 2") == [("reward_given", 3)]
+    assert steps(kind="rewards") == [("reward_given", 4), ("reward_given", 3), ("reward_given", 2)]
+    assert steps(since=date(2026, 1, 2), until=date(2026, 1, 2)) == [("reward_given", 3)]
+    assert steps(run="s") == steps(kind="notes") == [("note_pinned", 1)]
+    assert steps(memory="r-0001") == [("memory_pinned", 5), ("reward_given", 2)]
+    assert steps(kind="people") == [("role_assigned", 0)]
+    assert steps(kind="settings") == []
+    assert steps(kind="settings", people_only=False) == [("run_started", 0), ("run_started", 0)]
+    assert steps(who="the environment", people_only=False) == [("reward_given", step) for step in (5, 4, 3, 2, 1)]
+
+
+def test_every_event_of_every_kind_has_a_row_in_the_order_of_the_ledger(tmp_path: Path) -> None:
+    bank = an_eventful_bank(tmp_path / "bank", 1, 20)
+    rows = audit(bank, EVERYTHING)
+    assert [row.event_id for row in rows] == [event.id for event in bank.events()][::-1]
+    assert all(row.words for row in rows)
+    groups = [audit(bank, AuditFilter(kind=kind, people_only=False)) for kind in ("rewards", "memories", "settings")]
+    assert sum(map(len, groups)) == len(rows)
+
+
+days = st.none() | st.dates(date(2000, 1, 1), date(2100, 1, 1))
+
+
+@given(
+    st.builds(
+        AuditFilter,
+        who=st.text(max_size=8),
+        kind=st.sampled_from(["all", "rewards", "memories", "settings", "people", "notes"]),
+        run=st.text(max_size=8),
+        memory=st.text(max_size=8),
+        since=days,
+        until=days,
+        people_only=st.booleans(),
+    )
+)
+def test_a_filter_comes_back_from_its_link(chosen: AuditFilter) -> None:
+    query = chosen.to_query()
+    assert all(isinstance(value, str) for value in query.values())
+    assert AuditFilter.from_query({**query, "page": "audit"}) == (chosen, [])
+
+
+def test_a_link_with_wrong_values_keeps_the_right_ones_and_says_what_was_wrong() -> None:
+    chosen, problems = AuditFilter.from_query({"kind": "all sorts", "since": "20260101x", "who": "ann"})
+    assert chosen == AuditFilter(who="ann")
+    assert len(problems) == 2
+    assert "The link's since “20260101x” cannot be used: a day is written like 2026-01-31." in problems[0]
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+def an_audited_bank(path: Path) -> tuple[MemoryBank, list[AuditRow]]:
+    bank = lived(path)
+    rate(bank, 3, 0.5, "=cmd()", scale="stars", stars=4)
+    bank.editing.merge("r", ["r-0001", "r-0002"], "both", "of them", AnEmbedder(), "ann", "twice the ‘same’")
+    bank.deeds.undo("ann")
+    return bank, audit(bank, AuditFilter())
+
+
+def test_the_table_has_a_line_a_row_and_no_formula(tmp_path: Path) -> None:
+    _, rows = an_audited_bank(tmp_path / "bank")
+    table = audit_rows_for_export(rows)
+    assert [tuple(line) for line in table] == [COLUMNS] * 3
+    assert table[1]["memories"] == "r-0001.2 r-0001 r-0002"
+    text = csv_bytes(table, COLUMNS).decode("utf-8-sig").splitlines()
+    assert len(text) == 4
+    assert '"\'=cmd()","gave +0.500 to step 3 (4 of 5 stars)"' in text[3]
+
+
+def test_the_json_lines_hold_the_whole_events(tmp_path: Path) -> None:
+    bank, rows = an_audited_bank(tmp_path / "bank")
+    lines = [json.loads(line) for line in jsonl_bytes(bank, rows).decode().splitlines()]
+    events = {event.id: event for event in bank.events()}
+    assert [line["id"] for line in lines] == [row.event_id for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        told = {name: line.pop(name) for name in ("who", "words", "undone")}
+        assert told == {name: getattr(row, name) for name in told}
+        again = LedgerEvent(**{**line, "kind": EventKind(line["kind"]), "memory_ids": tuple(line["memory_ids"])})
+        assert again == replace(events[row.event_id], payload=dict(events[row.event_id].payload))
+
+
+# --- one q ------------------------------------------------------------------------------------------------------------
+
+
+def must_follow(moves: list[QMove]) -> None:
+    """Each move follows from the one before it by its own numbers."""
+    for earlier, later in pairwise(moves):
+        if later.before is not None:
+            assert (later.memory_id, later.before) == (earlier.memory_id, earlier.after)
+            assert later.reward is not None and later.alpha is not None
+            assert later.after == later.before + later.alpha * (later.reward - later.before)
+
+
+def counting(events: list[LedgerEvent], memory_id: str) -> tuple[float, set[str]]:
+    """The reward of one step for a memory and the events behind it, people before the environment."""
+    gone = {e.revokes for e in events}
+    latest = {(e.source, e.rater): e for e in events if e.kind == "reward_given"}
+    standing = [e for e in latest.values() if e.id not in gone]
+    behind = [e for e in standing if e.source == "person"] or standing
+    value = sum(e.value or 0.0 for e in behind) / len(behind)
+    ids = {e.id for e in behind}
+    credits = [e for e in events if e.kind == "credit_assigned" and e.id not in gone]
+    if credits and memory_id in credits[-1].payload["rewards"]:
+        return credits[-1].payload["rewards"][memory_id], {*ids, credits[-1].id}
+    return value, ids
+
+
+@pytest.fixture(scope="module", params=[3, 7])
+def eventful(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", request.param, 36)
+
+
+def test_every_q_is_reached_by_its_moves(eventful: MemoryBank) -> None:
+    for run in ("r", "other", "fork"):
+        for memory_id, utility in eventful.utilities(run).items():
+            moves = reconstruct(eventful, run, memory_id)
+            must_follow(moves)
+            assert moves[0].reward is None
+            assert moves[-1].after == utility.q
+            assert [move.after for move in moves] == [point.after for point in eventful.history(run, memory_id)]
+
+
+def test_the_events_behind_a_move_are_those_that_make_its_reward(eventful: MemoryBank) -> None:
+    finished = {row.id for row in eventful.step_rows("r")}
+    events = {event.id: event for event in eventful.events()}
+    told = 0
+    for memory_id in eventful.utilities("r"):
+        for move in reconstruct(eventful, "r", memory_id):
+            assert move.given == tuple((who_of(events[i]), events[i].created) for i in move.events)
+            if move.reward is not None:
+                here = [e for e in eventful.events("r") if e.step == move.step and e.step_id in finished]
+                value, behind = counting(here, memory_id)
+                assert (move.reward, set(move.events)) == (pytest.approx(value), behind)
+                told += len(behind) > 1
+    assert told, "some moves have several events behind them"
+
+
+def who_of(event: LedgerEvent) -> str:
+    if event.rater:
+        return event.rater
+    return "the environment" if event.kind == "reward_given" else "the program"
+
+
+def test_a_fork_tells_what_its_base_knew_with_the_events_of_the_base(eventful: MemoryBank) -> None:
+    own = {event.id for event in eventful.events("fork")}
+    info = eventful.run("fork")
+    shared = [i for i in eventful.utilities("fork") if i in eventful.utilities("r", info.base_step)]
+    assert shared
+    for memory_id in shared:
+        moves = reconstruct(eventful, "fork", memory_id)
+        before = [move for move in moves if not own.intersection(move.events)]
+        assert before == moves[: len(before)]
+        assert before[-1].after == eventful.utilities("r", info.base_step)[memory_id].q
+
+
+@pytest.mark.parametrize(
+    ("rule", "moves"),
+    [
+        ("override", [(0.2, {"ann", "bo"})]),
+        ("mean", [(0.6, {"ann", "bo", "the environment"})]),
+        ("both", [(1.0, {"the environment"}), (0.2, {"ann", "bo"})]),
+    ],
+)
+def test_who_is_behind_a_move_follows_the_rules_of_the_run(
+    tmp_path: Path, rule: str, moves: list[tuple[float, set[str]]]
+) -> None:
+    bank = lived(tmp_path / "bank", human_rewards=rule)
+    rate(bank, 3, -0.6, "ann")
+    rate(bank, 3, 1.0, "bo")
+    (_, *found) = reconstruct(bank, "r", "r-0002")
+    assert [(pytest.approx(m.reward), {who for who, _ in m.given}) for m in found] == moves
+    must_follow(found)
+
+
+def test_a_credit_of_its_own_stands_beside_the_reward_whose_place_it_takes(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank", human_rewards="both")
+    given = rate(bank, 3, -1.0, "bo")
+    credit = bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0002": 0.25}, "ann", "by hand")
+    (_, move) = reconstruct(bank, "r", "r-0002")
+    assert (move.reward, move.events, [who for who, _ in move.given]) == (0.25, (given.id, credit.id), ["bo", "ann"])
+
+
+def test_what_the_base_learned_after_the_fork_is_not_behind_its_q(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    bank.start_run(replace(a_run("fork", base="r", base_step=4, alpha=ALPHA), first_step=5))
+    late = rate(bank, 3, -1.0)
+    for run, value, behind in (("r", -1.0, "ann"), ("fork", 1.0, "the environment")):
+        (_, move) = reconstruct(bank, run, "r-0002")
+        assert (move.reward, [who for who, _ in move.given]) == (value, [behind])
+        assert (late.id in move.events) == (run == "r")
+
+
+def test_an_edited_memory_is_followed_back_into_its_older_wordings(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    rate(bank, 2, -1.0)
+    second = edited(bank, "r-0001")
+    third = edited(bank, second, by="bo")
+    bank.commit_step(*a_step(6, (third,), -1.0))
+    rate(bank, 2, 0.25)
+    moves = reconstruct(bank, "r", third)
+    assert [(m.memory_id, m.step, m.after) for m in moves] == [
+        ("r-0001", 1, 0.0),
+        ("r-0001", 2, 0.125),
+        (second, 5, 0.125),
+        (third, 5, 0.125),
+        (third, 6, -0.4375),
+    ]
+    assert [{who for who, _ in m.given} for m in moves] == [
+        {"the program"}, {"ann"}, {"ann"}, {"bo"}, {"the environment"},
+    ]  # fmt: skip
+    assert moves[-1].after == bank.utilities("r")[third].q
+
+
+def test_a_merged_memory_is_followed_back_into_all_that_it_was_made_of(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    merged = bank.editing.merge("r", ["r-0002", "r-0001"], "both", "of them", AnEmbedder(), "ann").id
+    moves = reconstruct(bank, "r", merged)
+    assert [(m.memory_id, m.step, m.after) for m in moves] == [
+        ("r-0001", 1, 0.0), ("r-0001", 2, 0.5), ("r-0002", 2, 0.0), ("r-0002", 3, 0.5), (merged, 5, 0.5),
+    ]  # fmt: skip
+
+
+def test_what_an_older_wording_earned_after_it_was_replaced_is_not_the_new_ones(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    new = edited(bank, "r-0001")
+    bank.commit_step(*a_step(6, ("r-0001",), -1.0))
+    bank.deeds.undo("ann")
+    bank.deeds.redo("ann")
+    assert [(m.memory_id, m.after) for m in reconstruct(bank, "r", new)] == [
+        ("r-0001", 0.0), ("r-0001", 0.5), (new, 0.5),
+    ]  # fmt: skip
+    assert bank.utilities("r")[new].q == 0.5
+    assert [m.after for m in reconstruct(bank, "r", "r-0001")] == [0.0, 0.5, -0.25]
+
+
+def test_a_memory_that_two_ways_lead_back_to_is_told_once(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    new = edited(bank, "r-0001")
+    bank.editing.restore("r", ["r-0001"], "ann")
+    bank.editing.restore("r", [new], "ann")
+    merged = bank.editing.merge("r", ["r-0001", new], "both", "of them", AnEmbedder(), "ann").id
+    assert [m.memory_id for m in reconstruct(bank, "r", merged)] == ["r-0001", "r-0001", new, merged]
+
+
+def test_an_edit_in_the_base_is_followed_back_through_the_fork(tmp_path: Path) -> None:
+    bank = lived(tmp_path / "bank")
+    new = edited(bank, "r-0001")
+    bank.start_run(replace(a_run("fork", base="r", base_step=5, alpha=ALPHA), first_step=6))
+    bank.commit_step(*a_step(6, (new,), -1.0, run="fork"))
+    moves = reconstruct(bank, "fork", new)
+    assert [m.memory_id for m in moves] == ["r-0001", "r-0001", new, new]
+    assert moves[-1].after == bank.utilities("fork")[new].q == -0.25
+
+
+def test_a_memory_that_the_run_does_not_know_has_no_moves(tmp_path: Path) -> None:
+    assert reconstruct(lived(tmp_path / "bank"), "r", "gone") == []

@@ -1,0 +1,189 @@
+"""Where two runs part, against counting by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.analysis.compare.alignment import Alignment, align, line_of
+from memrl_core.analysis.compare.comparison import compare
+from memrl_core.analysis.compare.divergence import Difference, Pair, changed_uses, divergences, neighbours, pairs_of
+from tests.analysis.lockstep import a_compared, a_line, begun, commit
+from tests.builders import a_bank
+
+MEMORIES, ORDER, ANSWER, REWARD = Difference
+
+SELECTIONS = st.none() | st.permutations("klm").flatmap(
+    lambda ids: st.integers(0, 3).map(lambda n: tuple(f"a-{i}" for i in ids[:n]))
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from("xyz"), SELECTIONS, st.sampled_from([None, "p", "q"]), st.sampled_from([None, 1.0, -1.0])
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def a_pairing(one: list[Any], other: list[Any]) -> Alignment:
+    """Two runs on the tasks of the first, that selected, answered and earned what is told."""
+    tasks = [told[0] for told in one]
+    lines = [
+        a_line(
+            name,
+            [
+                a_compared(name, n, task, selected=selected, answer=answer, reward=reward)
+                for n, (task, (_, selected, answer, reward)) in enumerate(zip(tasks, told, strict=False), start=1)
+            ],
+        )
+        for name, told in (("a", one), ("b", other))
+    ]
+    return align(lines)
+
+
+def by_hand(mine: Any, theirs: Any) -> set[Difference]:
+    """In what two told steps differ."""
+    found = set()
+    if mine[1] is not None and theirs[1] is not None and list(mine[1]) != list(theirs[1]):
+        found.add(ORDER if sorted(mine[1]) == sorted(theirs[1]) else MEMORIES)
+    for place, difference in ((2, ANSWER), (3, REWARD)):
+        if None not in (mine[place], theirs[place]) and mine[place] != theirs[place]:
+            found.add(difference)
+    return found
+
+
+@given(STEPS, STEPS)
+def test_the_ways_to_differ_are_those_found_by_hand(one: list[Any], other: list[Any]) -> None:
+    pairs = pairs_of(a_pairing(one, other), 1, {})
+    told = list(zip(one, other, strict=False))
+    assert [pair.differences for pair in pairs] == [by_hand(*both) for both in told]
+    for pair, (mine, theirs) in zip(pairs, told, strict=True):
+        known = mine[1] is not None and theirs[1] is not None
+        first, second = (set(mine[1]), set(theirs[1])) if known else (set(), set())
+        assert (set(pair.shared), set(pair.added), set(pair.removed)) == (
+            first & second,
+            second - first,
+            first - second,
+        )
+    found = {entry.difference: entry for entry in divergences(pairs)}
+    for difference, place in ((MEMORIES, 1), (ORDER, 1), (ANSWER, 2), (REWARD, 3)):
+        known = [at for at, both in enumerate(told) if None not in (both[0][place], both[1][place])]
+        differing = [at for at in known if difference in by_hand(*told[at])]
+        if not known:
+            assert difference not in found
+            continue
+        entry = found[difference]
+        assert (entry.known, entry.differing) == (len(known), len(differing))
+        assert entry.first == (pairs[differing[0]] if differing else None)
+
+
+@given(STEPS, STEPS, st.sets(st.sampled_from(list(Difference)), min_size=1), st.integers(0, 11))
+def test_the_nearest_pairs_that_differ_are_before_and_after(
+    one: list[Any], other: list[Any], of: set[Difference], at: int
+) -> None:
+    pairs = pairs_of(a_pairing(one, other), 1, {})
+    at = min(at, len(pairs) - 1)
+    differing = [place for place, pair in enumerate(pairs) if pair.differences & of]
+    before, after = neighbours(pairs, of, at)
+    assert before == next((pairs[place] for place in reversed(differing) if place < at), None)
+    assert after == next((pairs[place] for place in differing if place > at), None)
+
+
+@given(STEPS, STEPS)
+def test_uses_are_counted_where_both_selections_are_known(one: list[Any], other: list[Any]) -> None:
+    pairs = pairs_of(a_pairing(one, other), 1, {})
+    both = [(m[1], t[1]) for m, t in zip(one, other, strict=False) if m[1] is not None and t[1] is not None]
+    mine = Counter(i for selected, _ in both for i in selected)
+    theirs = Counter(i for _, selected in both for i in selected)
+    changes = changed_uses(pairs, {})
+    assert {c.memory_id: (c.one, c.other) for c in changes} == {
+        i: (mine[i], theirs[i]) for i in mine | theirs if mine[i] != theirs[i]
+    }
+    sizes = [abs(c.other - c.one) for c in changes]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_counterpart_is_no_difference() -> None:
+    alignment = a_pairing(
+        [("x", ("a-1", "a-2"), None, None), ("x", ("a-1",), None, None)],
+        [("x", ("b-1", "a-2"), None, None), ("x", ("b-9", "b-1"), None, None)],
+    )
+    like = {"b-1": "a-1"}
+    same, other = pairs_of(alignment, 1, like)
+    assert same.differences == set()
+    assert (same.shared, same.added, same.removed) == (("a-1", "a-2"), (), ())
+    assert other.differences == {MEMORIES}
+    assert (other.shared, other.added, other.removed) == (("a-1",), ("b-9",), ())
+    assert [(c.memory_id, c.one, c.other) for c in changed_uses([same, other], like)] == [("b-9", 0, 1)]
+
+
+def test_counterparts_written_by_paired_steps_are_not_told_as_a_difference(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        begun(bank, "b")
+        commit(bank, "a", "w")
+        for run, first, second in (("a", "a-0002", "a-0003"), ("b", "b-0001", "b-0002")):
+            commit(bank, run, "x")
+            commit(bank, run, "y")
+            commit(bank, run, "z", selected=[first, second])
+            commit(bank, run, "z", selected=[second, first] if run == "b" else [first, second])
+        comparison = compare(bank, [line_of(bank, "a"), line_of(bank, "b")])
+    assert comparison.likes[0]["b-0001"] == "a-0002"
+    assert [pair.differences for pair in comparison.pairs[0]] == [set(), set(), set(), {ORDER}]
+
+
+def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank", "a") as bank:
+        for task in "uvwxyz":
+            commit(bank, "a", task)
+        for run, step in (("late", 5), ("early", 3)):
+            begun(bank, run, base="a", base_step=step - 1, first_step=step)
+            for task in "uvwxyz"[step - 1 :]:
+                commit(bank, run, task)
+        comparison = compare(bank, [line_of(bank, run) for run in ("a", "late", "early")])
+    assert [[pair.one.step for pair in pairs] for pairs in comparison.pairs] == [[5, 6], [3, 4, 5, 6]]
+
+
+def test_runs_that_never_differ_say_so_for_what_is_known() -> None:
+    told = [("x", ("a-1",), "p", None), ("y", (), "p", None)]
+    entries = divergences(pairs_of(a_pairing(told, told), 1, {}))
+    assert [(e.difference, e.differing, e.known, e.first, e.interval) for e in entries] == [
+        (difference, 0, 2, None, (0.0, 0.0)) for difference in (MEMORIES, ORDER, ANSWER)
+    ]
+
+
+def test_the_interval_of_a_share_is_that_of_all_draws_of_whole_tasks() -> None:
+    differs = {"x": [True, True, False], "y": [False, True], "z": [False]}
+    told = [(task, flag) for task, flags in differs.items() for flag in flags]
+    alignment = a_pairing(
+        [(task, None, "p", None) for task, _ in told], [(task, None, "q" if flag else "p", None) for task, flag in told]
+    )
+    (entry,) = divergences(pairs_of(alignment, 1, {}))
+    shares = []
+    for draw in product(differs, repeat=3):
+        flags = [flag for task in draw for flag in differs[task]]
+        shares.append(sum(flags) / len(flags))
+    # One draw in 27 is the rarest there is, more than the tail of 2.5 %: the ends are the extremes.
+    assert entry.interval == pytest.approx((min(shares), max(shares)))
+    assert (entry.differing, entry.known) == (3, 6)
+
+
+def test_one_task_has_no_interval() -> None:
+    told = [("x", None, "p", None)] * 3
+    (entry,) = divergences(pairs_of(a_pairing(told, [("x", None, "q", None)] * 3), 1, {}))
+    assert (entry.differing, entry.interval) == (3, None)
+
+
+def test_the_first_pair_is_the_first_in_the_order_of_the_first_run() -> None:
+    one = a_line("a", [a_compared("a", n, t, answer="p") for n, t in enumerate("xyz", 1)])
+    other = a_line("b", [a_compared("b", n, t, answer="q") for n, t in enumerate("zyx", 1)])
+    (entry,) = divergences(pairs_of(align([one, other]), 1, {}))
+    assert isinstance(entry.first, Pair)
+    assert (entry.first.one.step, entry.first.other.step) == (1, 3)
+    assert np.isclose(entry.interval or (0, 0), 1.0).all()

@@ -1,0 +1,505 @@
+"""What each method has learned of a run, against plain Python on the run's ledger and traces."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memrl_core.agent.learned import learned_before
+from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.run.learned.deciding import (
+    GIVEN,
+    NOTHING,
+    PRUNED,
+    SILENT,
+    adapter_norms,
+    citations,
+    drawn_again,
+    novelty,
+    ranks,
+    recollections,
+    tips_in_order,
+    what_became,
+)
+from memrl_core.analysis.run.learned.texts import (
+    case_calibration,
+    case_history,
+    edits,
+    kernel_weights,
+    losses,
+    notes_and_links,
+    reflections,
+    used_cases,
+    workflows,
+)
+from memrl_core.analysis.run.learned.values import (
+    COLUMNS,
+    OPERATIONS,
+    deletion,
+    known_states,
+    operations_by_epoch,
+    solved_within,
+    targets,
+    values_moved,
+    values_over_uses,
+)
+from memrl_core.bank import MemoryBank
+from memrl_core.policies.methods.awm import kind_of, steps_of
+from memrl_core.policies.texts import exchanges
+from memrl_core.records import StepTrace
+from tests.analysis.many_methods import STEPS, a_bank_of, watched
+from tests.models.forms import FillsForms
+
+RUNS = {
+    "memrl": {},
+    "memp.code": {"variant": "code", "update": "vanilla", "k1": 3, "k2": 2},
+    "rag": {"k2": 2},
+    "memento.kernel": {"read": "kernel"},
+    "memento.network": {"read": "network", "cold_rows": 6},
+    "rememberer": {},
+    "empo2_memory": {},
+    "rmm_reranker": {},
+    "a_mem": {},
+    "self_rag": {},
+    "webcoach": {"every": 2},
+    "awm": {},
+    "memory_r1_ops": {},
+    "pass_at_k": {},
+    "reflexion": {"last": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
+    with a_bank_of(tmp_path_factory.mktemp("learned") / "bank", RUNS) as made:
+        yield made
+
+
+def rewarded(bank: MemoryBank, run: str) -> list[tuple[StepTrace, float]]:
+    """Each step with its reward."""
+    return [
+        (trace, trace.reward.reward) for trace in bank.traces(run) if trace.reward and trace.reward.reward is not None
+    ]
+
+
+# --- values of memories -----------------------------------------------------------------------------------------------
+
+
+def test_q_over_uses_is_the_equation_applied_reward_by_reward(bank: MemoryBank) -> None:
+    q: dict[str, list[float]] = defaultdict(lambda: [0.0])
+    for trace, reward in rewarded(bank, "memrl"):
+        for memory_id in trace.decision.selected:
+            q[memory_id].append(q[memory_id][-1] + 0.3 * (reward - q[memory_id][-1]))
+    found = values_over_uses(watched(bank, "memrl"))
+    for memory_id, rows in found.groupby("memory"):
+        assert list(rows["q"]) == pytest.approx(q[memory_id])
+        assert list(rows["use"]) == list(range(len(rows)))
+    assert found["reward"].notna().any()
+
+
+def test_memrl_as_if_it_had_watched_credits_every_memory_of_a_prompt_that_another_method_made(bank: MemoryBank) -> None:
+    q: dict[str, float] = defaultdict(float)
+    for trace, reward in rewarded(bank, "rag"):
+        for memory_id in trace.decision.selected:
+            q[memory_id] += 0.3 * (reward - q[memory_id])
+    found = values_over_uses(watched(bank, "rag", "memrl")).groupby("memory")["q"].last()
+    assert dict(found) == pytest.approx({memory_id: q[memory_id] for memory_id in found.index})
+    assert set(q) <= set(found.index) and any(q.values())
+
+
+def test_a_success_rate_counts_the_first_memory_of_a_prompt_alone(bank: MemoryBank) -> None:
+    won: dict[str, list[int]] = defaultdict(list)
+    for trace, reward in rewarded(bank, "memrl"):
+        for memory_id in trace.decision.selected[:1]:
+            won[memory_id].append(int(reward > 0))
+    found = values_over_uses(watched(bank, "memrl", "memp"))
+    last = found[found["use"] > 0].groupby("memory")[["use", "q"]].last()
+    assert dict(last["use"]) == {memory_id: len(hits) for memory_id, hits in won.items()}
+    assert dict(last["q"]) == pytest.approx({memory_id: sum(hits) / len(hits) for memory_id, hits in won.items()})
+
+
+def test_the_deletion_rule_takes_what_the_run_has_deleted(bank: MemoryBank) -> None:
+    gone = [
+        memory_id
+        for trace in bank.traces("memp.code")
+        for one in trace.write.operations
+        if one.op == "DELETE"
+        for memory_id in one.replaces
+    ]
+    watching = watched(bank, "memp.code")
+    rule = deletion(watching, values_over_uses(watching))
+    assert gone and rule.in_force
+    assert list(rule.deleted) == gone
+    assert set(rule.met) == set(gone) and set(rule.met.values()) == {3}
+
+
+def test_where_the_rule_is_not_in_force_it_says_what_it_would_take(bank: MemoryBank) -> None:
+    watching = watched(bank, "memrl", "memp")
+    rates = values_over_uses(watching)
+    rule = deletion(watching, rates)
+    assert not rule.in_force and rule.deleted == ()
+    hit = rates[rates["use"] >= 3]
+    assert set(rule.met) == set(hit[hit["q"] < 0.5]["memory"])
+
+
+def test_a_memory_that_came_with_a_low_q_is_not_condemned_before_it_is_used_here(bank: MemoryBank) -> None:
+    came = pd.DataFrame([("x", 5, 0, None, 0.1, None), ("y", 5, 0, None, 0.1, None)], columns=list(COLUMNS))
+    used = pd.DataFrame([("y", 6, 1, 0.1, 0.2, 0.0)], columns=list(COLUMNS))
+    rule = deletion(watched(bank, "memrl", "memp"), pd.concat([came, used]))
+    assert rule.met == {"y": 6}
+
+
+def test_an_earlier_step_knows_nothing_of_later_rewards(bank: MemoryBank) -> None:
+    early = values_over_uses(watched(bank, "memrl", step=5))
+    assert early["step"].max() == 5
+    whole = values_over_uses(watched(bank, "memrl"))
+    assert early.equals(whole[whole["step"] <= 5].reset_index(drop=True))
+
+
+def test_a_late_reward_counts_in_what_another_method_would_have_learned(tmp_path: Path) -> None:
+    with a_bank_of(tmp_path / "bank", {"rag": {}}) as bank:
+        before = values_over_uses(watched(bank, "rag", "memrl"))
+        step = next(trace for trace in bank.traces("rag") if trace.decision.selected)
+        bank.give_reward("rag", step.step, step.id, (), 0.9, "ann")
+        after = values_over_uses(watched(bank, "rag", "memrl"))
+        moved = after[(after["step"] == step.step) & after["reward"].notna()]
+        assert set(moved["memory"]) == set(step.decision.selected) and set(moved["reward"]) == {0.9}
+        assert not before.equals(after)
+
+
+def test_named_values_stand_before_and_after_the_step(bank: MemoryBank) -> None:
+    found = values_moved(watched(bank, "pass_at_k", step=1)).set_index("value")
+    task = bank.trace("pass_at_k", 1).task.id
+    assert found.loc[f"tries of {task}", "before"] is None
+    assert found.loc[f"tries of {task}", "after"] == 1
+
+
+# --- Memento ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cases_past_uses_weigh_by_the_kernel_of_their_tasks(bank: MemoryBank) -> None:
+    watching = watched(bank, "memento.kernel")
+    history = case_history(watching, "kernel")
+    assert history is not None
+    now = watching.trace
+    traces = {trace.step: trace for trace in bank.traces("memento.kernel")}
+    case, uses = next(iter(used_cases(history).items()))
+    expected = {
+        step: math.exp(-(math.dist(trace.embed.embedding, now.embed.embedding) ** 2) / (2 * 0.5**2))
+        for step, trace in traces.items()
+        if step < STEPS and case in trace.decision.selected
+    }
+    found = kernel_weights(history, now, case)
+    assert len(found) == uses
+    assert dict(zip(found["step"], found["weight"], strict=True)) == pytest.approx(expected, rel=1e-4)
+    won = [float(traces[step].reward.outcome == "success") for step in found["step"]]
+    assert list(found["outcome"]) == won
+    value = sum(expected[step] * r for step, r in zip(found["step"], won, strict=True)) / sum(expected.values())
+    assert float((found["share"] * found["outcome"]).sum()) == pytest.approx(value, rel=1e-4)
+
+
+def test_the_network_watched_is_the_one_that_the_run_has_learned(bank: MemoryBank) -> None:
+    watching = watched(bank, "memento.network")
+    history = case_history(watching, "network")
+    assert history is not None
+    learned = watching.after()
+    assert [tuple(row) for row in losses(history).to_numpy()] == [
+        (one.step, one.rows, one.before, one.after) for one in learned.losses
+    ]
+    assert np.array_equal(history.after.network.theta, learned.network.theta)
+    assert len(history.before.uses) == len(watching.before().uses) < len(history.after.uses)
+
+
+def test_calibration_holds_each_prediction_against_its_outcome(bank: MemoryBank) -> None:
+    watching = watched(bank, "memento.network")
+    history = case_history(watching, "network")
+    assert history is not None
+    uses = [use for use in history.after.uses.rows if not math.isnan(use["predicted"])]
+    bins: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for use in uses:
+        bins[min(9, int(use["predicted"] * 10))].append((use["predicted"], use["outcome"]))
+    found = case_calibration(history)
+    assert list(found["n"]) == [len(bins[number]) for number in sorted(bins)]
+    for row, number in zip(found.to_dict("records"), sorted(bins), strict=True):
+        assert row["p"] == pytest.approx(sum(p for p, _ in bins[number]) / len(bins[number]))
+        assert row["success"] == pytest.approx(sum(r for _, r in bins[number]) / len(bins[number]))
+        assert row["success_low"] <= row["success"] <= row["success_high"]
+
+
+def test_another_read_can_be_tried_out_on_a_run(bank: MemoryBank) -> None:
+    history = case_history(watched(bank, "memrl", "memento"), "network")
+    assert history is not None
+    judged = [trace for trace in bank.traces("memrl") if trace.decision.selected]
+    assert len(losses(history)) == len(judged)
+    assert len(history.after.uses) == sum(len(trace.decision.selected) for trace in judged)
+
+
+def test_a_history_that_is_stopped_is_none(bank: MemoryBank) -> None:
+    assert case_history(watched(bank, "memrl", "memento"), "kernel", cancelled=lambda: True) is None
+
+
+# --- Rememberer -------------------------------------------------------------------------------------------------------
+
+
+def test_an_actions_value_is_the_mean_of_what_followed_it(bank: MemoryBank) -> None:
+    returns: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for trace, reward in rewarded(bank, "rememberer"):
+        met = exchanges(trace)
+        verdict = (reward + 1) / 2
+        rewards = [exchange.turn.reward for exchange in met[:-1]] + [verdict]
+        for turn, exchange in enumerate(met):
+            action = " ".join(exchange.turn.reply.text.lower().split())
+            returns[trace.task.intent, exchange.observation, action].append(sum(rewards[turn:]))
+    found = {
+        (state.task, state.observation, action.text.lower()): (action.q, action.tries)
+        for state in known_states(watched(bank, "rememberer"))
+        for action in state.actions
+        if not action.invented
+    }
+    assert found.keys() == returns.keys()
+    for key, (q, tries) in found.items():
+        assert (q, tries) == (pytest.approx(sum(returns[key]) / len(returns[key])), len(returns[key]))
+
+
+def test_the_states_of_the_step_come_first_and_advice_says_what_it_is(bank: MemoryBank) -> None:
+    states = known_states(watched(bank, "rememberer"))
+    turns = [state.turn for state in states]
+    assert turns[0] == 1
+    assert turns == sorted(turns, key=lambda turn: turn if turn is not None else 1_000)
+    for state in states:
+        best = max(action.q for action in state.actions if not action.invented)
+        for action in state.actions:
+            if action.said == "encouraged" and not action.invented:
+                assert action.q == best > 0
+            if action.invented:
+                assert action.tries == 0 and f"- {action.text}" in state.observation
+
+
+def test_the_targets_of_a_step_are_those_that_it_has_recorded(bank: MemoryBank) -> None:
+    watching = watched(bank, "rememberer", step=7)
+    assert targets(watching) == watching.trace.update.changes != ()
+
+
+# --- RMM --------------------------------------------------------------------------------------------------------------
+
+
+def test_another_draw_has_the_same_scores_and_other_noise(bank: MemoryBank) -> None:
+    decision = bank.trace("rmm_reranker", STEPS).decision
+    before = {one.memory_id: one for one in ranks(decision)}
+    orders = set()
+    for seed in range(5):
+        again = drawn_again(decision, seed)
+        assert again == drawn_again(decision, seed)
+        assert [one.drawn for one in again] == list(range(1, len(before) + 1))
+        for one in again:
+            assert (one.recalled, one.adapted) == (before[one.memory_id].recalled, before[one.memory_id].adapted)
+        orders.add(tuple(one.memory_id for one in again))
+    assert len(orders) > 1
+
+
+def test_a_draw_is_the_scores_plus_gumbel_noise(bank: MemoryBank) -> None:
+    decision = bank.trace("rmm_reranker", STEPS).decision
+    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
+    noise = np.random.default_rng(7).gumbel(size=len(pool))
+    expected = sorted(zip(pool, noise, strict=True), key=lambda one: -(one[0].terms[0].contribution + one[1]))
+    assert [one.memory_id for one in drawn_again(decision, 7)] == [candidate.memory_id for candidate, _ in expected]
+
+
+def test_the_norms_end_where_the_adapters_stand(bank: MemoryBank) -> None:
+    watching = watched(bank, "rmm_reranker")
+    found = adapter_norms(watching)
+    state = learned_before(bank, "rmm_reranker", STEPS + 1)
+    assert tuple(found.iloc[-1][["‖W_q‖", "‖W_m‖"]]) == pytest.approx(state.adapters.norms())
+    assert found["lessons"].iloc[-1] == state.lessons == len(found)
+
+
+def test_citations_are_those_that_were_recorded(bank: MemoryBank) -> None:
+    found = citations(watched(bank, "rmm_reranker"))
+    cited = {
+        (trace.step, memory_id): memory_id in one.filled["cited"]
+        for trace in bank.traces("rmm_reranker")
+        for one in trace.consulted
+        for memory_id in trace.decision.selected
+    }
+    assert {(row["step"], row["memory"]): row["cited"] for row in found.to_dict("records")} == cited
+    assert True in cited.values() and False in cited.values()
+
+
+def test_a_reply_that_does_not_parse_is_neither_cited_nor_not(tmp_path: Path) -> None:
+    with a_bank_of(tmp_path / "bank", {"rmm_reranker": {}}, FillsForms(lambda told: "I used the first.")) as bank:
+        watching = watched(bank, "rmm_reranker")
+        found = citations(watching)
+        assert len(found) and set(found["cited"]) == {None}
+        assert adapter_norms(watching).empty
+
+
+# --- when memory is given ---------------------------------------------------------------------------------------------
+
+
+def test_what_became_of_each_pool_is_told_with_its_reason(bank: MemoryBank) -> None:
+    found = what_became(watched(bank, "self_rag"))
+    by_step = found.set_index("step")
+    for trace in bank.traces("self_rag"):
+        what, decision = by_step.loc[trace.step, "what"], trace.decision
+        assert (what == NOTHING) == (not trace.recall.pool)
+        assert (what == SILENT) == (decision.mode == "silent")
+        assert by_step.loc[trace.step, "given"] == len(decision.selected)
+        assert by_step.loc[trace.step, "why"] == decision.note
+        assert by_step.loc[trace.step, "outcome"] == trace.reward.outcome
+    assert {GIVEN, PRUNED} & set(found["what"]) and NOTHING in set(found["what"])
+
+
+def test_turns_within_an_episode_are_told_too(bank: MemoryBank) -> None:
+    found = what_became(watched(bank, "webcoach"))
+    turns = Counter(
+        (trace.step, turn)
+        for trace in bank.traces("webcoach")
+        for turn, one in enumerate(trace.generate.turns)
+        if turn == 0 or one.recalled is not None
+    )
+    assert Counter(zip(found["step"], found["turn"], strict=True)) == turns
+    assert found["turn"].max() > 0
+
+
+def test_another_methods_decision_is_that_of_the_same_pool_page(bank: MemoryBank) -> None:
+    trace = bank.trace("memrl", STEPS)
+    (one,) = recollections(watched(bank, "memrl", "webcoach"), trace)
+    (expected,) = on_this_pool(bank, trace, ["webcoach"], own_recall=True)
+    assert (one.turn, one.decision) == (0, expected.decision)
+
+
+def test_a_step_without_a_pool_is_left_out(bank: MemoryBank) -> None:
+    trace = bank.trace("memrl", STEPS)
+    watching = watched(bank, "memrl", "webcoach")
+    assert recollections(watching, replace(trace, recall=None)) == ()
+    assert recollections(watching, replace(trace, embed=None)) == ()
+
+
+# --- EMPO² ------------------------------------------------------------------------------------------------------------
+
+
+def test_novelty_falls_with_the_tips_that_are_found(bank: MemoryBank) -> None:
+    found = novelty(watched(bank, "empo2_memory"))
+    assert list(found["novelty"]) == pytest.approx([1 / (n + 1) for n in found["tips"]])
+    told = {
+        (trace.step, turn): decision.candidates[0].terms[2].raw
+        for trace in bank.traces("empo2_memory")
+        for turn, decision in [
+            (0, trace.decision),
+            *((n, one.recalled.decision) for n, one in enumerate(trace.generate.turns) if one.recalled),
+        ]
+        if decision.candidates and decision.candidates[0].terms
+    }
+    of = {(row["step"], row["turn"]): row["novelty"] for row in found.to_dict("records")}
+    assert told and {key: of[key] for key in told} == pytest.approx(told)
+
+
+def test_tips_stand_by_score_beside_their_rank_by_similarity(bank: MemoryBank) -> None:
+    decision = next(
+        one.recalled.decision
+        for trace in reversed(bank.traces("empo2_memory"))
+        for one in trace.generate.turns
+        if one.recalled and len(one.recalled.decision.candidates) > 3
+    )
+    found = tips_in_order(decision)
+    assert list(found["by score"]) == list(range(1, len(found) + 1))
+    assert list(found["score"]) == sorted(found["score"], reverse=True)
+    by_similarity = found.sort_values("by similarity")["similarity"]
+    assert list(by_similarity) == sorted(by_similarity, reverse=True)
+    assert set(found.loc[found["given"], "memory"]) == set(decision.selected)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_graph_has_the_notes_that_stand_and_each_link_once(bank: MemoryBank) -> None:
+    watching = watched(bank, "a_mem")
+    graph = notes_and_links(watching)
+    ids = [note.memory_id for note in graph.notes]
+    assert set(ids) == set(bank.utilities("a_mem"))
+    assert graph.links and all(one in ids and other in ids for one, other in graph.links)
+    assert len({frozenset(link) for link in graph.links}) == len(graph.links)
+    assert graph.written | graph.edited == {op.memory_id for op in watching.trace.write.operations}
+
+
+def test_an_edit_is_told_as_what_came_and_what_went(bank: MemoryBank) -> None:
+    step = next(trace.step for trace in bank.traces("a_mem") if any(op.op == "UPDATE" for op in trace.write.operations))
+    watching = watched(bank, "a_mem", step=step)
+    found = edits(watching)
+    operations = {op.memory_id: op for op in watching.trace.write.operations if op.op == "UPDATE"}
+    assert {(edit.new, edit.old) for edit in found} == {(i, op.replaces[0]) for i, op in operations.items()}
+    notes = watching.before().notes
+    for edit in found:
+        for change in edit.changes:
+            if change.part == "tags":
+                now, then = operations[edit.new].data["tags"], notes[edit.old].tags
+                assert set(change.added) == set(now) - set(then) and set(change.gone) == set(then) - set(now)
+
+
+def test_another_methods_memories_are_notes_without_links(bank: MemoryBank) -> None:
+    graph = notes_and_links(watched(bank, "memrl", "a_mem"))
+    assert len(graph.notes) == STEPS and graph.links == ()
+    assert edits(watched(bank, "memrl", "a_mem")) == []
+
+
+def test_workflows_are_those_of_the_newest_success_of_each_kind(bank: MemoryBank) -> None:
+    won = {
+        kind_of(steps_of(trace.write.operations[0].experience)): trace
+        for trace in bank.traces("awm")
+        if trace.write and trace.reward and trace.reward.outcome == "success"
+    }
+    found = workflows(watched(bank, "awm"))
+    assert {one.kind: one.induced.memory_id for one in found} == {
+        kind: trace.write.operations[0].memory_id for kind, trace in won.items()
+    }
+    kind, last = max(won.items(), key=lambda one: one[1].step)
+    assert [one.kind for one in workflows(watched(bank, "awm", step=last.step)) if one.new] == [kind]
+    assert workflows(watched(bank, "memrl", "awm")) == []
+
+
+def test_the_newest_reflections_on_the_task_are_read(bank: MemoryBank) -> None:
+    failed = Counter(trace.task.id for trace, reward in rewarded(bank, "reflexion") if reward < 0)
+    task, times = failed.most_common(1)[0]
+    step = max(trace.step for trace in bank.traces("reflexion") if trace.task.id == task)
+    found = reflections(watched(bank, "reflexion", step=step))
+    assert len(found) == times > 1
+    assert [one.read for one in found] == [True] + [False] * (times - 1)
+    assert [one.memory.step for one in found] == sorted((one.memory.step for one in found), reverse=True)
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def test_operations_are_counted_by_epoch(bank: MemoryBank) -> None:
+    found = operations_by_epoch(watched(bank, "memory_r1_ops")).set_index("epoch")
+    for epoch, row in found.iterrows():
+        told = Counter(
+            op.op for trace in bank.traces("memory_r1_ops") if trace.epoch == epoch for op in trace.write.operations
+        )
+        assert {name: int(n) for name, n in row.items() if n} == told
+    assert len(found) == 3 and len([name for name in OPERATIONS if found[name].sum()]) > 1
+
+
+def test_replies_of_no_use_are_counted_apart(tmp_path: Path) -> None:
+    with a_bank_of(tmp_path / "bank", {"memory_r1_ops": {}}, FillsForms(lambda told: "add it, please")) as bank:
+        found = operations_by_epoch(watched(bank, "memory_r1_ops"))
+        assert found["no usable answer"].sum() == STEPS
+        assert found[["ADD", "UPDATE", "DELETE", "NOOP"]].to_numpy().sum() == 0
+
+
+def test_pass_at_k_counts_the_tasks_solved_within_k_tries(bank: MemoryBank) -> None:
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for trace, reward in rewarded(bank, "pass_at_k"):
+        outcomes[trace.task.id].append(reward > 0)
+    found = solved_within(watched(bank, "pass_at_k").after())
+    assert list(found["share"]) == [sum(any(o[:k]) for o in outcomes.values()) / 4 for k in found["k"]]
+    assert set(found["over"]) == {4}
+    early = solved_within(watched(bank, "pass_at_k", step=6).after())
+    assert list(early["tasks"] - early["over"])[-1] > 0

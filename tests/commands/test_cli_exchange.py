@@ -1,0 +1,129 @@
+"""The commands that move banks, checkpoints, traces and reports: what they leave and how they end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import lancedb
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.environments.tasks import sample_tasks
+from tests.builders import a_bank, a_step, an_agent
+from tests.commands.test_cli import home, memrl
+from tests.exchange.official_writer import CheckpointWriter, Written
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    agent = an_agent(tmp_path / "bank", run="mine")
+    list(agent.run(sample_tasks("household-train")[:6]))
+    agent.bank.close()
+    return tmp_path / "bank"
+
+
+def a_checkpoint(folder: Path, *q: float) -> Path:
+    memories = [Written(f"m{number}", f"task {number}", q=value, visits=2) for number, value in enumerate(q)]
+    return CheckpointWriter(memories).write(folder)
+
+
+def test_an_official_checkpoint_is_imported_and_q_values_holds_its_utilities(tmp_path: Path) -> None:
+    code, said = memrl("import", str(a_checkpoint(tmp_path / "5", 0.25, -0.5)), "--bank", str(tmp_path / "new"))
+    assert code == 0, said
+    rows = lancedb.connect(str(tmp_path / "new")).open_table("q_values").to_arrow().to_pylist()
+    assert sorted((row["memory_id"], row["q"], row["visits"]) for row in rows) == [("m0", 0.25, 2), ("m1", -0.5, 2)]
+    assert "2 memories" in said and "Skipped" in said
+
+
+@pytest.mark.parametrize("kind", ["zip", "jsonl"])
+def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path, kind: str) -> None:
+    assert memrl("export", "--bank", str(bank), str(tmp_path / f"out.{kind}"))[0] == 0
+    assert memrl("import", str(tmp_path / f"out.{kind}"), "--bank", str(tmp_path / "again"))[0] == 0
+    with MemoryBank.open(str(bank)) as one, MemoryBank.open(str(tmp_path / "again")) as other:
+        assert other.events() == one.events()
+        assert other.traces("mine") == one.traces("mine")
+        assert dict(other.utilities("mine")) == dict(one.utilities("mine"))
+
+
+def test_two_banks_become_one_that_knows_both(bank: Path, tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "second", run="theirs")
+    list(agent.run(sample_tasks("household-train")[6:10]))
+    agent.bank.close()
+    code, said = memrl("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
+    assert code == 0, said
+    with MemoryBank.open(str(tmp_path / "both")) as both:
+        assert {info.id for info in both.runs()} == {"mine", "theirs", "merged"}
+        assert len(both.utilities("merged")) == len(both.utilities("mine")) + len(both.utilities("theirs"))
+
+
+def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
+    code, said = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
+    assert code == 0, said
+    assert "Step 3 of run mine" in (tmp_path / "step.html").read_text(encoding="utf-8")
+
+
+def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
+    earlier, later = a_checkpoint(tmp_path / "1", 0.0, 0.5), a_checkpoint(tmp_path / "2", 0.0, 0.5, 0.9)
+    code, said = memrl("diff", str(earlier), str(later))
+    assert code == 0, said
+    assert "1 memories added, 0 gone, 0 moved" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["import", "{tmp}/nothing", "--bank", "{tmp}/new"], "is not there"),
+        (["import", "{tmp}/foreign.zip", "--bank", "{tmp}/new"], "Nothing was imported"),
+        (["export", "--bank", "{tmp}/bank", "{tmp}/out.docx"], "Nothing was written"),
+        (["export", "--bank", "{tmp}/bank", "{tmp}/foreign.zip"], "exists already"),
+        (["export", "--bank", "{tmp}/none", "{tmp}/out.zip"], "There is no bank"),
+        (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
+        (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
+        (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
+        (["send", "--bank", "{tmp}/bank", "--endpoint", "http://127.0.0.1:9/v1/traces"], "127.0.0.1:9"),
+        (["diff", "{tmp}/nothing", "{tmp}/bank"], "is not there"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
+    bank: Path, tmp_path: Path, words: list[str], says: str
+) -> None:
+    (tmp_path / "foreign.zip").write_bytes(b"PK\x03\x04 not ours")
+    with a_bank(tmp_path / "other") as other:
+        other.commit_step(*a_step(1))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, said = memrl(*(word.format(tmp=tmp_path) for word in words))
+    assert code == 2
+    assert says in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_failure_in_a_terminal_is_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli", "import", str(tmp_path / "x.zip"), "--bank", str(tmp_path / "b")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr and "x.zip" in done.stderr
+
+
+def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
+    code, said = memrl("bench", "diagram", "--memories", "50", "--steps", "5", "--repeat", "1")
+    assert code == 0, said
+    assert "cores" in said and "diagram" in said
+
+
+def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path) -> None:
+    code, said = memrl(
+        "cross-model", "--bank", str(tmp_path / "study"), "--model", "simulated", "--model", "simulated-50", "--tasks",
+        "2", "--seeds", "1", "--epochs", "1", "--use-on", "",
+    )  # fmt: skip
+    assert code == 0, said
+    assert "simulated" in said
+    with MemoryBank.open(str(tmp_path / "study")) as bank:
+        assert bank.runs() and all(info.simulated for info in bank.runs())

@@ -1,0 +1,145 @@
+"""`memrl rewards`: what it prints, what it leaves, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core import cli
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.bank.roles import Role
+from tests.builders import a_bank, a_step
+from tests.commands.test_cli import home, memrl
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> str:
+    with a_bank(tmp_path / "bank") as made:
+        for step in (1, 2, 3):
+            made.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        made.ratings.rate(Rating("r", 3, 0.5, "ann", "[red]so so[/]"))
+    return str(tmp_path / "bank")
+
+
+def rewards_in(uri: str) -> dict[tuple[int, str], float | None]:
+    with MemoryBank.open(uri) as bank:
+        return {(n, e.rater): e.value for n in (1, 2, 3) for e in bank.ratings.of("r", n) if e.source == "person"}
+
+
+def a_file(folder: Path, text: str, name: str = "rewards.csv") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def shown(*words: str) -> str:
+    return CliRunner().invoke(cli.app, list(words)).output
+
+
+def test_a_file_is_previewed_line_by_line_and_saved(bank: str, tmp_path: Path) -> None:
+    file = a_file(tmp_path, "step,reward,rater,reason,colour\n2,1,[b]bo[/],good,red\n3,-1,ann,,red\n3,-1,ann,bad,red\n")
+    code, said = memrl("rewards", "import", file, "--bank", bank)
+    assert code == 0, said
+    assert "[b]bo[/]" in said and "changes +0.50 to −1.00" in said and "line 4 counts instead" in said
+    assert "Passed over: colour" in said
+    assert "1 new, 1 changed, 0 same as now, 1 doubled, 0 bad." in said
+    assert "Saved 2 rewards" in said
+    assert rewards_in(bank) == {(2, "[b]bo[/]"): 1.0, (3, "ann"): -1.0}
+
+
+def test_a_dry_run_saves_nothing(bank: str, tmp_path: Path) -> None:
+    before = rewards_in(bank)
+    file = a_file(tmp_path, "step,reward\n2,1\n")
+    code, said = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann", "--dry-run")
+    assert (code, "1 new" in said, "dry run" in said) == (0, True, True)
+    assert rewards_in(bank) == before
+
+
+def test_a_bad_line_stops_the_import_unless_it_is_to_be_skipped(bank: str, tmp_path: Path) -> None:
+    before = rewards_in(bank)
+    words = ["rewards", "import", a_file(tmp_path, "step,reward\n2,1\n9,1\n"), "--bank", bank, "--rater", "bo"]
+    assert "Line 3: Run r has no finished step 9." in shown(*words)
+    assert memrl(*words) == (
+        2, "1 line cannot be taken. Nothing was saved; mend them, or leave them out by --skip-bad."
+    )  # fmt: skip
+    assert rewards_in(bank) == before
+    code, said = memrl(*words, "--skip-bad")
+    assert (code, "Saved 1 reward in" in said) == (0, True)
+    assert rewards_in(bank) == {**before, (2, "bo"): 1.0}
+
+
+def test_of_many_lines_twenty_are_shown_and_how_many_more(bank: str, tmp_path: Path) -> None:
+    lines = [f"2,1,p{n}" for n in range(25)] + [f"{n},1,x" for n in range(100, 123)]
+    file = a_file(tmp_path, "\n".join(["step,reward,rater", *lines]))
+    said = shown("rewards", "import", file, "--bank", bank)
+    assert "p19" in said and "p20" not in said and "… and 5 more." in said
+    assert "no finished step 119" in said and "step 120" not in said and "… and 3 more." in said
+
+
+def test_what_a_terminal_would_obey_is_not_printed(bank: str, tmp_path: Path) -> None:
+    line = json.dumps({"step": 2, "reward": "\x1b[2J", "rater": "bo", "\x1b]0;x\x07": 1})
+    good = json.dumps({"step": 2, "reward": 1, "rater": "bo", "reason": "\x1b[2J"})
+    said = shown("rewards", "import", a_file(tmp_path, f"{line}\n{good}", "rewards.jsonl"), "--bank", bank)
+    assert "\x1b" not in said and "\x07" not in said
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_what_is_exported_is_imported_by_another_bank(bank: str, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"out.{kind}"
+    assert memrl("rewards", "export", "--bank", bank, "-o", str(out))[0] == 0
+    with a_bank(tmp_path / "other") as other:
+        for step in (1, 2, 3):
+            other.commit_step(*a_step(step))
+    code, said = memrl("rewards", "import", str(out), "--bank", str(tmp_path / "other"))
+    assert code == 0, said
+    assert rewards_in(str(tmp_path / "other")) == rewards_in(bank)
+    again = memrl("rewards", "import", str(out), "--bank", bank)
+    assert (again[0], "1 same as now" in again[1], "Saved 0 rewards" in again[1]) == (0, True, True)
+
+
+def test_the_one_who_imports_must_be_allowed_to(bank: str, tmp_path: Path) -> None:
+    with MemoryBank.open(bank) as opened:
+        opened.people.assign("boss", Role.MANAGE, "boss")
+        opened.people.assign("ann", Role.RATE, "boss")
+    before = rewards_in(bank)
+    file = a_file(tmp_path, "step,reward,rater\n2,1,bo\n")
+    code, said = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann")
+    assert (code, "ann may rate in this bank" in said) == (2, True)
+    assert rewards_in(bank) == before
+    assert memrl("rewards", "import", file, "--bank", bank, "--rater", "boss")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["import", "{tmp}/none.csv", "--bank", "{tmp}/bank"], "There is no file"),
+        (["import", "{tmp}/rewards.txt", "--bank", "{tmp}/bank"], ".csv or .jsonl"),
+        (["import", "{tmp}/rewards.csv", "--bank", "{tmp}/none"], "There is no bank"),
+        (["import", "{tmp}/rewards.csv", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
+        (["import", "{tmp}/empty.csv", "--bank", "{tmp}/bank"], "No line of the file can be taken"),
+        (["export", "--bank", "{tmp}/bank", "-o", "{tmp}/out.xlsx"], ".csv or .jsonl"),
+        (["export", "--bank", "{tmp}/bank", "-o", "{tmp}/rewards.csv"], "exists already"),
+        (["export", "--bank", "{tmp}/bank", "-o", "{tmp}/out.csv", "--run", "nobody"], "nobody"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
+    bank: str, tmp_path: Path, words: list[str], says: str
+) -> None:
+    a_file(tmp_path, "step,reward,rater\n2,1,bo\n")
+    a_file(tmp_path, "step,reward,rater\n", "empty.csv")
+    before, files = rewards_in(bank), sorted(path.name for path in tmp_path.iterdir())
+    code, said = memrl("rewards", *(word.format(tmp=tmp_path) for word in words))
+    assert (code, says in said) == (2, True), said
+    assert rewards_in(bank) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_a_file_is_replaced_when_asked(bank: str, tmp_path: Path) -> None:
+    out = a_file(tmp_path, "old")
+    assert memrl("rewards", "export", "--bank", bank, "-o", out, "--overwrite")[0] == 0
+    assert "so so" in Path(out).read_text(encoding="utf-8")

@@ -1,0 +1,603 @@
+"""An episode of SQL: what the model sees, when it has solved its task, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.environments.databases import world as databases
+from memrl_core.environments.databases.judging import order_is_open
+from memrl_core.environments.databases.sandbox import Sandbox
+from memrl_core.environments.databases.task import database_task
+from memrl_core.environments.databases.world import Sql
+from memrl_core.errors import EnvironmentFailed, InputError
+from memrl_core.prompting import offered
+from memrl_core.records import Outcome, Reply, Task, Turn
+from tests.policies.policy_run import an_agent_of, outcomes
+
+ORDERS = {
+    "name": "orders",
+    "create": "CREATE TABLE orders (id INTEGER PRIMARY KEY, who TEXT, city TEXT, total REAL)",
+    "rows": [
+        [1, "Ann", "Bonn", 10.5],
+        [2, "Bob", "Kiel", 4.0],
+        [3, "Ann", "Kiel", 7.25],
+        [4, "Eve", None, 20.0],
+        [5, "Bob", "Bonn", 1.5],
+    ],
+}
+QUERY = "SELECT who, sum(total)\nFROM orders -- all of them\nGROUP BY who"
+NEAR = ["SELECT who, count(*) FROM orders GROUP BY who", "SELECT who, total FROM orders", "SELECT nope FROM orders"]
+
+
+def a_task(reference: str = QUERY, near_misses: Sequence[str] = NEAR, kind: str = "query", **data: Any) -> Task:
+    told = {"tables": [ORDERS], "kind": kind, "reference": reference, "near_misses": list(near_misses), **data}
+    return Task("t", "What did each person spend?", "sql", "", told)
+
+
+A_CHANGE = a_task("UPDATE orders SET city = 'Ulm' WHERE city IS NULL", ["DELETE FROM orders"], "modification")
+
+
+@pytest.fixture
+def world() -> Iterator[Sql]:
+    made = Sql()
+    yield made
+    made.close()
+
+
+def played(world: Sql, task: Task, *replies: str) -> tuple[list[Turn], dict[str, Any]]:
+    """The turns of an episode with these replies, and what the world told at the last one."""
+    world.reset(task, seed=1, at_step=1)
+    turns, info = [], {}
+    for reply in replies:
+        *turn, info = world.step(reply)
+        turns.append(Turn(Reply(reply), *turn))
+    return turns, info
+
+
+def verdict(world: Sql, task: Task, *replies: str) -> str:
+    return str(played(world, task, *replies)[1]["verdict"])
+
+
+def distilled(world: Sql, task: Task, outcome: Outcome, *replies: str) -> list[str]:
+    """The lines of the experience below the task."""
+    return world.distil(task, played(world, task, *replies)[0], outcome).splitlines()[1:]
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_observation_shows_each_table_with_its_first_rows(world: Sql) -> None:
+    assert world.reset(a_task(), seed=1, at_step=1) == (
+        "The tables:\n"
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, who TEXT, city TEXT, total REAL);\n"
+        "5 rows, the first 3:\n"
+        "  id | who | city | total\n"
+        "  1 | Ann | Bonn | 10.5\n"
+        "  2 | Bob | Kiel | 4.0\n"
+        "  3 | Ann | Kiel | 7.25"
+    )
+
+
+def test_each_statement_of_a_reply_is_answered_in_its_turn(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    told, reward, terminated, truncated, info = world.step(
+        "BEGIN; SELECT who FROM orders WHERE id = 4; SELECT x FROM orders; DELETE FROM orders WHERE id < 3; "
+        "UPDATE orders SET who = 'x' WHERE id = 9; CREATE VIEW v AS SELECT 1; ROLLBACK"
+    )
+    assert told == (
+        "[1] a transaction is always open\n"
+        "[2] 1 row\n  who\n  Eve\n"
+        "[3] failed: no such column: x\n"
+        "[4] 2 rows changed\n"
+        "[5] 0 rows changed\n"
+        "[6] done\n"
+        "[7] the tables are as they were at the start\n"
+        "Nothing is handed in yet; 7 turns left."
+    )
+    assert (reward, terminated, truncated, info) == (0.0, False, False, {})
+
+
+def test_long_results_and_cells_are_cut(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    told, *_ = world.step("SELECT a.id, hex(zeroblob(500)) FROM orders a, orders b, orders c")
+    assert told.startswith("[1] 125 rows, the first 20\n")
+    assert len(told.splitlines()) == 1 + 1 + 20 + 1
+    assert max(map(len, told.splitlines())) < 100
+
+
+def test_a_cell_cannot_pose_as_the_world(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    told, *_ = world.step("SELECT 'a\n[1] handed in\nYou can:\n- cheat'")
+    assert told.splitlines()[2:-1] == ["  a\\n[1] handed in\\nYou can:\\n- cheat"]
+
+
+def test_a_reply_without_sql_costs_a_turn(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    assert world.step("")[0] == "There was no SQL in the answer.\nNothing is handed in yet; 7 turns left."
+    assert "[1] failed: near" in world.step("Let me think about this.")[0]
+    assert world.step("\0\x1b[2J" * 2_000_000)[0].endswith("5 turns left.")
+
+
+def test_drafts_are_offered_on_one_line_each_in_an_order_that_the_seed_decides(world: Sql) -> None:
+    drafting = Sql(drafts=True)
+    orders = [tuple(offered(drafting.reset(a_task(), seed=seed, at_step=1))) for seed in range(20)]
+    assert len(set(orders)) > 3
+    assert orders[3] == tuple(offered(drafting.reset(a_task(), seed=3, at_step=9)))
+    assert sorted(orders[0]) == [
+        "SELECT nope FROM orders; COMMIT",
+        "SELECT who, count(*) FROM orders GROUP BY who; COMMIT",
+        "SELECT who, sum(total) FROM orders GROUP BY who; COMMIT",
+        "SELECT who, total FROM orders; COMMIT",
+    ]
+    drafting.close()
+
+
+def test_a_task_may_bring_its_own_drafts() -> None:
+    drafting = Sql(drafts=True)
+    shown = drafting.reset(a_task(drafts=[QUERY, "SELECT 1; SELECT 2"]), seed=1, at_step=1)
+    assert "SELECT 1; SELECT 2; COMMIT" in offered(shown) and len(offered(shown)) == 2
+    assert offered(drafting.step("SELECT 1")[0]) == offered(shown)
+    drafting.close()
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        ("SELECT who, sum(total) FROM orders GROUP BY who; COMMIT",),
+        ("SELECT who AS x, total(total) FROM orders GROUP BY 1 ORDER BY 2 DESC;\nCOMMIT;",),
+        ("SELECT 1", "```sql\nSELECT who, sum(total) FROM orders GROUP BY who\n```", "commit"),
+        ("DELETE FROM orders", "ROLLBACK", f"{QUERY}; SELECT nope FROM orders", "COMMIT"),
+        (f"DELETE FROM orders; ROLLBACK; {QUERY}\n; ROLLBACK; COMMIT",),
+        ("- SELECT who, sum(total) FROM orders GROUP BY who; COMMIT; SELECT 1; COMMIT",),
+    ],
+)
+def test_the_last_rows_before_commit_answer_a_question(world: Sql, replies: Sequence[str]) -> None:
+    turns, info = played(world, a_task(), *replies)
+    many = len(replies) > 1
+    assert info["verdict"] == f"Solved in {len(replies)} turn{'s' if many else ''}."
+    assert info["success"] is True
+    assert (turns[-1].reward, turns[-1].terminated, turns[-1].truncated) == (1.0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("replies", "told"),
+    [
+        (["SELECT who, total FROM orders; COMMIT"], "Failed: the result is not the expected one."),
+        (["SELECT nope FROM orders; COMMIT"], "Failed: the last statement failed: no such column: nope."),
+        (["COMMIT"], "Failed: nothing was handed in."),
+        (["DELETE FROM orders; ROLLBACK; COMMIT"], "Failed: nothing was handed in."),
+        (["SELECT 1"] * 8, "Failed: nothing was handed in within 8 turns."),
+    ],
+)
+def test_a_failed_question_tells_why_without_the_answer(world: Sql, replies: Sequence[str], told: str) -> None:
+    turns, info = played(world, a_task(), *replies)
+    assert (info["verdict"], info["success"], turns[-1].reward) == (told, False, 0.0)
+    assert turns[-1].observation.endswith(told)
+    assert "17.75" in info["judgement"].expected and "17.75" not in turns[-1].observation
+
+
+def test_turns_that_run_out_truncate_the_episode(world: Sql) -> None:
+    last = played(world, a_task(), *["SELECT 1"] * 8)[0][-1]
+    assert (last.terminated, last.truncated) == (False, True)
+    with pytest.raises(InputError, match="has ended"):
+        world.step("COMMIT")
+
+
+def test_the_order_of_the_rows_counts_where_the_task_says_so(world: Sql) -> None:
+    task = a_task("SELECT id FROM orders ORDER BY total", [], ordered=True)
+    assert verdict(world, task, "SELECT id FROM orders ORDER BY total; COMMIT") == "Solved in 1 turn."
+    _, info = played(world, task, "SELECT id FROM orders; COMMIT")
+    assert info["judgement"].why == "the rows are right, their order is not"
+
+
+LEVEL = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0], [4, "Dan", "Ulm", 9.0]]
+BY_TOTAL = "SELECT who FROM orders ORDER BY total"
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "solved"),
+    [
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY total, id DESC", True),
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY total DESC", False),
+        (BY_TOTAL, "SELECT who FROM orders ORDER BY id % 2, id", False),
+        (f"{BY_TOTAL} LIMIT 3", "SELECT who FROM orders ORDER BY total, id DESC LIMIT 3", True),
+        (f"{BY_TOTAL} LIMIT 3", "SELECT who FROM orders WHERE id IN (1, 3, 4) ORDER BY total", False),
+        (f"{BY_TOTAL} LIMIT 2 OFFSET 1", "SELECT who FROM orders WHERE id IN (1, 4) ORDER BY id", True),
+        (f"{BY_TOTAL} LIMIT 2 OFFSET 1", "SELECT who FROM orders WHERE id IN (1, 2) ORDER BY id", False),
+        ("SELECT total AS t, who FROM orders ORDER BY 1", "SELECT total, who FROM orders ORDER BY 1, id DESC", True),
+        ("SELECT total AS t, who FROM orders ORDER BY 1", "SELECT total, who FROM orders ORDER BY id % 2", False),
+        ("SELECT who, -total AS t FROM orders ORDER BY t", "SELECT who, -total FROM orders ORDER BY 2, who DESC", True),
+        ("SELECT who, -total AS t FROM orders ORDER BY t", "SELECT who, -total FROM orders ORDER BY who", False),
+        (f"{BY_TOTAL}, who", "SELECT who FROM orders ORDER BY total, who DESC", False),
+        (
+            "SELECT DISTINCT who, total FROM orders ORDER BY total DESC",
+            "SELECT who, total FROM orders ORDER BY -id",
+            True,
+        ),
+        (
+            "SELECT DISTINCT who, total FROM orders ORDER BY total DESC",
+            "SELECT who, total FROM orders ORDER BY id",
+            False,
+        ),
+        (
+            "SELECT total, MAX(id) FROM orders GROUP BY total, id ORDER BY SUM(total)",
+            "SELECT total, id FROM orders ORDER BY total, id DESC",
+            True,
+        ),
+        (
+            "SELECT who, total FROM orders UNION SELECT who, total FROM orders ORDER BY total",
+            "SELECT who, total FROM orders ORDER BY total, id DESC",
+            True,
+        ),
+        (
+            "SELECT who, total FROM orders UNION SELECT who, total FROM orders ORDER BY total",
+            "SELECT who, total FROM orders ORDER BY id DESC",
+            False,
+        ),
+    ],
+)
+def test_order_counts_up_to_the_ties_that_the_solution_leaves(
+    world: Sql, reference: str, answer: str, solved: bool
+) -> None:
+    table = {"name": "orders", "create": "CREATE TABLE orders (id INT, who TEXT, city TEXT, total REAL)", "rows": LEVEL}
+    task = a_task(reference, [], ordered=True, tables=[table])
+    assert played(world, task, f"{answer}; COMMIT")[1]["success"] is solved
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("SELECT a.id FROM orders a, orders b, orders c, orders d, orders e", "more than 1,000 rows came, 3 were"),
+        ("SELECT who FROM orders WHERE id < 4", "1 column came, 2 were expected"),
+        ("SELECT who, id FROM orders WHERE id < 1", "0 rows came, 3 were expected"),
+    ],
+)
+def test_the_judgement_says_what_is_wrong_with_a_result(world: Sql, reply: str, why: str) -> None:
+    assert played(world, a_task(), f"{reply}; COMMIT")[1]["judgement"].why.startswith(why)
+
+
+def test_no_rows_of_another_width_are_no_answer(world: Sql) -> None:
+    task = a_task("SELECT id, who FROM orders WHERE id > 9", [])
+    assert verdict(world, task, "SELECT id FROM orders WHERE id > 9; COMMIT").startswith("Failed")
+    assert verdict(world, task, "SELECT 1, 2 FROM orders WHERE id > 9; COMMIT").startswith("Solved")
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        ("UPDATE orders SET city = 'Ulm' WHERE id = 4; COMMIT",),
+        ("DELETE FROM orders WHERE id = 4; INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20)", "SELECT 1; COMMIT"),
+        ("DELETE FROM orders; ROLLBACK; CREATE TABLE scrap (a); UPDATE orders SET city = 'Ulm' WHERE id = 4; COMMIT",),
+    ],
+)
+def test_the_tables_answer_what_asks_for_a_change(world: Sql, replies: Sequence[str]) -> None:
+    assert verdict(world, A_CHANGE, *replies).startswith("Solved")
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "why"),
+    [
+        ("COMMIT", "the tables are not as they should be", "table orders: came (4, 'Eve', None, 20.0), expected"),
+        ("DROP TABLE orders; COMMIT", "the tables are not as they should be", "the table orders is missing"),
+        (
+            "UPDATE orders SET city = 'Ulm' WHERE id = 4; ROLLBACK; COMMIT",
+            "the tables are not as",
+            "table orders: came",
+        ),
+        ("UPDATE order SET city = 1; COMMIT", 'the last statement failed: near "order"', "table orders: came"),
+    ],
+)
+def test_a_failed_change_tells_why_without_the_answer(world: Sql, reply: str, told: str, why: str) -> None:
+    _, info = played(world, A_CHANGE, reply)
+    assert info["verdict"].startswith(f"Failed: {told}")
+    assert info["judgement"].why.startswith(why)
+
+
+def test_tables_too_large_to_compare_are_a_failure(world: Sql) -> None:
+    fill = "INSERT INTO orders (who) SELECT a.who FROM orders a, orders b, orders c, orders d, orders e; COMMIT"
+    _, info = played(world, A_CHANGE, fill)
+    assert info["success"] is False
+    assert "hold more than can be read" in info["judgement"].why
+
+
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        "CREATE TEMP TABLE orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE TABLE temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE TEMP VIEW orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+        "CREATE VIEW temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
+    ],
+)
+def test_a_table_that_hides_the_changed_one_is_not_the_changed_one(world: Sql, hiding: str) -> None:
+    assert verdict(world, A_CHANGE, f"{hiding}; COMMIT").startswith("Failed: ")
+    assert Sql.faults(a_task(hiding, [], "modification"))
+
+
+def test_a_scratch_table_may_be_of_any_size(world: Sql) -> None:
+    scratch = "CREATE TABLE scratch AS SELECT a.id FROM orders a, orders b, orders c, orders d, orders e"
+    assert verdict(world, A_CHANGE, f"{scratch}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
+
+
+def test_a_change_that_fails_in_the_middle_leaves_nothing(world: Sql) -> None:
+    faulty = "INSERT OR FAIL INTO orders VALUES (9, 'Eve', 'Ulm', 1), (1, 'Ann', 'Ulm', 1)"
+    assert verdict(world, A_CHANGE, f"{faulty}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
+
+
+def test_statements_are_not_begun_when_those_before_took_long(world: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "SECONDS", 0.0)
+    world.reset(a_task(), seed=1, at_step=1)
+    told, *_ = world.step("SELECT 1; SELECT 2; COMMIT")
+    assert told.splitlines()[3:] == [
+        "(the statements from [2] on were not run: those before took 0 seconds)",
+        "Nothing is handed in yet; 7 turns left.",
+    ]
+
+
+@pytest.mark.parametrize("reply", ["SELECT 1 COMMIT", "SELECT who FROM orders\ncommit;"])
+def test_a_missing_semicolon_before_commit_is_named(world: Sql, reply: str) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    assert "(If COMMIT was not part of this, put a semicolon before it.)" in world.step(reply)[0]
+
+
+def test_a_faulty_statement_that_ends_with_another_word_hears_of_no_semicolon(world: Sql) -> None:
+    world.reset(a_task(), seed=1, at_step=1)
+    assert "semicolon" not in world.step("SELECT x FROM orders WHERE who = 'a commit'")[0]
+
+
+def test_a_judgement_is_cut(world: Sql) -> None:
+    wide = "SELECT " + ", ".join(["hex(zeroblob(50))"] * 30) + " FROM orders, orders, orders"
+    judged = played(
+        world, a_task(), wide.replace("orders, orders, orders", "orders a, orders b, orders c") + "; COMMIT"
+    )
+    assert max(map(len, (judged[1]["judgement"].came, judged[1]["judgement"].why))) <= 4_000
+
+
+def test_the_same_task_seed_and_actions_give_the_same_episode(world: Sql) -> None:
+    replies = ("SELECT * FROM orders; SELECT x", "UPDATE orders SET total = total / 3", QUERY, "COMMIT")
+    assert played(world, a_task(), *replies) == played(world, a_task(), *replies)
+
+
+# --- what is kept of it -----------------------------------------------------------------------------------------------
+
+
+def test_a_solved_question_keeps_the_statement_that_answered_it(world: Sql) -> None:
+    assert distilled(world, a_task(), "success", "SELECT * FROM orders", f"{QUERY};", "COMMIT") == [
+        "Steps that worked:",
+        "> SELECT who, sum(total) FROM orders GROUP BY who; COMMIT",
+    ]
+
+
+def test_a_question_keeps_the_view_that_its_answer_needs(world: Sql) -> None:
+    view = "CREATE VIEW v AS SELECT who, total FROM orders"
+    assert distilled(world, a_task(), "success", f"{view}; SELECT who, sum(total) FROM v GROUP BY who", "COMMIT") == [
+        "Steps that worked:",
+        f"> {view}; SELECT who, sum(total) FROM v GROUP BY who; COMMIT",
+    ]
+
+
+def test_a_solved_change_keeps_what_changed_something_since_the_last_rollback(world: Sql) -> None:
+    assert distilled(
+        world,
+        A_CHANGE,
+        "success",
+        "DELETE FROM orders",
+        "ROLLBACK; DELETE FROM orders WHERE id = 4; SELECT * FROM orders; DELETE FROM orders WHERE id = 99",
+        "INSERT INTO orders\nVALUES (4, 'Eve', 'Ulm', 20); SELECT count(*) FROM orders; COMMIT",
+    ) == [
+        "Steps that worked:",
+        "> DELETE FROM orders WHERE id = 4;",
+        "> INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT",
+    ]
+
+
+def test_the_kept_lines_typed_together_solve_the_task_again(world: Sql) -> None:
+    replies = ("DELETE FROM orders WHERE id = 4", "INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT")
+    lines = distilled(world, A_CHANGE, "success", *replies)[1:]
+    assert verdict(world, A_CHANGE, "\n".join(line.removeprefix("> ") for line in lines)) == "Solved in 1 turn."
+
+
+@pytest.mark.parametrize("task", [a_task(), A_CHANGE, a_task("DELETE FROM orders; SELECT 1", [], "modification")])
+def test_a_draft_is_kept_as_the_line_that_was_offered(task: Task) -> None:
+    drafting = Sql(drafts=True)
+    for line in offered(drafting.reset(task, seed=1, at_step=1)):
+        turns, info = played(drafting, task, line)
+        kept = drafting.distil(task, turns, "success" if info["success"] else "failure").splitlines()
+        assert kept[-1] == f"> {line}" or "SELECT 1" in line
+    drafting.close()
+
+
+def test_a_failure_keeps_what_was_handed_in_and_why_it_failed(world: Sql) -> None:
+    assert distilled(world, a_task(), "failure", "SELECT * FROM orders", "SELECT who FROM orders; COMMIT") == [
+        "What went wrong: the result is not the expected one.",
+        "Avoid:",
+        "> SELECT who FROM orders; COMMIT",
+    ]
+
+
+def test_a_failure_keeps_the_statement_that_did_not_run(world: Sql) -> None:
+    assert distilled(world, a_task(), "failure", "SELECT nope FROM orders; COMMIT") == [
+        "What went wrong: the last statement failed: no such column: nope.",
+        "Avoid:",
+        "> SELECT nope FROM orders; COMMIT",
+    ]
+
+
+def test_an_episode_that_handed_in_nothing_has_nothing_to_avoid(world: Sql) -> None:
+    kept = distilled(world, a_task(), "failure", *["SELECT 1"] * 8)
+    assert kept == ["What went wrong: nothing was handed in within 8 turns.", "Steps taken:", "> SELECT 1;"]
+
+
+def test_a_person_may_find_fault_with_what_solved_the_task(world: Sql) -> None:
+    assert distilled(world, a_task(), "failure", f"{QUERY}\n; COMMIT")[0] == "What went wrong: this was judged badly."
+
+
+def test_an_unrated_episode_keeps_what_was_done(world: Sql) -> None:
+    assert distilled(world, a_task(), "unrated", "SELECT 1; SELECT 2", "SELECT nope; COMMIT") == [
+        "Steps taken:",
+        "> SELECT 1; SELECT 2;",
+        "> SELECT nope; COMMIT",
+    ]
+
+
+def test_an_answer_that_was_stopped_or_empty_leaves_an_experience(world: Sql) -> None:
+    stopped = Turn(Reply("SELECT 1", stopped=True), "", 0.0, terminated=False, truncated=False)
+    assert world.distil(a_task(), [stopped], "failure").splitlines()[0] == "Task: What did each person spend?"
+    assert world.distil(a_task(), [], "success").startswith("Task: ")
+
+
+def test_nothing_kept_or_shown_holds_the_reference(world: Sql) -> None:
+    task = a_task("SELECT 'the secret' FROM orders", [])
+    turns, info = played(world, task, "SELECT 1", "SELECT 2; COMMIT")
+    shown = [world.reset(task, seed=1, at_step=1), *(turn.observation for turn in turns), info["verdict"]]
+    assert "secret" not in " ".join(
+        [*shown, *(world.distil(task, turns, o) for o in ("success", "failure", "unrated"))]
+    )
+    assert "the secret" in info["judgement"].expected
+
+
+# --- tasks that cannot be used, and a process that fails --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"tables": []}, "tables"),
+        ({"kind": "riddle"}, "kind"),
+        ({"reference": 3}, "reference"),
+        ({"tables": [{"name": "t", "create": "CREATE TABLE t (a"}]}, "The tables cannot be made: table t"),
+        ({"reference": "SELECT x"}, "its reference does not run (no such column: x)"),
+        ({"reference": "DELETE FROM orders"}, "returns no rows"),
+        ({"reference": "SELECT 1 FROM orders a, orders b, orders c, orders d, orders e"}, "more rows than"),
+    ],
+)
+def test_a_task_that_cannot_be_judged_is_not_begun(world: Sql, data: dict[str, Any], told: str) -> None:
+    task = replace(a_task(), data={**a_task().data, **data})
+    with pytest.raises(InputError) as raised:
+        world.reset(task, seed=1, at_step=1)
+    assert told in str(raised.value)
+    assert any(told in fault for fault in Sql.faults(task))
+    with pytest.raises(InputError, match="has ended"):
+        world.step("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("task", "fault"),
+    [
+        (a_task(near_misses=[*NEAR, "SELECT who, total(total) FROM orders GROUP BY 1"]), "Near miss 4 solves it"),
+        (a_task(drafts=NEAR), "None of its drafts solves it"),
+        (a_task("UPDATE orders SET id = id", [], "modification"), "solved by doing nothing"),
+        (a_task("SELECT 'a\nb'", []), "does not fit on one line"),
+    ],
+)
+def test_faults_of_a_task_are_found_by_running_it(task: Task, fault: str) -> None:
+    assert len(found := Sql.faults(task)) == 1
+    assert fault in found[0]
+
+
+@pytest.mark.parametrize("task", [a_task(), A_CHANGE, a_task(drafts=["SELECT 1", QUERY])])
+def test_a_sound_task_has_no_faults(task: Task) -> None:
+    assert Sql.faults(task) == []
+
+
+TIED = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0]]
+
+
+@pytest.mark.parametrize(
+    ("reference", "ordered", "is_open"),
+    [
+        ("SELECT who FROM orders ORDER BY total DESC", True, False),
+        ("SELECT who FROM (SELECT * FROM orders ORDER BY total LIMIT 1)", True, True),
+        ("SELECT who FROM orders ORDER BY total DESC", False, False),
+        ("SELECT who FROM orders ORDER BY total DESC LIMIT 1", False, False),
+        ("SELECT who FROM orders ORDER BY total DESC LIMIT 2", False, True),
+        ("SELECT total FROM orders ORDER BY total LIMIT 2", True, False),
+        ("SELECT nothing FROM orders", True, False),
+    ],
+)
+@pytest.mark.parametrize("key", ["id INTEGER PRIMARY KEY AUTOINCREMENT", "id INT", "id integer primary key"])
+def test_an_order_that_leaves_ties_is_open(reference: str, ordered: bool, is_open: bool, key: str) -> None:
+    table = {"name": "orders", "create": f"CREATE TABLE orders ({key}, who TEXT, city TEXT, total REAL)", "rows": TIED}
+    task = database_task(a_task(reference, [], ordered=ordered, tables=[table]))
+    with closing(Sandbox()) as sandbox:
+        assert order_is_open(task, sandbox, str) is is_open
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_open"),
+    [
+        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total LIMIT 1)", True),
+        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total DESC LIMIT 1)", False),
+    ],
+)
+def test_a_change_may_rest_on_an_open_order_too(reference: str, is_open: bool) -> None:
+    table = {"name": "orders", "create": "CREATE TABLE orders (id INT, who TEXT, city TEXT, total REAL)", "rows": TIED}
+    task = database_task(a_task(reference, [], "modification", tables=[table]))
+    with closing(Sandbox()) as sandbox:
+        assert order_is_open(task, sandbox, str) is is_open
+
+
+def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
+    world: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.reset(A_CHANGE, seed=1, at_step=1)
+    world.step("DELETE FROM orders WHERE id > 4")
+    run, failing = Sandbox.run, ["SELECT 1"]
+
+    def fails_once(sandbox: Sandbox, statement: str) -> Any:
+        if failing and statement == failing[0]:
+            failing.clear()
+            assert sandbox._child is not None
+            sandbox._child.close()
+            raise EnvironmentFailed("The database stopped.")
+        return run(sandbox, statement)
+
+    monkeypatch.setattr(Sandbox, "run", fails_once)
+    reply = "INSERT INTO orders (who) VALUES ('Kim'); SELECT 1; SELECT count(*) FROM orders"
+    with pytest.raises(EnvironmentFailed):
+        world.step(reply)
+    assert "\n  5\nNothing is handed in yet; 6 turns left." in world.step(reply)[0]
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+def twenty_tasks() -> list[Task]:
+    """Five questions about four people each, each with three statements that do not answer it."""
+    asked = {
+        "How many orders does {} have?": ("count(*)", ("count(DISTINCT city)", "sum(id)", "max(id) + 9")),
+        "What did {} spend altogether?": ("sum(total)", ("max(total) + 1", "count(*)", "avg(id)")),
+        "What was the dearest order of {}?": ("max(total)", ("min(id) - 5", "sum(total) + 1", "max(id) + 50")),
+        "Which order of {} was the first?": ("min(id)", ("max(id) + 1", "count(*) + 5", "sum(id) + 7")),
+        "How long is the name of {}?": ("max(length(who))", ("min(city)", "max(id) + 5", "count(*) - 9")),
+    }
+    form = "SELECT {} FROM orders WHERE who = '{}'"
+    return [
+        Task(
+            f"{who}-{number}",
+            question.format(who),
+            "sql",
+            "",
+            a_task(form.format(right, who), [form.format(one, who) for one in wrong]).data,
+        )
+        for number, (question, (right, wrong)) in enumerate(asked.items())
+        for who in ("Ann", "Bob", "Eve", "Dan")
+    ]
+
+
+def test_the_simulated_model_solves_more_in_its_second_epoch(tmp_path: Path) -> None:
+    tasks = twenty_tasks()
+    agent = an_agent_of(tmp_path, "memrl", environment=Sql(**Sql.simulated_options))
+    ended = outcomes(list(agent.run(tasks, epochs=2)))
+    first, second = ended[:20].count("success"), ended[20:].count("success")
+    assert 0 < first < second
+    agent.environment.close()

@@ -1,0 +1,709 @@
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
+from memrl_core.exchange import official_files
+from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.official import is_official, read_official
+from memrl_core.records import EventKind
+from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, unit, write_lines
+
+
+def three() -> list[Written]:
+    return [
+        Written("m1", "count the rows", q=0.76, visits=4, retrieved=True),
+        Written("m2", "count all rows", q=0.3, visits=1, bucket="count the rows", retrieved=True, success=False),
+        Written("m3", "drop a table", metadata={"related_memory_ids": ["m1", "m2"]}),
+    ]
+
+
+def brought_in(contents: Contents, path: Path) -> tuple[MemoryBank, str]:
+    bank = MemoryBank.create(str(path), contents.embedder, contents.dimension)
+    bank.adopt(contents.memories, contents.events, contents.traces)
+    return bank, bank.runs()[0].id
+
+
+def q_of(contents: Contents) -> dict[str, float | None]:
+    return {e.memory_ids[0]: e.value for e in contents.events if e.kind is EventKind.MEMORY_IMPORTED}
+
+
+def fault_with(contents: Contents, words: str) -> str:
+    found = [fault for fault in contents.account.faults if words in fault]
+    assert len(found) == 1, contents.account.faults
+    return found[0]
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_checkpoint_comes_in_whole_with_every_q_and_visit(tmp_path: Path) -> None:
+    contents = read_official(CheckpointWriter(three()).write(tmp_path / "snapshot" / "3"))
+    bank, run = brought_in(contents, tmp_path / "bank")
+    assert {i: (u.q, u.visits) for i, u in bank.utilities(run).items()} == {
+        "m1": (0.76, 4),
+        "m2": (0.3, 1),
+        "m3": (0.0, 0),
+    }
+    assert bank.memory("m3").parents == ("m1", "m2")
+    assert [bank.memory(i).outcome for i in ("m1", "m2", "m3")] == ["success", "failure", "success"]
+    assert bank.memory("m1").created == "2026-01-02T03:04:05.000+00:00"
+    assert bank.memory("m1").intent == "count the rows"
+    assert bank.memory("m1").experience.endswith("How it went: m1")
+    assert contents.account.faults == ()
+
+
+def test_an_old_q_in_the_cache_is_noted_and_no_fault(tmp_path: Path) -> None:
+    account = read_official(CheckpointWriter(three()).write(tmp_path / "c")).account
+    assert account.faults == ()
+    assert any(note.startswith("2 memories have an old q in mem_cache.json") for note in account.read)
+
+
+def test_memories_of_one_second_come_in_the_order_in_which_they_were_stored(tmp_path: Path) -> None:
+    """Their ids, by which textual_memory.json is sorted, are random; some runners write no microseconds either."""
+
+    def written(memory_id: str, updated: str) -> Written:
+        return Written(memory_id, f"task {memory_id}", metadata={"updated_at": updated})
+
+    memories = [
+        written("z", "2026-01-02T03:04:05.000100"),
+        written("b", "2026-01-02T03:04:05.000300"),
+        written("a", "2026-01-02T03:04:05.000300"),
+        written("y", "2026-01-02T03:04:05.000200"),
+    ]
+    writer = CheckpointWriter(memories)
+    writer.cube.sort(key=lambda entry: entry["id"])
+    assert list(read_official(writer.write(tmp_path / "c")).memories) == ["z", "y", "b", "a"]
+
+
+def test_the_bank_reads_the_same_after_it_was_closed(tmp_path: Path) -> None:
+    contents = read_official(CheckpointWriter(three()).write(tmp_path / "c"))
+    bank, run = brought_in(contents, tmp_path / "bank")
+    before = bank.utilities(run)
+    bank.close()
+    assert MemoryBank.open(str(tmp_path / "bank")).utilities(run) == before
+
+
+def test_importing_the_same_files_again_changes_nothing(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    bank, _ = brought_in(read_official(folder), tmp_path / "bank")
+    facts = bank.facts
+    again = read_official(folder)
+    bank.adopt(again.memories, again.events, again.traces)
+    assert bank.facts == facts
+
+
+def test_memories_filed_under_one_intent_share_its_vector_and_key(tmp_path: Path) -> None:
+    contents = read_official(CheckpointWriter(three()).write(tmp_path / "c"))
+    (first, one), (second, two), (third, other) = (contents.memories[i] for i in ("m1", "m2", "m3"))
+    assert first.intent_key == second.intent_key != third.intent_key
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(one, unit(0), rtol=1e-6)
+    assert not np.allclose(one, other)
+    assert any("1 memories share the vector" in sentence for sentence in contents.account.read)
+
+
+def test_vectors_of_3072_numbers_are_kept_bit_for_bit(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three(), dimension=3072)
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert contents.dimension == 3072
+    bank, _ = brought_in(contents, tmp_path / "bank")
+    np.testing.assert_array_equal(bank.embedding("m3"), np.float32(writer.cube[2]["vector"]))
+
+
+def test_a_vector_that_is_not_of_length_1_is_scaled_and_said_so(tmp_path: Path) -> None:
+    writer = CheckpointWriter([Written("m1", "one")])
+    writer.cube[0]["vector"] = [3 * x for x in unit(5)]
+    contents = read_official(writer.write(tmp_path / "c", cache=False))
+    np.testing.assert_allclose(contents.memories["m1"][1], unit(5), rtol=1e-5)
+    assert any("1 vectors were not of length 1" in sentence for sentence in contents.account.read)
+
+
+def test_the_newest_of_several_checkpoints_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+    for number in (2, 10, 9):
+        CheckpointWriter([Written("m1", "one", q=number / 10)]).write(tmp_path / "run" / "snapshot" / str(number))
+    contents = read_official(tmp_path / "run")
+    assert q_of(contents) == {"m1": 1.0}
+    assert any("10, was read; the folder also holds snapshot/2, snapshot/9" in s for s in contents.account.read)
+    assert q_of(read_official(tmp_path / "run" / "snapshot")) == {"m1": 1.0}
+    assert q_of(read_official(tmp_path / "run" / "snapshot" / "2")) == {"m1": 0.2}
+
+
+def test_a_final_checkpoint_counts_as_the_newest(tmp_path: Path) -> None:
+    CheckpointWriter([Written("m1", "one", q=0.1)]).write(tmp_path / "epoch7" / "snapshot" / "7")
+    CheckpointWriter([Written("m1", "one", q=0.9)]).write(tmp_path / "snapshot" / "final")
+    assert q_of(read_official(tmp_path)) == {"m1": 0.9}
+
+
+@pytest.mark.parametrize("inside", ["", "snapshot"])
+def test_the_only_checkpoint_below_is_read_whatever_its_name(tmp_path: Path, inside: str) -> None:
+    CheckpointWriter([Written("m1", "one", q=0.4)]).write(tmp_path / "dump" / "snapshot" / "ck1")
+    assert is_official(tmp_path / "dump" / inside)
+    assert q_of(read_official(tmp_path / "dump" / inside)) == {"m1": 0.4}
+
+
+def test_several_checkpoints_whose_names_tell_no_age_are_named_in_the_refusal(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        CheckpointWriter([Written("m1", "one")]).write(tmp_path / "snapshot" / name)
+    assert is_official(tmp_path)
+    with pytest.raises(InputError, match="snapshot/after, snapshot/before"):
+        read_official(tmp_path)
+    CheckpointWriter([Written("m1", "one", q=0.9)]).write(tmp_path / "snapshot" / "3")
+    contents = read_official(tmp_path)
+    assert q_of(contents) == {"m1": 0.9}
+    assert any("snapshot/after, snapshot/before" in note for note in contents.account.read)
+
+
+def test_two_checkpoints_of_one_run_go_into_one_bank_as_two_runs(tmp_path: Path) -> None:
+    both = [
+        read_official(CheckpointWriter([Written("m1", "one", q=q)]).write(tmp_path / name))
+        for name, q in (("1", 0.3), ("2", 0.51))
+    ]
+    bank, _ = brought_in(both[0], tmp_path / "bank")
+    bank.adopt(both[1].memories, both[1].events, both[1].traces)
+    assert [bank.utilities(run.id)["m1"].q for run in bank.runs()] == [0.3, 0.51]
+
+
+@pytest.mark.parametrize("inside", ["", "local_cache"])
+def test_caches_alone_can_be_imported_and_the_account_warns_of_old_values(tmp_path: Path, inside: str) -> None:
+    writer = CheckpointWriter(three())
+    del writer.q_cache["m2"]
+    writer.write(tmp_path / "c", cube=False)
+    contents = read_official(tmp_path / "c" / inside)
+    assert q_of(contents) == {"m1": 0.76, "m2": 0.0}
+    fault_with(contents, "1 memories have their q from mem_cache.json alone, which may be old: m2.")
+    fault_with(contents, "1 memories stand in the index, and no file holds them: m3.")
+    bank, run = brought_in(contents, tmp_path / "bank")
+    assert bank.utilities(run)["m1"].q == 0.76
+
+
+def test_the_cube_alone_can_be_imported(tmp_path: Path) -> None:
+    contents = read_official(CheckpointWriter(three()).write(tmp_path / "c", cache=False))
+    assert q_of(contents) == {"m1": 0.76, "m2": 0.3, "m3": 0.0}
+    assert contents.account.faults == ()
+
+
+def test_given_the_cache_folder_the_cube_beside_it_is_read_too(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    assert len(read_official(folder / "local_cache").memories) == 3
+
+
+def test_the_cut_text_of_a_long_task_is_made_whole_from_the_index(tmp_path: Path) -> None:
+    long = "x" * 5000
+    contents = read_official(CheckpointWriter([Written("m1", long)]).write(tmp_path / "c"))
+    assert contents.memories["m1"][0].intent == long
+    assert contents.account.faults == ()
+    assert any("1 intents were cut at 4,096" in sentence for sentence in contents.account.read)
+
+
+def test_the_time_of_a_memory_is_its_own_or_none(tmp_path: Path) -> None:
+    undated = {"memory_time": None, "updated_at": "yesterday"}
+    memories = [Written("m1", "one", metadata=undated), Written("m2", "two", metadata={"memory_time": None})]
+    memories.append(Written("m3", "three", metadata={"memory_time": "2025-01-01T02:00:00+02:00"}))
+    contents = read_official(CheckpointWriter(memories).write(tmp_path / "c"))
+    assert [(memory.id, memory.created) for memory, _ in contents.memories.values()] == [
+        ("m1", ""),
+        ("m3", "2025-01-01T00:00:00.000+00:00"),
+        ("m2", "2026-01-09T00:00:00.000+00:00"),
+    ]
+    assert "when 1 memories were written" in contents.account.lacks
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.booleans(), st.integers(0, 3)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_every_q_survives_whatever_is_cached_and_however_intents_are_grouped(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[float, int, bool, int]]
+) -> None:
+    memories = [
+        Written(f"m{n}", f"task {n}", q=q, visits=visits, retrieved=retrieved, bucket=f"task {min(group, n)}")
+        for n, (q, visits, retrieved, group) in enumerate(drawn)
+    ]
+    folder = tmp_path_factory.mktemp("drawn")
+    bank, run = brought_in(read_official(CheckpointWriter(memories).write(folder / "c")), folder / "bank")
+    assert {i: (u.q, u.visits) for i, u in bank.utilities(run).items()} == {m.id: (m.q, m.visits) for m in memories}
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_q_that_differs_between_the_stores_is_taken_from_the_q_cache(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.q_cache["m1"] = 0.8
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert q_of(contents)["m1"] == 0.8
+    fault_with(contents, "1 memories have another q in textual_memory.json than in q_cache.json")
+
+
+def test_an_orphan_of_the_index_is_taken_over_and_flagged(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    del writer.index["drop a table"]
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert "m3" in contents.memories
+    fault_with(contents, "1 memories stand in no place of the index")
+    fault_with(contents, "1 vectors of query_embeddings.json belong to no intent")
+
+
+def test_ids_without_a_memory_and_entries_without_an_id_are_flagged(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.index["drop a table"] += ["ghost", None]
+    contents = read_official(writer.write(tmp_path / "c"))
+    fault_with(contents, "1 memories stand in the index, and no file holds them: ghost.")
+    fault_with(contents, "1 entries without an id")
+
+
+def test_a_memory_filed_under_a_foreign_intent_is_flagged(tmp_path: Path) -> None:
+    memories = [Written("m1", "bake a cake", bucket="sort a list", foreign=True), Written("m2", "sort a list")]
+    contents = read_official(CheckpointWriter(memories).write(tmp_path / "c"))
+    fault_with(contents, "1 memories are filed under an intent that is not theirs")
+    assert contents.memories["m1"][0].intent == "bake a cake"
+    np.testing.assert_array_equal(contents.memories["m1"][1], contents.memories["m2"][1])
+
+
+def test_an_index_vector_unlike_the_stored_one_is_flagged_and_taken(tmp_path: Path) -> None:
+    writer = CheckpointWriter([Written("m1", "one")])
+    writer.embeddings["one"] = unit(77)
+    contents = read_official(writer.write(tmp_path / "c"))
+    fault_with(contents, "1 memories have another vector in textual_memory.json")
+    np.testing.assert_allclose(contents.memories["m1"][1], unit(77), rtol=1e-6)
+
+
+def test_an_intent_without_a_vector_leaves_each_memory_at_its_own(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    del writer.embeddings["count the rows"]
+    contents = read_official(writer.write(tmp_path / "c"))
+    fault_with(contents, "1 intents of the index have no vector")
+    np.testing.assert_array_equal(contents.memories["m2"][1], np.float32(writer.cube[1]["vector"]))
+
+
+def test_a_memory_filed_twice_is_flagged_and_counts_where_it_stands_first(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.index["drop a table"].append("m1")
+    contents = read_official(writer.write(tmp_path / "c"))
+    fault_with(contents, "1 memories are filed more than once; the first counts: m1.")
+    assert contents.memories["m1"][0].intent_key == contents.memories["m2"][0].intent_key
+
+
+def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.cube[2]["vector"] = unit(3, 8)
+    del writer.embeddings["drop a table"]
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert set(contents.memories) == {"m1", "m2"}
+    fault_with(contents, "there are also 1 of 8 dimensions")
+    assert ("memory m3", "its vector does not fit the others") in [(s.where, s.why) for s in contents.account.skipped]
+
+
+def test_a_vector_without_a_memory_is_flagged(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.cube.append({"id": "bare", "vector": unit(8), "payload": None})
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert "bare" not in contents.memories
+    fault_with(contents, "1 vectors of textual_memory.json have no memory: entries 4.")
+
+
+def test_an_entry_with_two_ids_and_a_changed_file_are_flagged(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    writer.cube[0]["payload"]["id"] = "else"
+    writer.meta["textual_memory_md5"] = "0" * 32
+    contents = read_official(writer.write(tmp_path / "c"))
+    fault_with(contents, "names two ids: “m1”, which was taken, and “else”")
+    fault_with(contents, "other MD5")
+
+
+def test_lost_parents_and_missing_q_are_flagged(tmp_path: Path) -> None:
+    memories = [Written("m1", "one", metadata={"related_memory_ids": ["gone", "m1"], "q_value": None})]
+    contents = read_official(CheckpointWriter(memories).write(tmp_path / "c"))
+    assert contents.memories["m1"][0].parents == ("gone",)
+    fault_with(contents, "1 memories are named as parents and are not there: gone.")
+    fault_with(contents, "1 memories have no q; it was taken as 0: m1.")
+
+
+def test_a_memory_that_only_the_cache_holds_is_taken_over_and_flagged(tmp_path: Path) -> None:
+    writer = CheckpointWriter(three())
+    del writer.cube[0]
+    contents = read_official(writer.write(tmp_path / "c"))
+    assert q_of(contents)["m1"] == 0.76
+    fault_with(contents, "1 memories stand in mem_cache.json and not in textual_memory.json: m1.")
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda text: text[:-20], "cannot be read as JSON"),
+        (lambda text: text.replace("0.76", "NaN"), "NaN is not a number"),
+        (lambda text: text.replace("0.76", "Infinity"), "Infinity is not a number"),
+        (lambda text: text.replace("0.76", "1e999"), "has a q that is not finite"),
+        (lambda text: text.replace("0.76", '"high"'), "has a q that is not a number"),
+        (lambda text: text.replace('"q_visits": 4', '"q_visits": -4'), "-4 visits"),
+        (lambda text: text.replace('"id": "m2"', '"id": "m1"'), "the id “m1” of an earlier one"),
+        (lambda text: text.replace('"vector": [', '"vector": ["1", ', 1), "not a list of numbers"),
+        (lambda text: text.replace('"vector": [', '"vector": [1e999, ', 1), "not finite"),
+        (lambda text: text + "]", "something follows its end"),
+        (lambda text: text[:-1] + ",]", "a comma and nothing after it"),
+        (lambda text: "[" * 100_000, "cannot be read as JSON"),
+        (lambda text: "[]", "holds no memories"),
+        (lambda text: "7", "neither a list nor an object"),
+        (lambda text: "[[]]", "is not a memory"),
+    ],
+)
+def test_a_broken_store_is_refused_with_a_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c", cache=False)
+    file = folder / "cube" / "textual_memory.json"
+    spoilt = spoil(file.read_text())
+    assert spoilt != file.read_text()
+    file.write_text(spoilt)
+    with pytest.raises(InputError, match="Nothing was imported") as refused:
+        read_official(folder)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["dict_memory", "query_embeddings", "q_cache", "mem_cache"])
+@pytest.mark.parametrize("text", ['{"a": [1, 2', '{"a": NaN}', '{"a": "b"}', "[1]", "\x80"])
+def test_a_broken_cache_is_refused_and_never_half_imported(tmp_path: Path, name: str, text: str) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    (folder / "local_cache" / f"{name}.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match="Nothing was imported"):
+        read_official(folder)
+
+
+def test_pickles_and_configurations_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    (folder / "state.pkl").write_bytes(pickle.dumps({"a": 1}))
+    forbidden = [folder / "state.pkl", folder / "cube" / "config.json", *folder.rglob("storage.sqlite")]
+    opened: list[Path] = []
+    real = Path.open
+
+    def watched(path: Path, *args: Any, **options: Any) -> Any:
+        opened.append(path)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", watched)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
+    contents = read_official(folder)
+    assert opened
+    assert not set(opened) & set(forbidden)
+    assert {"qdrant", "cube/config.json", "state.pkl"} <= {s.where for s in contents.account.skipped}
+    assert "sk-secret" not in repr(contents.account) + repr(contents.events)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    for inside in ("cube/textual_memory.json", "local_cache/q_cache.json", "snapshot_meta.json"):
+        file, outside = folder / inside, tmp_path / "outside.json"
+        file.rename(outside)
+        file.symlink_to(outside)
+        with pytest.raises(InputError, match="a link that leads out of the folder"):
+            read_official(folder)
+        file.unlink()
+        outside.rename(file)
+    (folder / "local_cache").rename(tmp_path / "elsewhere")
+    (folder / "local_cache").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="a link that leads out of the folder"):
+        read_official(folder)
+
+
+def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    monkeypatch.setattr(official_files, "LARGEST_FILE", 1000)
+    with pytest.raises(InputError, match="is larger than"):
+        read_official(folder)
+
+
+def test_what_the_official_code_did_not_write_is_told_apart(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "run" / "snapshot" / "1")
+    trace = write_lines(tmp_path / "t" / "trace.jsonl", [an_llb_record("1", "a", {})])
+    assert all(map(is_official, (folder, folder.parent, folder.parent.parent, folder / "local_cache", trace)))
+    other = write_lines(tmp_path / "other" / "notes.jsonl", [{"a": 1}])
+    for path in (tmp_path / "none", other, other.parent):
+        assert not is_official(path)
+        with pytest.raises(InputError, match="holds no checkpoint"):
+            read_official(path)
+
+
+def test_texts_that_no_database_could_hold_are_mended(tmp_path: Path) -> None:
+    writer = CheckpointWriter([Written("m1", "bad \ud800 half", metadata={"full_content": "\udfff"})])
+    bank, _ = brought_in(read_official(writer.write(tmp_path / "c")), tmp_path / "bank")
+    assert bank.memory("m1").intent == "bad ? half"
+
+
+# --- run files --------------------------------------------------------------------------------------------------------
+
+
+def an_llb_run(tmp_path: Path) -> Path:
+    folder = CheckpointWriter(three()).write(tmp_path / "run" / "snapshot" / "1").parent.parent
+    chosen = {"successed": [a_selected("m1", 0.5, 0.2)], "failed": [a_selected("m2", 0.1, 1.5)]}
+    records = [
+        an_llb_record("7", "count the rows", chosen, turns=2),
+        an_llb_record("7", "count the rows", {}, success=False),
+        an_llb_record("8", "unseen", {"successed": [a_selected("stranger", 1, 1)]}),
+    ]
+    write_lines(folder / "trace.jsonl", records)
+    return folder
+
+
+def test_steps_beside_a_checkpoint_leave_every_q_as_it_was_imported(tmp_path: Path) -> None:
+    contents = read_official(an_llb_run(tmp_path))
+    assert len(contents.traces) == 3
+    bank, run = brought_in(contents, tmp_path / "bank")
+    assert {i: (u.q, u.visits) for i, u in bank.utilities(run).items()} == {
+        "m1": (0.76, 4),
+        "m2": (0.3, 1),
+        "m3": (0.0, 0),
+    }
+    assert bank.utilities(run, as_of=1) == bank.utilities(run)
+    assert len(bank.traces(run)) == 3
+
+
+def test_a_trace_tells_the_scores_of_what_was_selected_and_what_it_does_not_know(tmp_path: Path) -> None:
+    contents = read_official(an_llb_run(tmp_path))
+    first, second, third = contents.traces
+    assert first.origin == "import"
+    decision = first.decision
+    assert decision is not None
+    assert decision.selected == ("m2", "m1")
+    for candidate in decision.candidates:
+        assert sum(term.contribution for term in candidate.terms) == pytest.approx(candidate.score)
+        assert [term.name for term in candidate.terms] == ["similarity", "q"]
+    assert [seen.memory_id for seen in (first.recall.pool if first.recall else ())] == ["m1", "m2"]
+    assert {"whether it explored", "the candidates that were not selected"} <= set(first.lacks)
+    assert second.decision is not None
+    assert second.decision.mode == "fallback"
+    assert (first.epoch, second.epoch) == (1, 2)
+    assert [t.reward.outcome for t in contents.traces if t.reward] == ["success", "failure", "success"]
+    assert third.decision is None
+    assert any("not in the checkpoint" in lack for lack in third.lacks)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(0.185682759, 0.094079062), (0.31, 0.1), (0.5187, 0.1203)])
+def test_a_trace_gives_back_the_mean_and_sd_of_its_similarities(tmp_path: Path, mean: float, sd: float) -> None:
+    def scored(memory_id: str, similarity: float) -> dict[str, Any]:
+        z = (similarity - mean) / sd
+        return {**a_selected(memory_id, z, 0.5), "similarity": similarity}
+
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    chosen = [
+        {"failed": [scored(i, similarity)]} for i, similarity in (("m1", 1.0), ("m2", 0.6123456789), ("m1", 0.55))
+    ]
+    write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", one) for one in chosen])
+    contents = read_official(folder)
+    bank, run = brought_in(contents, tmp_path / "bank")
+    for told in (bank.run(run).settings, contents.traces[0].settings):
+        assert (told["normaliser"], told["fixed_mean"], told["fixed_sd"]) == ("fixed", mean, sd)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(0.9, 1.0)],
+        [(0.9, 1.0), (0.9, 1.0)],
+        [(0.9, 1.0), (0.8, 0.5), (0.7, -2.0)],
+        [(0.9, 0.9), (0.8, 0.8)],
+        [(0.9, 1e300), (0.8, -1e300)],
+    ],
+)
+def test_a_trace_that_does_not_determine_mean_and_sd_leaves_the_normaliser(
+    tmp_path: Path, pairs: list[tuple[float, float]]
+) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    chosen = [{**a_selected("m1", z, 0.5), "similarity": similarity} for similarity, z in pairs]
+    write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", {"failed": [one]}) for one in chosen])
+    contents = read_official(folder)
+    assert {trace.settings["normaliser"] for trace in contents.traces} == {"pool"}
+
+
+def test_a_trace_tells_the_conversation_and_no_key_of_it(tmp_path: Path) -> None:
+    first, _, third = read_official(an_llb_run(tmp_path)).traces
+    generate = first.generate
+    assert generate is not None
+    assert [message.content for message in generate.messages] == ["You write SQL.", "count the rows"]
+    assert [(turn.reply.text, turn.observation) for turn in generate.turns] == [
+        ("answer 1", "observation 1"),
+        ("answer 2", ""),
+    ]
+    assert generate.turns[1].reply.prompt_tokens == 20
+    assert generate.options == {"temperature": 0.0}
+    assert first.embed is not None
+    np.testing.assert_allclose(first.embed.embedding, unit(0), rtol=1e-6)
+    assert third.embed is None
+    assert "the embedding of its intent" in third.lacks
+
+
+def test_scores_that_do_not_follow_from_their_terms_stand_alone(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    selected = {**a_selected("m1", 0.5, 0.2), "score": 3.0}
+    write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", {"failed": [selected]})])
+    decision = read_official(folder).traces[0].decision
+    assert decision is not None
+    assert [term.name for term in decision.candidates[0].terms] == ["score"]
+
+
+def test_a_trace_alone_is_read_as_lines_or_as_one_list(tmp_path: Path) -> None:
+    records = [an_llb_record("1", "a", {"failed": [a_selected("m1", 1, 1)]}), an_llb_record("2", "b", {})]
+    lines = read_official(write_lines(tmp_path / "t.jsonl", records))
+    (tmp_path / "t.json").write_text(json.dumps(records))
+    listed = read_official(tmp_path / "t.json")
+    assert [t.task for t in lines.traces] == [t.task for t in listed.traces]
+    assert not lines.memories
+    bank, run = brought_in(lines, tmp_path / "bank")
+    assert len(bank.step_rows(run)) == 2
+
+
+def test_a_bad_line_of_a_trace_is_skipped_by_its_number(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "t.jsonl", [an_llb_record("1", "a", {}), {"sample_index": "2"}])
+    file.write_text(file.read_text() + '{"sample_index": "3", "task_desc')
+    contents = read_official(file)
+    assert len(contents.traces) == 1
+    assert [s.where for s in contents.account.skipped] == ["t.jsonl, record 2", "t.jsonl, line 3"]
+
+
+PARTS: tuple[str, ...] = (
+    "retrieval",
+    "params",
+    "llm_calls",
+    "outcome",
+    "run",
+    "prompt",
+    "messages_wo_system",
+    "usage",
+    "successed",
+)
+PARTS += ("memory_id", "selected_memories_by_bucket", "weight_sim", "k_retrieve", "content")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "retrieval",
+                        "params",
+                        "llm_calls",
+                        "outcome",
+                        "run",
+                        "prompt",
+                        "messages_wo_system",
+                        "usage",
+                        "successed",
+                        "memory_id",
+                        "selected_memories_by_bucket",
+                        "weight_sim",
+                        "k_retrieve",
+                        "content",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_no_record_can_make_the_reader_stumble(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
+    told = drawn if isinstance(drawn, dict) else {"llm_calls": drawn, "retrieval": drawn}
+    folder = tmp_path_factory.mktemp("drawn")
+    good = an_llb_record("1", "a", {})
+    file = write_lines(folder / "t.jsonl", [good, {**told, "sample_index": drawn, "task_description": "b"}])
+    contents = read_official(file)
+    assert contents.traces[0].task.intent == "a"
+    bank, run = brought_in(contents, folder / "bank")
+    assert len(bank.traces(run)) == len(contents.traces)
+
+
+def a_bcb_run(tmp_path: Path) -> Path:
+    for epoch in (1, 2):
+        for phase in ("train", "val"):
+            here = tmp_path / f"epoch{epoch}" / phase
+            key = {"task_id": f"BigCodeBench/{epoch}", "epoch": epoch, "phase": phase}
+            write_lines(
+                here / "memory_retrieval.jsonl",
+                [{**key, "selected_ids": ["m1"], "retrieved_topk_queries": [["count the rows", 0.9]]}, {"task_id": 0}],
+            )
+            sample = {**key, "prompt": "write f", "raw_response": "def f(): ...", "model": "gpt"}
+            status = "PASS" if phase == "train" else "FAIL"
+            write_lines(here / "samples.jsonl", [{**sample, "status": status, "error": None}])
+        CheckpointWriter(three()).write(tmp_path / f"epoch{epoch}" / "snapshot" / str(epoch))
+    return tmp_path
+
+
+def test_the_phases_of_a_bigcodebench_run_come_in_their_order(tmp_path: Path) -> None:
+    contents = read_official(a_bcb_run(tmp_path / "run"))
+    assert [(t.epoch, t.task.family) for t in contents.traces] == [(1, "train"), (1, "val"), (2, "train"), (2, "val")]
+    first = contents.traces[0]
+    assert first.reward is not None
+    assert (first.reward.outcome, first.reward.credited, first.reward.verdict) == ("success", ("m1",), "PASS")
+    assert first.decision is None
+    assert any("the decision" in lack for lack in first.lacks)
+    assert len([s for s in contents.account.skipped if "no prompt of this task" in s.why]) == 4
+    bank, run = brought_in(contents, tmp_path / "bank")
+    assert bank.utilities(run)["m1"].q == 0.76
+    assert bank.run(run).model == "gpt"
+
+
+def test_the_calls_of_an_hle_run_are_paired_with_their_judgements(tmp_path: Path) -> None:
+    picture = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
+
+    def call(kind: str, question: str, **more: Any) -> dict[str, Any]:
+        return {"ts": "2026-01-01T00:00:00", "type": kind, "meta": {"question_id": question}, **more}
+
+    def judged(question: str, correct: str) -> dict[str, Any]:
+        meta = {"question_id": question, "question": f"text of {question}"}
+        return {**call("judge", question), "meta": meta, "parsed": {"correct": correct, "reasoning": "since"}}
+
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    write_lines(
+        folder / "local_cache" / "llm_calls.jsonl",
+        [
+            call("solution", "q1", messages=[{"role": "user", "content": picture}], response="a frog"),
+            call("solution", "q2", messages=[{"role": "user", "content": "two"}], response="2"),
+            judged("q2", "no"),
+            judged("q1", "yes"),
+            judged("q1", "yes"),
+            call("solution", "q3", messages=[], response=""),
+        ],
+    )
+    contents = read_official(folder)
+    assert [(t.task.id, t.task.intent, t.reward.outcome if t.reward else "") for t in contents.traces] == [
+        ("q2", "text of q2", "failure"),
+        ("q1", "text of q1", "success"),
+    ]
+    assert contents.traces[1].generate is not None
+    assert contents.traces[1].generate.messages[0].content == "what is it?\n[not text]"
+    whys = {s.why for s in contents.account.skipped}
+    assert {"it judges an answer that is not there", "its answer was never judged"} <= whys
+
+
+def test_a_table_of_hle_results_is_read_with_its_memories(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    with (folder / "hle_valid_sec_1_results_20260101-000000.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "question", "raw_output", "correct", "retrieved_ids"])
+        writer.writeheader()
+        writer.writerow({"id": "a", "question": "x?", "raw_output": "y", "correct": True, "retrieved_ids": "['m2']"})
+        writer.writerow({"id": "b", "question": "z?", "correct": False, "retrieved_ids": "__import__('os')"})
+    first, second = read_official(folder).traces
+    assert first.reward is not None
+    assert second.reward is not None
+    assert (first.reward.outcome, first.reward.credited) == ("success", ("m2",))
+    assert (second.reward.outcome, second.reward.credited) == ("failure", ())

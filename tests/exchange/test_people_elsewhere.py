@@ -1,0 +1,299 @@
+"""What people did to memories, rewards and roles, in files and in other banks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
+from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.errors import InputError, NotAllowed
+from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
+from memrl_core.exchange.archive_format import EVENT, event_of
+from memrl_core.exchange.bring_in import ROLES_STAY, UNCHANGED, bring_in
+from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.merging import ROLES_OF_FIRST, merge
+from memrl_core.records import EventKind, LedgerEvent, WriteRecord
+from tests.bank.deeds_of_people import FOUR, ONE, THREE, TWO, a_bank_of_people
+from tests.builders import a_bank, a_run, a_step
+
+BY_PEOPLE = {
+    EventKind.MEMORY_FORGOTTEN, EventKind.MEMORY_RESTORED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED,
+    EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED, EventKind.SCALES_CHANGED, EventKind.ROLE_ASSIGNED,
+    EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    made = a_bank_of_people(tmp_path_factory.mktemp("b") / "bank")
+    assert {event.kind for event in made.events()} >= BY_PEOPLE
+    return made
+
+
+def believed(bank: MemoryBank, run: str) -> Any:
+    return [
+        (bank.utilities(run, step), bank.pinned(run), bank.away(run)) for step in (None, *range(6))
+    ]  # fmt: skip
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["zip", "jsonl"])
+def test_everything_people_did_comes_back_and_can_be_undone(bank: MemoryBank, tmp_path: Path, kind: str) -> None:
+    write_bank(bank, tmp_path / f"x.{kind}")
+    bring_in(read_bank(tmp_path / f"x.{kind}"), str(tmp_path / "again"))
+    again = MemoryBank.open(str(tmp_path / "again"))
+    assert again.events() == bank.events()
+    assert again.people.roles() == bank.people.roles() == {NEWCOMERS: Role.RATE, "ann": Role.MANAGE}
+    assert again.ratings.scales("r") == bank.ratings.scales("r")
+    for run in ("r", "s"):
+        assert believed(again, run) == believed(bank, run)
+    for person in ("ann", "bob"):
+        assert again.deeds.done(person) == bank.deeds.done(person)
+    assert again.deeds.undo("ann") is not None
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_files_of_memories_list_what_the_runs_see_now(bank: MemoryBank, tmp_path: Path, kind: str) -> None:
+    write_bank(bank, tmp_path / f"x.{kind}")
+    if kind == "parquet":
+        listed = pq.read_table(tmp_path / "x.parquet")["id"].to_pylist()
+    else:
+        table = csv.DictReader(io.StringIO(bank_bytes(bank, "csv").decode("utf-8-sig")))
+        listed = [row["id"] for row in table]
+    seen = {*bank.utilities("r"), *bank.utilities("s")}
+    assert listed == [i for i in bank.memory_ids() if i in seen]
+    assert {"r-0002.3", ONE, FOUR} <= set(listed) and not {TWO, THREE, "r-0002.2"} & set(listed)
+
+
+def test_a_file_of_memories_becomes_a_run_that_sees_the_same(bank: MemoryBank, tmp_path: Path) -> None:
+    write_bank(bank, tmp_path / "x.parquet")
+    contents = read_bank(tmp_path / "x.parquet")
+    bring_in(contents, str(tmp_path / "again"))
+    again = MemoryBank.open(str(tmp_path / "again"))
+    assert dict(again.utilities("r-memories")) == dict(bank.utilities("r"))
+    assert contents.account.skipped == ()
+
+
+def test_a_whole_file_holds_also_what_no_run_sees(bank: MemoryBank, tmp_path: Path) -> None:
+    write_bank(bank, tmp_path / "x.zip")
+    contents = read_bank(tmp_path / "x.zip")
+    assert list(contents.memories) == bank.memory_ids()
+    assert contents.account.faults == ()
+
+
+def test_the_doctor_finds_nothing_amiss_and_no_orphans(bank: MemoryBank) -> None:
+    findings = {finding.name: finding for finding in check(bank.uri)}
+    assert all(finding.ok for finding in findings.values())
+    assert "left over" not in findings["memories"].sentence
+
+
+# --- other banks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bank_that_holds_something_keeps_its_own_roles_and_says_so(bank: MemoryBank, tmp_path: Path) -> None:
+    here = a_bank(tmp_path / "here", "mine")
+    here.people.assign("zoe", Role.MANAGE, "zoe")
+    here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
+    arrival = bring_in(contents_of(bank), here.uri)
+    here.refresh()
+    assert here.people.roles() == {NEWCOMERS: Role.LOOK, "zoe": Role.MANAGE}
+    assert [(s.where, s.why) for s in arrival.account.skipped] == [("2 roles of people", ROLES_STAY)]
+    assert arrival.runs == ("r", "s")
+    assert believed(here, "r") == believed(bank, "r")
+
+
+@pytest.mark.parametrize("who", ["rae", "new"])
+def test_only_a_manager_brings_anything_into_a_bank_that_holds_something(
+    bank: MemoryBank, tmp_path: Path, who: str
+) -> None:
+    here = a_bank(tmp_path / "here", "mine")
+    here.people.assign("zoe", Role.MANAGE, "zoe")
+    here.people.assign("rae", Role.RATE, "zoe")
+    here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
+    facts = here.facts
+    with pytest.raises(NotAllowed, match=f"{who} may .* not change runs"):
+        bring_in(contents_of(bank), here.uri, by=who)
+    assert MemoryBank.open(here.uri).facts == facts
+    assert bring_in(contents_of(bank), here.uri, by="zoe").runs == ("r", "s")
+
+
+def test_anybody_makes_a_new_bank_of_a_file(bank: MemoryBank, tmp_path: Path) -> None:
+    bring_in(contents_of(bank), str(tmp_path / "b"), by="new")
+    assert MemoryBank.open(str(tmp_path / "b")).events() == bank.events()
+
+
+def test_an_empty_bank_that_is_there_already_takes_the_roles_over(bank: MemoryBank, tmp_path: Path) -> None:
+    MemoryBank.create(str(tmp_path / "b"), bank.embedder.name, bank.embedder.dimension).close()
+    bring_in(contents_of(bank), str(tmp_path / "b"))
+    assert MemoryBank.open(str(tmp_path / "b")).people.roles() == bank.people.roles()
+
+
+def test_the_same_again_changes_nothing_and_mentions_no_roles(bank: MemoryBank, tmp_path: Path) -> None:
+    for _ in range(2):
+        arrival = bring_in(contents_of(bank), str(tmp_path / "b"))
+    assert (arrival.events, arrival.account.skipped) == (0, ())
+    assert arrival.account.read[-1] == UNCHANGED
+
+
+def a_bank_with_other_things_of_these_names(path: Path, *runs: str) -> MemoryBank:
+    here = a_bank(path, runs[0])
+    for run in runs[1:]:
+        here.start_run(replace(a_run(run), seed=99))
+    for run in runs:
+        trace, vectors = a_step(1, run=run)
+        assert trace.write is not None
+        other = replace(trace.write.operations[0], intent="other")
+        here.commit_step(replace(trace, write=WriteRecord((other,))), vectors)
+    return here
+
+
+@pytest.mark.parametrize("taken", [("r", "s"), ("s",), ("r",)])
+def test_every_name_in_what_people_did_follows_a_renaming(bank: MemoryBank, tmp_path: Path, taken: Any) -> None:
+    here = a_bank_with_other_things_of_these_names(tmp_path / "here", *taken)
+    contents = contents_of(bank)
+    arrival = bring_in(contents, here.uri)
+    assert arrival.renamed_runs == {run: f"{run}-2" for run in taken}
+    there = MemoryBank.open(here.uri)
+    for run in ("r", "s"):
+        name = arrival.renamed_runs.get(run, run)
+        seen = {arrival.renamed_memories.get(i, i): u for i, u in bank.utilities(run).items()}
+        assert there.utilities(name) == seen
+        assert there.pinned(name) == {arrival.renamed_memories.get(i, i) for i in bank.pinned(run)}
+    new = [e for e in there.events() if e.run in {arrival.renamed_runs.get(run, run) for run in ("r", "s")}]
+    steps = {row.id for event in new for row in there.step_rows(event.run)}
+    for event in new:
+        assert not set(_linked(event)) - {*there.memory_ids(), *(e.id for e in new), *steps}
+    assert len(there.deeds.done("ann")) == len(bank.deeds.done("ann"))
+    assert len(there.deeds.done("bob")) == len(bank.deeds.done("bob"))
+    again = bring_in(contents, here.uri)
+    assert (again.events, again.memories, again.steps) == (0, 0, 0)
+
+
+def _linked(event: LedgerEvent) -> list[str]:
+    payload = event.payload
+    singles = [payload[key] for key in ("undoes", "redoes", "other") if key in payload]
+    return [*singles, *payload.get("replaces", ()), *payload.get("takes_away", ())]
+
+
+def test_a_copy_under_another_name_is_undone_by_itself(bank: MemoryBank, tmp_path: Path) -> None:
+    here = a_bank_with_other_things_of_these_names(tmp_path / "here", "r", "s")
+    bring_in(contents_of(bank), here.uri)
+    pair = [e for e in MemoryBank.open(here.uri).events() if "together" in e.payload]
+    assert len(pair) == 2 and {e.payload["together"] for e in pair}.isdisjoint(
+        e.payload["together"] for e in bank.events() if "together" in e.payload
+    )
+
+
+def test_a_merged_bank_has_all_that_people_did_and_the_roles_of_the_first(bank: MemoryBank, tmp_path: Path) -> None:
+    other = a_bank(tmp_path / "other", "q")
+    other.commit_step(*a_step(1, run="q"))
+    other.people.assign("zoe", Role.MANAGE, "zoe")
+    for first, second in ((bank, other), (other, bank)):
+        done = merge(first, second, str(tmp_path / f"of-{first.runs()[0].id}"), second_run=second.runs()[0].id)
+        made = MemoryBank.open(done.uri)
+        assert made.people.roles() == first.people.roles()
+        assert ROLES_OF_FIRST in done.notes
+        assert believed(made, "r") == believed(bank, "r")
+        assert all(finding.ok for finding in check(done.uri))
+
+
+def test_merging_banks_with_the_same_roles_says_nothing_of_roles(tmp_path: Path) -> None:
+    one, two = a_bank(tmp_path / "one", "a"), a_bank(tmp_path / "two", "b")
+    assert merge(one, two, str(tmp_path / "out")).notes == ()
+
+
+# --- files that are refused -------------------------------------------------------------------------------------------
+
+
+def an_event(
+    what: EventKind, memory_ids: tuple[str, ...] = (ONE,), run: str = "r", /, **payload: Any
+) -> dict[str, Any]:
+    event = LedgerEvent("e", 1, run, 0, "", 0, what, memory_ids, source="person", rater="ann", payload=payload)
+    return {**json.loads(EVENT.dump_json(event)), "payload": payload}
+
+
+PINNED, RESTORED, EDITED = EventKind.MEMORY_PINNED, EventKind.MEMORY_RESTORED, EventKind.MEMORY_EDITED
+MERGED, SCALES, ROLE = EventKind.MEMORY_MERGED, EventKind.SCALES_CHANGED, EventKind.ROLE_ASSIGNED
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (an_event(EDITED), "valid list"),
+        (an_event(EDITED, replaces=TWO), "valid list"),
+        (an_event(EDITED, replaces=[]), "which one memory takes the place of which"),
+        (an_event(MERGED, (), replaces=[TWO]), "which one memory takes the place of which"),
+        (an_event(MERGED, (ONE, TWO), replaces=[THREE, FOUR]), "which one memory takes the place of which"),
+        (an_event(EDITED, replaces=[1]), "valid string"),
+        (an_event(RESTORED, takes_away=TWO, kind="memory_edited"), "valid list"),
+        (an_event(RESTORED, takes_away=[], kind="memory_edited"), "which one memory it takes away"),
+        (an_event(RESTORED, takes_away=[TWO]), "which one memory it takes away"),
+        (an_event(RESTORED, takes_away=[TWO], kind="note_pinned"), "which one memory it takes away"),
+        (an_event(PINNED, undoes=["x"]), "something that is not a text"),
+        (an_event(PINNED, together=7), "something that is not a text"),
+        (an_event(EventKind.REWARD_GIVEN, by={}), "something that is not a text"),
+        (an_event(EventKind.REWARD_GIVEN, other=3), "something that is not a text"),
+        (an_event(SCALES), "scales cannot be used"),
+        (an_event(SCALES, scales={"scale": "hearts"}), "scales cannot be used"),
+        (an_event(ROLE, (), "r", person="bob", role="look"), "belongs to the bank"),
+        (an_event(ROLE, (), "", person="bob", role="king"), "may look, rate or manage"),
+        (an_event(ROLE, (), "", person=" bob\n", role="look"), "may look, rate or manage"),
+        (an_event(ROLE, (), "", person="x" * 81, role="look"), "names nobody"),
+        (an_event(ROLE, (), "", role="look"), "may look, rate or manage"),
+    ],
+)
+def test_an_event_that_no_person_could_have_made_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        event_of(values)
+
+
+def changed_events(bank: MemoryBank, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Contents:
+    """What is read of the JSONL file of a bank after something was done to its events."""
+    lines = [json.loads(line) for line in bank_bytes(bank, "jsonl").splitlines()]
+    change([line["event"] for line in lines if "event" in line])
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return read_bank(tmp_path / "x.jsonl")
+
+
+def test_a_refused_event_is_named_by_its_line(bank: MemoryBank, tmp_path: Path) -> None:
+    def spoil(events: list[dict[str, Any]]) -> None:
+        next(e for e in events if e["kind"] == "memory_merged")["payload"] = {}
+
+    with pytest.raises(InputError, match=r"cannot be read in line \d+: .*valid list.* Nothing was imported"):
+        changed_events(bank, tmp_path, spoil)
+
+
+def test_an_edit_whose_memory_is_not_in_the_file_is_left_out(bank: MemoryBank, tmp_path: Path) -> None:
+    def spoil(events: list[dict[str, Any]]) -> None:
+        for event in events:
+            if event["kind"] == "memory_merged":
+                event["memory_ids"] = ["gone"]
+
+    contents = changed_events(bank, tmp_path, spoil)
+    assert len(contents.account.skipped) == 2
+    bring_in(contents, str(tmp_path / "b"))
+    again = MemoryBank.open(str(tmp_path / "b"))
+    assert "gone" not in again.utilities("r")
+    assert again.view("r").size == len(again.utilities("r"))
+
+
+def test_a_person_whose_revoked_reward_is_not_in_the_file_can_still_undo(bank: MemoryBank, tmp_path: Path) -> None:
+    def spoil(events: list[dict[str, Any]]) -> None:
+        next(e for e in events if e["kind"] == "reward_revoked")["revokes"] = "gone"
+
+    bring_in(changed_events(bank, tmp_path, spoil), str(tmp_path / "b"))
+    again = MemoryBank.open(str(tmp_path / "b"))
+    assert again.deeds.undo("ann") is not None

@@ -1,0 +1,99 @@
+"""Experiments over several environments: what may stand together, and the table of what memory gains in each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from memrl_core.environments import ENVIRONMENTS
+from memrl_core.errors import InputError
+from memrl_core.experiments.environments import MEMRL, NO_MEMORY, SIMILARITY, environments_plan, first_sets
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.reports import reports
+from memrl_core.experiments.runner import Experiment, run_experiment
+from tests.commands.test_cli import home, memrl
+
+__all__ = ["home"]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    plan = environments_plan({"sql": "sql-train", "household": "household-train"}, seeds=2, epochs=2, tasks=6)
+    return run_experiment(plan, tmp_path_factory.mktemp("environments"), jobs=1)
+
+
+def a_plan(**changes: Any) -> Plan:
+    return Plan.model_validate({"title": "t", "seeds": 1, "epochs": 1, **changes})
+
+
+def test_sets_of_two_environments_do_not_fit_into_one_stream() -> None:
+    stages = [{"tasks": "sql-train"}, {"tasks": "household-train"}]
+    with pytest.raises(ValidationError, match="household and sql in one stream"):
+        a_plan(streams=[{"name": "both", "stages": stages}])
+
+
+def test_a_world_without_the_option_cannot_shift() -> None:
+    with pytest.raises(ValidationError, match="sql, which cannot shift"):
+        a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}], "shift_at": [3]}])
+
+
+def test_only_memories_of_the_household_can_be_poisoned() -> None:
+    with pytest.raises(ValidationError, match="only memories of the household"):
+        a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}]}], arms=[{"name": "a", "poison": {}}])
+
+
+def test_every_environment_runs_with_the_same_three_arms(found: Experiment) -> None:
+    assert found.error == "" and found.done == found.cells == 12
+    (table,) = reports(found)
+    arms = (NO_MEMORY, SIMILARITY, MEMRL)
+    assert [row[0] for row in table.rows] == [f"{name} · {arm}" for name in ("sql", "household") for arm in arms]
+
+
+def test_first_and_last_epoch_are_the_shares_that_were_solved(found: Experiment) -> None:
+    (table,) = reports(found)
+    for row in table.rows:
+        stream, arm = row[0].split(" · ")
+        steps = [step for step in found.steps.to_dict("records") if (step["stream"], step["arm"]) == (stream, arm)]
+        for column, epoch in ((2, 1), (3, 2)):
+            solved = [float(step["success"]) for step in steps if step["epoch"] == epoch]
+            assert row[column].startswith(f"{100 * sum(solved) / len(solved):.1f} %")
+        last = [step["reward"] for step in steps if step["epoch"] == 2]
+        assert row[5].startswith(f"{100 * sum((r + 1) / 2 for r in last) / len(last):.1f} %")
+
+
+def test_answers_that_had_to_be_offered_are_counted(found: Experiment) -> None:
+    assert (found.steps["valid"] == found.steps["choices"]).all() and (found.steps["choices"] > 0).all()
+    (table,) = reports(found)
+    assert [row[9] for row in table.rows] == ["100.0 %"] * 6
+
+
+def test_without_memory_nothing_is_learned_from_epoch_to_epoch(found: Experiment) -> None:
+    none = found.steps[found.steps["arm"] == NO_MEMORY]
+    assert (none["used"].map(len) == 0).all()
+
+
+def test_environments_that_cannot_be_compared_are_left_out_with_the_reason() -> None:
+    sets, left_out = first_sets()
+    assert sets["sql"] == "sql-train"
+    assert "person" in left_out["conversation"] and "--file" in left_out["lifelong_db"]
+    assert set(sets) | set(left_out) >= set(ENVIRONMENTS)
+    with pytest.raises(InputError, match="no environment"):
+        first_sets(["moon"])
+
+
+def test_the_command_prints_the_table_and_leaves_it_in_the_folder(home: Path) -> None:
+    out = str(home / "out")
+    words = ["--env", "sql", "--file", "sample_data/task_files/example.jsonl", "--seeds", "1", "--epochs", "1"]
+    code, told = memrl("tasks", "compare", *words, "--tasks", "3", "--jobs", "1", "--out", out)
+    assert code == 0, told
+    report = (Path(out) / "report.md").read_text(encoding="utf-8")
+    assert "sql · MemRL" in report and "task_file: example.jsonl · no memory" in report
+
+
+def test_a_file_without_a_task_compares_nothing(home: Path) -> None:
+    (home / "empty.jsonl").write_text("")
+    code, told = memrl("tasks", "compare", "--file", str(home / "empty.jsonl"), "--out", str(home / "out"))
+    assert code == 2 and "empty.jsonl" in told

@@ -1,0 +1,409 @@
+"""Experiments on one machine: the same seed gives the same traces, and whatever ends a run keeps what is finished."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from filelock import FileLock
+from typer.testing import CliRunner
+
+from memrl_core import __version__
+from memrl_core.bank import MemoryBank
+from memrl_core.cli import app
+from memrl_core.errors import InputError
+from memrl_core.experiments import cells as cells_module
+from memrl_core.experiments.cells import Cell, cells_of, run_cell
+from memrl_core.experiments.files import ResultFolder
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.runner import Experiment, run_experiment
+from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
+
+
+def digest_of(cell: Cell, folder: Path) -> str:
+    digest: bytes = run_cell(cell, str(folder)).schema.metadata[b"digest"]
+    return digest.decode()
+
+
+def digests(out: Path) -> list[str]:
+    return [cell["digest"] for cell in json.loads((out / "experiment.json").read_text())["cells"]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    """An experiment of four cells that nothing ended, in one process, with its banks."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run_experiment(a_plan(seeds=2), folder / "out", jobs=1, banks=str(folder / "banks"))
+
+
+# --- the same again ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_cell_has_the_same_digest_and_any_other_another(tmp_path: Path) -> None:
+    plan = a_plan(seeds=2, arms=[{"name": "a"}])
+    first, second = cells_of(plan)
+    here = digest_of(first, tmp_path / "here")
+    assert digest_of(first, tmp_path / "there") == here
+    assert digest_of(first, tmp_path / "there") == here, "a bank that stands there is begun anew"
+    others = [
+        second,
+        *cells_of(a_plan(arms=[{"name": "a", "settings": {"alpha": 0.31}}])),
+        *cells_of(a_plan(arms=[{"name": "a"}], epochs=3)),
+        *cells_of(a_plan(arms=[{"name": "a"}], count=5)),
+    ]
+    found = {digest_of(cell, tmp_path / f"other{number}") for number, cell in enumerate(others)}
+    assert len(found | {here}) == 5
+
+
+def test_options_of_the_model_reach_the_runs_of_every_arm_and_an_arms_own_go_before(tmp_path: Path) -> None:
+    arms = [{"name": "a"}, {"name": "b", "model_options": {"temperature": 0.9}}]
+    cells = cells_of(a_plan(count=2, epochs=1, arms=arms, model_options={"temperature": 0.2, "num_predict": 20}))
+    found = []
+    for cell in cells:
+        run_cell(cell, str(tmp_path / cell.arm.name))
+        with MemoryBank.open(str(tmp_path / cell.arm.name)) as bank:
+            generate = bank.trace(bank.runs()[0].id, 1).generate
+            assert generate is not None
+            found.append((generate.options["temperature"], generate.options["num_predict"]))
+    assert found == [(0.2, 20), (0.9, 20)]
+
+
+def test_the_name_of_an_arm_changes_no_digest_and_names_another_cell(tmp_path: Path) -> None:
+    (one,), (other,) = (cells_of(a_plan(arms=[{"name": name}])) for name in "ab")
+    assert one.fingerprint != other.fingerprint
+    assert digest_of(one, tmp_path / "a") == digest_of(other, tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(tmp_path: Path, whole: Experiment) -> None:
+    apart = run_experiment(a_plan(seeds=2), tmp_path / "out", jobs=2)
+    assert digests(apart.out) == digests(whole.out)
+    pd.testing.assert_frame_equal(apart.steps, whole.steps)
+    pd.testing.assert_frame_equal(results(apart.out), results(whole.out))
+
+
+def test_arms_of_one_seed_meet_the_same_tasks_and_another_seed_meets_others(whole: Experiment) -> None:
+    tasks = whole.steps.groupby(["seed", "arm"])["task"].apply(list)
+    assert tasks[0, "no memory"] == tasks[0, "MemRL"]
+    assert tasks[0, "MemRL"] != tasks[1, "MemRL"]
+
+
+def test_what_it_came_from_stands_beside_the_results(whole: Experiment) -> None:
+    said = json.loads((whole.out / "experiment.json").read_text())
+    assert Plan.model_validate(said["plan"]) == whole.plan
+    assert said["seeds"] == [0, 1]
+    assert said["versions"]["memrl"] == __version__
+    assert {"python", "numpy", "lancedb", "joblib"} <= set(said["versions"])
+    assert [cell["name"] for cell in said["cells"]] == [cell.name for cell in cells_of(whole.plan)]
+    assert all(len(cell["digest"]) == 64 for cell in said["cells"])
+    assert pq.read_schema(whole.out / "results.parquet").metadata[b"title"] == b"Tiny"
+
+
+# --- banks ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_cell_keeps_a_bank_that_has_every_step_of_its_table(whole: Experiment) -> None:
+    for cell in cells_of(whole.plan):
+        with MemoryBank.open(str(whole.out.parent / "banks" / cell.name)) as bank:
+            mine = whole.steps[(whole.steps["arm"] == cell.arm.name) & (whole.steps["seed"] == cell.seed)]
+            traces = list(bank.traces("learn"))
+            assert [trace.task.id for trace in traces] == list(mine["task"])
+            assert [list(trace.decision.selected) for trace in traces if trace.decision] == [
+                list(used) for used in mine["used"]
+            ]
+
+
+def test_without_a_place_for_banks_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert run_experiment(a_plan(), tmp_path / "out", jobs=1).done == 2
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "temporary"]
+
+
+# --- stopped, killed, cut short ---------------------------------------------------------------------------------------
+
+
+def test_a_stopped_experiment_keeps_what_is_finished_and_goes_on_from_there(tmp_path: Path, whole: Experiment) -> None:
+    out = tmp_path / "out"
+    heard: list[tuple[int, int]] = []
+    stopped = run_experiment(
+        whole.plan, out, jobs=1, on_progress=lambda *done: heard.append(done), cancelled=lambda: (1, 4) in heard
+    )
+    assert stopped.stopped and not stopped.error
+    assert 1 <= stopped.done < 4
+    before = kept(out)
+    assert len(before) == stopped.done == results(out).groupby(["arm", "seed"]).ngroups
+    again = run_experiment(whole.plan, out, jobs=1)
+    assert (again.done, again.stopped, again.error) == (4, False, "")
+    assert before.items() <= kept(out).items()
+    pd.testing.assert_frame_equal(again.steps, whole.steps)
+
+
+def test_a_stop_in_the_middle_of_a_long_cell_ends_it_within_a_step(tmp_path: Path) -> None:
+    """With 1000 epochs of 40 tasks the cell would take minutes."""
+    banks = tmp_path / "banks"
+    plan = a_plan(count=40, epochs=1000, arms=[{"name": "a"}])
+    stopped = run_experiment(plan, tmp_path / "out", jobs=1, banks=str(banks), cancelled=banks.exists)
+    assert (stopped.stopped, stopped.done) == (True, 0)
+    assert stopped.steps.empty and stopped.epochs.empty
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path, whole: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = shutil.copytree(whole.out, tmp_path / "out")
+    monkeypatch.setattr(cells_module, "_Course", None)
+    again = run_experiment(whole.plan, out, jobs=1)
+    assert (again.done, again.error) == (4, "")
+
+
+@pytest.mark.parametrize("harm", ["half", "empty", "another's", "draft"])
+def test_a_cell_without_a_whole_file_of_its_own_counts_as_not_finished(
+    tmp_path: Path, whole: Experiment, harm: str
+) -> None:
+    out = shutil.copytree(whole.out, tmp_path / "out")
+    cell, other = cells_of(whole.plan)[:2]
+    path = out / "cells" / f"{cell.name}.parquet"
+    content = path.read_bytes()
+    if harm == "draft":
+        path.rename(path.with_name(f".{path.name}.draft"))
+    else:
+        foreign = (out / "cells" / f"{other.name}.parquet").read_bytes()
+        path.write_bytes({"half": content[: len(content) // 2], "empty": b"", "another's": foreign}[harm])
+    with ResultFolder(out) as folder:
+        assert folder.kept(cell) is None
+        assert folder.kept(other) is not None
+    assert run_experiment(whole.plan, out, jobs=1).done == 4
+    with ResultFolder(out) as folder:
+        assert folder.kept(cell) == pq.read_table(whole.out / "cells" / path.name)
+
+
+@pytest.mark.slow
+def test_an_experiment_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = a_plan_file(tmp_path / "tiny.toml", seeds=3, count=15)
+    out = tmp_path / "out"
+    process = started(file, out, "--jobs", "1")
+    until(lambda: kept(out), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = kept(out)
+    assert 1 <= len(before) < 6
+    plan = a_plan(count=15, seeds=3)
+    again = run_experiment(plan, out, jobs=1)
+    assert (again.done, again.error) == (6, "")
+    assert before.items() <= kept(out).items()
+    whole = run_experiment(plan, tmp_path / "whole", jobs=1)
+    pd.testing.assert_frame_equal(results(out), results(whole.out))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_nothing_is_left_of_its_bank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    out = tmp_path / "out"
+
+    def kill_one(done: int, _: int) -> None:
+        if done:
+            os.kill(a_worker(), signal.SIGKILL)
+
+    found = run_experiment(a_plan(count=20, seeds=10), out, jobs=2, on_progress=kill_one)
+    assert "A process that ran a cell was killed" in found.error and "Finished cells are kept" in found.error
+    assert 1 <= found.done == len(kept(out)) < 20
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("memrl-")] == []
+
+
+def a_worker() -> int:
+    """The id of a process in which cells of this one run."""
+    for process in Path("/proc").glob("[0-9]*"):
+        # Some of them end while they are looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            command = (process / "cmdline").read_bytes()
+            if f"PPid:\t{os.getpid()}\n" in (process / "status").read_text() and b"popen_loky_posix" in command:
+                return int(process.name)
+    raise AssertionError("There is none.")
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: Path) -> None:
+    file = a_plan_file(tmp_path / "tiny.toml", seeds=50, epochs=5, count=20)
+    out = tmp_path / "out"
+    process = started(file, out, "--jobs", "1")
+    until(lambda: kept(out), process)
+    os.killpg(process.pid, signal.SIGINT)
+    said, noise = process.communicate(timeout=60)
+    assert process.returncode == 130, noise
+    assert noise == ""
+    assert "Cancelled. Run the same command again to go on." in said
+    assert f"{len(kept(out))} of 100 cells are finished" in said
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_the_processes_are_up_is_a_sentence_as_well(tmp_path: Path) -> None:
+    file, out = a_plan_file(tmp_path / "tiny.toml"), tmp_path / "out"
+    process = started(file, out, "--jobs", "2")
+    until((out / "experiment.json").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    said, noise = process.communicate(timeout=60)
+    assert (process.returncode, noise) == (130, "")
+    assert "Cancelled." in said
+
+
+# --- a disk that is full, a folder that cannot be used ----------------------------------------------------------------
+
+FULL_FOR_ONE = """
+import resource
+from memrl_core.experiments import cells, executors
+original = cells.run_cell
+def tight(cell, uri, cancelled=None):
+    if cell.seed:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+    return original(cell, uri, cancelled)
+executors.run_cell = tight
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_too_full_ends_the_experiment_with_a_sentence(tmp_path: Path) -> None:
+    file, out = a_plan_file(tmp_path / "tiny.toml", seeds=2), tmp_path / "out"
+    process = started(file, out, "--jobs", "1", before=FULL_FOR_ONE)
+    _, noise = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "The disk is full" in noise and "Traceback" not in noise
+    assert {name.partition("-s")[2][0] for name in kept(out)} == {"0"}
+    assert run_experiment(a_plan(seeds=2), out, jobs=1).done == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["at once", "after a cell"])
+def test_a_disk_that_is_too_full_for_the_results_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    out = tmp_path / "out"
+    written = pq.write_table
+
+    def full(table: object, path: Path) -> None:
+        if when == "at once" or kept(out):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(table, path)
+
+    monkeypatch.setattr(pq, "write_table", full)
+    if when == "at once":
+        found = run_experiment(a_plan(), out, jobs=1)
+        assert "The disk is full" in found.error and found.done == 0
+    else:
+        with pytest.raises(InputError, match=r"The disk is full: .* could not be written\. Finished cells are kept"):
+            run_experiment(a_plan(), out, jobs=1)
+        assert len(kept(out)) == 1
+    monkeypatch.undo()
+    assert run_experiment(a_plan(), out, jobs=1).done == 2
+
+
+def refused(out: Path) -> str:
+    with pytest.raises(InputError) as failure:
+        run_experiment(a_plan(), out, jobs=1)
+    return str(failure.value)
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert "cannot be written" in refused(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with closed(tmp_path):
+        assert "cannot be written (Permission denied). Choose another folder" in refused(tmp_path / "out")
+
+
+def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".lock"):
+        assert "Another process is working on the experiment" in refused(tmp_path / "out")
+    assert kept(tmp_path / "out") == {}
+    assert run_experiment(a_plan(), tmp_path / "out", jobs=1).done == 2
+
+
+@contextmanager
+def closed(folder: Path) -> Iterator[None]:
+    """The folder as somebody finds it who may not write in it; root gives up its rights for as long."""
+    root = os.geteuid() == 0
+    for parent in (folder, *folder.parents[: len(folder.parents) - 2]) if root else ():
+        parent.chmod(parent.stat().st_mode | 0o555)
+    folder.chmod(0o555)
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_shipped_experiment_runs_and_leaves_results_a_report_and_what_they_came_from(tmp_path: Path) -> None:
+    text = (ROOT / "sample_data" / "experiments" / "lambda.toml").read_text(encoding="utf-8")
+    file = tmp_path / "lambda.toml"
+    file.write_text(text.replace("count = 60", "count = 6"), encoding="utf-8")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, ["experiment", str(file), "--out", str(out), "--seeds", "1", "--epochs", "1", "--jobs", "1"]
+    )
+    assert done.exit_code == 0, done.output
+    found = results(out)
+    assert list(found["weight"]) == [0, 0.25, 0.5, 0.75, 1]
+    assert {"policy", "arm", "stream", "seed", "alpha", "phase", "stage", "set", "epoch", "tasks"} <= set(found)
+    assert {"accuracy", "csr", "forgetting_rate_of_failures", "regret", "memories"} <= set(found)
+    assert set(found["tasks"]) == {6}
+    report = (out / "report.md").read_text(encoding="utf-8")
+    assert report.count("| λ = 0.75 |") == 1, "one epoch forgets nothing"
+    assert len([digest for digest in digests(out) if digest]) == 5
+    assert len(pd.read_parquet(out / "steps.parquet")) == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "sample_data" / "experiments").glob("*.toml")), ids=lambda p: p.stem)
+def test_every_shipped_experiment_runs_to_its_reports(tmp_path: Path, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    head, *stages = text.split("[[streams.stages]]\n")
+    small = head + "".join(f"[[streams.stages]]\ncount = 2\n{without_count(stage)}" for stage in stages)
+    file = tmp_path / path.name
+    file.write_text(small.replace("evaluate =", "evaluate_count = 2\nevaluate ="), encoding="utf-8")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, ["experiment", str(file), "--out", str(out), "--seeds", "2", "--epochs", "2", "--jobs", "1"]
+    )
+    assert done.exit_code == 0, done.output
+    assert all(digests(out))
+    assert (out / "report.md").read_text(encoding="utf-8").count("**") >= 2
+
+
+def without_count(stage: str) -> str:
+    return "".join(line for line in stage.splitlines(keepends=True) if not line.startswith("count"))
+
+
+@pytest.mark.slow
+def test_a_frozen_use_between_stages_does_not_undo_a_shift(tmp_path: Path) -> None:
+    """Nothing is written while a memory is used frozen, so what is learned is the same with and without it."""
+    stages = [{"tasks": "household-train:heat", "count": 8}] * 3
+    streams = [{"shift_at": [18], "stages": stages, "evaluate": names} for names in ([], ["household-train:heat"])]
+    learned = []
+    for number, stream in enumerate(streams):
+        (cell,) = cells_of(a_plan(arms=[{"name": "a"}], streams=[stream]))
+        table = run_cell(cell, str(tmp_path / f"{number}")).to_pandas()
+        learned.append(table[table["phase"] == "learn"].reset_index(drop=True))
+    assert learned[0].equals(learned[1])

@@ -1,0 +1,282 @@
+"""Every policy keeps the same contract, under its usual settings and under those that change what it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrl_core.learning import unmoved
+from memrl_core.policies import POLICIES, contract, make_policy
+from memrl_core.policies.base import Lesson, Policy, When, added, deleted
+from memrl_core.policies.contract import CHECKS
+from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
+from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
+from memrl_core.policies.spec import BADGES, PolicySpec
+from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
+from memrl_core.retrieval.view import Asked, MemoryView
+from tests.policies.foreign import Newest, NewestSettings
+
+Make = Callable[[], Policy[Any]]
+
+CHANGED: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("memrl", {"exploration": "ucb"}),
+    ("memrl", {"exploration": "thompson"}),
+    ("memrl", {"epsilon": 0.5}),
+    ("memrl", {"normaliser": "fixed", "k1_counts": "intent"}),
+    ("memrl", {"ties": "seeded"}),
+    ("memrl", {"q_min": 0.0, "q_floor": -0.5}),
+    ("memp", {"recall_by": "random"}),
+    ("memp", {"recall_by": "facts"}),
+    ("memp", {"recall_by": "ave_fact"}),
+    ("memp", {"build": "round", "update": "vanilla"}),
+    ("memp", {"variant": "code", "update": "validation"}),
+    ("memp", {"delete_from": 1, "delete_below": 1.0}),
+    ("rememberer", {"variant": "paper"}),
+    ("rememberer", {"step_size": "constant"}),
+    ("rememberer", {"norandom": True, "n": 3, "capacity": 2}),
+    ("memento", {"read": "kernel"}),
+    ("memento", {"read": "kernel", "kernel": "cosine"}),
+    ("memento", {"read": "kernel", "temperature": 0.3}),
+    ("memento", {"read": "network", "cold_rows": 2}),
+    ("empo2_memory", {"novelty_explores": True, "epsilon": 1.0}),
+    ("empo2_memory", {"variant": "paper", "capacity": 2}),
+    ("rmm_reranker", {"feedback": "reward"}),
+    ("a_mem", {"variant": "code"}),
+    ("webcoach", {"variant": "code", "every": 1}),
+    ("webcoach", {"speak_above": 1.0, "recency_weight": 0.5}),
+    ("awm", {"recall": "everything"}),
+)
+MADE = (*((name, {}) for name in POLICIES), *CHANGED)
+
+
+def _named(made: tuple[str, Mapping[str, Any]]) -> str:
+    name, settings = made
+    return " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_says_the_name_by_which_it_is_made(name: str) -> None:
+    assert make_policy(name, {}).spec.name == name
+
+
+@pytest.mark.parametrize("made", MADE, ids=_named)
+def test_a_badge_is_one_that_the_card_offers(made: tuple[str, Mapping[str, Any]]) -> None:
+    spec = make_policy(*made).spec
+    assert spec.variant in spec.variants and set(spec.variants) <= BADGES.keys()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("made", MADE, ids=_named)
+def test_a_policy_keeps_the_contract(made: tuple[str, Mapping[str, Any]], check: Callable[..., Any]) -> None:
+    name, settings = made
+    check(lambda: make_policy(name, settings))
+
+
+# --- what the checks find out -----------------------------------------------------------------------------------------
+
+
+def test_a_policy_written_by_somebody_else_keeps_every_check() -> None:
+    for check in CHECKS:
+        check(a_policy())
+
+
+@pytest.mark.parametrize(
+    ("hook", "values"),
+    [
+        ("write", {"op": "FOO"}),
+        ("write", {"q0": nan}),
+        ("write", {"data": {"a": nan}}),
+        ("write", {"data": {"a": {1, 2}}}),
+        ("write", {"data": {"a": ("b",)}}),
+        ("write", {"data": {1: "b"}}),
+        ("recall", {"rule": "moon"}),
+        ("select", {"mode": "wild"}),
+        ("select", {"draw": nan}),
+    ],
+)
+def test_what_could_not_be_stored_is_found(hook: str, values: Mapping[str, Any]) -> None:
+    def spoils(self: Any, *given: Any, **named: Any) -> Any:
+        record = getattr(Newest, hook)(self, *given, **named)
+        if hook != "write":
+            return replace(record, **values)
+        return tuple(replace(one, operation=replace(one.operation, **values)) for one in record)
+
+    with pytest.raises(AssertionError):
+        for check in CHECKS:
+            check(a_policy(**{hook: spoils}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"variant": "official"}, {"feedback": None}, {"needs": "citations"}, {"variant": "adapted", "deviations": ()}],
+    ids=str,
+)
+def test_a_card_that_cannot_be_shown_is_found(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="`spec`"):
+        contract.has_a_card(a_policy(spec=replace(Newest.spec, **wrong)))
+
+
+def a_policy(**hooks: Any) -> Make:
+    """Makes the newest first with other hooks."""
+    return lambda: type("Odd", (Newest,), hooks)(NewestSettings())
+
+
+class Counting(Newest):
+    """Counts its lessons, in a state that is given."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        super().__init__(NewestSettings())
+        self.state = state
+
+    def start(self, memories: Sequence[Memory]) -> Any:
+        return self.state()
+
+    def learn(self, state: Any, lesson: Lesson) -> tuple[ValueChange, ...]:
+        before = state["lessons"]
+        state["lessons"] += 1.0
+        return (ValueChange("", before, before + 1, 1, 0.0, 0.0, "parameters", "lessons"),)
+
+    def values(self, state: Any) -> Mapping[str, float]:
+        return {"lessons": state["lessons"]}
+
+
+class OnlyOne(dict[str, Any]):
+    """What is not copied when it is."""
+
+    def __deepcopy__(self, memo: Any) -> OnlyOne:
+        return self
+
+
+def test_a_state_that_can_be_copied_passes() -> None:
+    contract.has_a_state_that_can_be_copied(lambda: Counting(lambda: {"lessons": 0.0}))
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        (lambda: {"lessons": 0.0, "lock": threading.Lock()}, "cannot be copied"),
+        (lambda: OnlyOne(lessons=0.0), "has changed the state"),
+    ],
+)
+def test_a_state_that_cannot_be_copied_is_found(state: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        contract.has_a_state_that_can_be_copied(lambda: Counting(state))
+
+
+class Remembers(Newest):
+    """Keeps beside its state how a step ended."""
+
+    seen = ""
+
+    def learn(self, state: Any, lesson: Lesson) -> tuple[ValueChange, ...]:
+        self.seen = lesson.outcome
+        return ()
+
+    def render(self, selected: Sequence[Memory], *given: Any) -> Any:
+        messages, spans = super().render(selected, *given)
+        return tuple(replace(message, content=message.content + self.seen) for message in messages), spans
+
+
+class Unmeasured(RMMReranker):
+    """Draws at random, but not by the chances that it tells."""
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        log_propensity = super().select(recalled, view, seed).log_propensity
+        order = super().select(recalled, view, seed % 2).selected
+        at = {member.memory_id: position for position, member in enumerate(recalled.pool)}
+        chosen = Chosen([at[i] for i in order], "sampled", log_propensity=log_propensity)
+        return ranked(recalled, view, [], k2=self.settings.k2, seed=seed, chosen=chosen)
+
+
+class Ucb(Newest):
+    """A bonus for memories with few visits, with what is learned left as in plain RAG."""
+
+    spec = replace(Newest.spec, learns="nothing")
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        visits = view.visits[positions(recalled, view)]
+        bonus = TermColumn("bonus", 1 / np.sqrt(1.0 + visits))
+        return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
+
+
+def test_a_card_says_where_learning_is_kept() -> None:
+    fields = {field.name: getattr(Newest.spec, field.name) for field in dataclasses.fields(Newest.spec)}
+    del fields["learns"]
+    with pytest.raises(TypeError, match="learns"):
+        PolicySpec(**fields)
+
+
+@pytest.mark.parametrize(
+    ("check", "make", "sentence"),
+    [
+        (contract.learns_where_its_card_says, lambda: Ucb(NewestSettings()), "q or visits decide"),
+        (contract.learns_where_its_card_says, a_policy(credited=lambda s, decision: ()), "no memory is credited"),
+        (contract.learns_where_its_card_says, a_policy(rule=staticmethod(unmoved)), "no reward moves q"),
+        (
+            contract.learns_where_its_card_says,
+            a_policy(spec=Ucb.spec, credited=lambda s, decision: decision.selected),
+            "are credited with rewards",
+        ),
+        (
+            contract.learns_where_its_card_says,
+            lambda: type("Odd", (Counting,), {"spec": Ucb.spec})(lambda: {"lessons": 0.0}),
+            "Values are learned",
+        ),
+        (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted(("m-9999",), ""),)), "not there"),
+        (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted((), ""),)), "deletes nothing"),
+        (
+            contract.decides_alike_however_the_step_ends,
+            lambda: Remembers(NewestSettings()),
+            "knows that the step ended",
+        ),
+        (
+            contract.reads_no_hidden_label,
+            a_policy(write=lambda s, new, view, ask: (added(new, new.memory_id, new.trace.task.family or "-"),)),
+            "family or the data",
+        ),
+        (contract.says_how_likely_its_order_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
+        (contract.works_in_later_turns, a_policy(when=lambda s, asked: True), "no When"),
+        (contract.gives_what_can_be_stored, a_policy(consult=lambda *given: {"a": 1}), "not what the model said"),
+    ],
+)
+def test_what_breaks_the_contract_is_found_by_its_check(check: Any, make: Make, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check(make)
+
+
+def test_a_failure_in_a_later_turn_is_found() -> None:
+    def render_turn(self: Any, selected: Sequence[Memory], view: MemoryView) -> str:
+        assert view.asked is not None
+        return {0: ""}[view.asked.turn]
+
+    def when(self: Any, asked: Asked) -> When:
+        return When(True, "always")
+
+    with pytest.raises(KeyError):
+        contract.works_in_later_turns(a_policy(when=when, render_turn=render_turn))
+
+
+def test_a_failure_without_a_reward_is_found() -> None:
+    def learn(self: Any, state: Any, lesson: Lesson) -> tuple[ValueChange, ...]:
+        assert lesson.reward is not None
+        return ()
+
+    with pytest.raises(AssertionError):
+        contract.takes_a_lesson_without_reward(a_policy(learn=learn))
+
+
+def test_what_a_policy_computes_with_has_one_row_per_member_of_the_pool() -> None:
+    looked = contract.World(Newest(NewestSettings(k1=3)), 1, size=12, steps=0).look()
+    pool, view = looked.recalled.pool, looked.view
+    assert len(pool) == 3 and looked.recalled.left_out
+    assert [view.ids[row] for row in positions(looked.recalled, view)] == [member.memory_id for member in pool]
+    q = view.q[positions(looked.recalled, view)]
+    assert z(q) == pytest.approx((q - q.mean()) / q.std())
+    assert z(np.full(3, 0.5)).tolist() == [0.0, 0.0, 0.0]

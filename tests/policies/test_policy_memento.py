@@ -1,0 +1,466 @@
+"""Memento: cases by similarity, by the outcomes of their past uses, or by a network that learns when a case helps."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.analysis.run.learned.texts import CaseHistory, case_calibration
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.policies import make_policy
+from memrl_core.policies.contract import CHECKS, decision_breaks
+from memrl_core.policies.methods.memento import (
+    INPUTS,
+    SPEC,
+    SPECS,
+    Batch,
+    Cases,
+    Memento,
+    MementoSettings,
+    chances,
+    cross_entropy,
+    cross_entropy_gradient,
+    episodic_values,
+    features,
+    new_network,
+    trained,
+)
+from memrl_core.prompting import CAUTION, FOLLOW
+from memrl_core.records import Reason, StepTrace
+from memrl_core.retrieval import NEAR_MISSES
+from memrl_core.retrieval.view import Asked, MemoryView
+from tests.builders import DIMENSION, a_vector
+from tests.lessons.a_lesson import a_lesson, decided
+from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
+
+FOUR = sample_tasks("household-train")[:4]
+KERNELS = st.sampled_from(["gaussian", "cosine"])
+# Uses of the cases c0 … c3: which case, the seed of the state, the outcome.
+USES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([0.0, 1.0])), max_size=20)
+
+
+def memento(**settings: Any) -> Memento:
+    return Memento(MementoSettings.of(settings))
+
+
+def used(uses: Sequence[tuple[int, int, float]]) -> Cases:
+    cases = Cases()
+    for case, state, outcome in uses:
+        cases.add_use(cases.add_state(a_vector(state)), f"c{case}", a_vector(50 + case), "success", outcome, math.nan)
+    return cases
+
+
+def asked_with(view: MemoryView, seed: int, learned: Any) -> MemoryView:
+    return replace(view, asked=Asked(a_vector(seed), task="t", intent="do t"), learned=learned)
+
+
+def a_batch(rows: int = 7, dimension: int = 12) -> Batch:
+    rng = np.random.default_rng(3)
+    states, cases = (np.stack([a_vector(first + n, dimension) for n in range(rows)]) for first in (0, 100))
+    return Batch(states, cases, rng.choice([0.0, 0.5, 1.0], rows), rng.choice([0.0, 1.0], rows))
+
+
+def test_cases_are_drawn_by_the_softmax_of_their_values() -> None:
+    """One of three cases of which only the first two were used: P = exp(Q / τ) / Σ exp(Q / τ)."""
+    view = a_view(["a", "b", "c"])
+    cases = Cases()
+    for case, outcome in (("m-00", 1.0), ("m-01", 0.0)):
+        cases.add_use(cases.add_state(a_vector(999)), case, a_vector(50), "success", outcome, math.nan)
+    policy, asked = memento(read="kernel", k2=1, temperature=0.5), replace(view, learned=cases)
+    drawn = [policy.select(policy.recall(a_vector(999), asked), asked, seed) for seed in range(60)]
+    weights = {"m-00": math.exp(1 / 0.5), "m-01": math.exp(0), "m-02": math.exp(0.5 / 0.5)}
+    assert {decision.selected for decision in drawn} == {("m-00",), ("m-01",), ("m-02",)}
+    for decision in drawn:
+        assert decision.propensity == pytest.approx(weights[decision.selected[0]] / sum(weights.values()))
+        assert (decision.mode, decision.greedy) == ("sampled", ("m-00",))
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_the_cross_entropy_is_that_of_finite_differences() -> None:
+    network, batch = new_network(12, seed=1), a_batch()
+    inputs = features(network, batch)
+    gradient = cross_entropy_gradient(network.theta, inputs, batch.outcomes)
+    places = np.random.default_rng(0).choice(len(gradient), 400, replace=False)
+    places[:66] = np.arange(len(gradient) - 66, len(gradient))  # The last layer whole.
+    small = 1e-6
+    measured = []
+    for place in places:
+        up, down = network.theta.copy(), network.theta.copy()
+        up[place] += small
+        down[place] -= small
+        pair = (cross_entropy(theta, inputs, batch.outcomes) for theta in (up, down))
+        measured.append(np.subtract(*pair) / (2 * small))
+    assert np.linalg.norm(measured - gradient[places]) < 1e-6 * np.linalg.norm(gradient[places])
+
+
+def test_the_cross_entropy_is_the_mean_of_minus_the_logarithm_of_what_came_true() -> None:
+    network, batch = new_network(12, seed=1), a_batch()
+    told = 0.0
+    for state, case, of_case, outcome in zip(*(getattr(batch, name) for name in batch.__slots__), strict=True):
+        p = float(chances(network, state, case[None, :], np.array([of_case]))[0])
+        told -= math.log(p if outcome else 1 - p)
+    assert cross_entropy(network.theta, features(network, batch), batch.outcomes) == pytest.approx(told / 7, rel=1e-12)
+
+
+def test_the_chance_of_a_case_is_the_forward_pass_written_out() -> None:
+    network, batch = new_network(12, seed=1), a_batch(rows=1)
+    projected = [
+        [sum(x * network.projection[i, j] for i, x in enumerate(vector)) for j in range(64)]
+        for vector in (batch.states[0].tolist(), batch.cases[0].tolist())
+    ]
+    row = [*projected[0], *projected[1], *(a * b for a, b in zip(*projected, strict=True)), batch.case_outcomes[0]]
+    theta = network.theta.tolist()
+    assert len(row) == INPUTS
+    hidden = [
+        max(0.0, sum(x * theta[i * 64 + j] for i, x in enumerate(row)) + theta[INPUTS * 64 + j]) for j in range(64)
+    ]
+    last = theta[(INPUTS + 1) * 64 : -1]
+    logit = sum(h * w for h, w in zip(hidden, last, strict=True)) + theta[-1]
+    p = chances(network, batch.states[0], batch.cases, batch.case_outcomes)
+    assert p[0] == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-12)
+
+
+def test_two_steps_of_adam_are_those_of_its_paper() -> None:
+    network, batch = new_network(12, seed=1), a_batch()
+    place, rate = len(network.theta) - 1, 0.01
+    theta, mean, square = network.theta[place], 0.0, 0.0
+    for step in (1, 2):
+        gradient = cross_entropy_gradient(network.theta, features(network, batch), batch.outcomes)[place]
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        theta -= rate * (mean / (1 - 0.9**step)) / (math.sqrt(square / (1 - 0.999**step)) + 1e-8)
+        network, before, after = trained(network, batch, rate)
+        assert network.theta[place] == pytest.approx(theta, rel=1e-12)
+        assert after < before
+
+
+def test_the_chance_of_a_case_does_not_depend_on_the_company_it_is_in() -> None:
+    network, cases = new_network(DIMENSION, 0), np.stack([a_vector(n) for n in range(9)])
+    together = chances(network, a_vector(99), cases, np.ones(9))
+    apart = [chances(network, a_vector(99), cases[n : n + 1], np.ones(1))[0] for n in range(9)]
+    assert together == pytest.approx(apart, rel=1e-12)
+
+
+# --- the kernel -------------------------------------------------------------------------------------------------------
+
+
+def oracle(uses: Sequence[tuple[int, int, float]], case: int, state: int, kernel: str, h: float) -> float | None:
+    """Σ k Q′ / Σ k in plain Python."""
+    top = bottom = 0.0
+    for one, seen, outcome in uses:
+        if one == case:
+            a, b = a_vector(seen).tolist(), a_vector(state).tolist()
+            squares = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+            cosine = sum(x * y for x, y in zip(a, b, strict=True))
+            k = math.exp(-squares / (2 * h * h)) if kernel == "gaussian" else max(0.0, cosine)
+            top, bottom = top + k * outcome, bottom + k
+    return top / bottom if bottom > 0 else None
+
+
+@given(USES, st.integers(0, 8), KERNELS, st.sampled_from([0.3, 0.5, 2.0]))
+def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
+    uses: list[tuple[int, int, float]], state: int, kernel: Any, h: float
+) -> None:
+    values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], kernel, h, 0.5)
+    for case, value in zip((2, 0, 3, 1, 9), values, strict=True):
+        told = oracle(uses, case, state, kernel, h)
+        assert value == pytest.approx(0.5 if told is None else told, abs=1e-5)
+
+
+def test_a_value_belongs_to_the_pair_of_state_and_case() -> None:
+    cases = used([(0, 1, 1.0), (0, 2, 0.0)])
+    here, there = (episodic_values(cases, a_vector(s), ["c0"], "gaussian", 0.3, 0.5)[0][0] for s in (1, 2))
+    assert here > 0.9 > 0.1 > there
+
+
+def test_the_case_that_worked_in_a_state_like_this_one_comes_first() -> None:
+    view, policy = a_view(["a", "b", "c"]), memento(read="kernel", k2=1)
+    state = policy.start(())
+    for seed, memory_id, outcome in ((1, "m-00", 1.0), (2, "m-00", 0.0), (1, "m-01", 0.0), (2, "m-01", 1.0)):
+        vector = view.embeddings[view.position(memory_id)]
+        state.add_use(state.add_state(a_vector(seed)), memory_id, vector, "success", outcome, math.nan)
+    assert [decided(policy, asked_with(view, seed, state)).selected for seed in (1, 2)] == [("m-00",), ("m-01",)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=8), KERNELS)
+def test_a_use_moves_the_value_of_a_case_as_its_formula_says(steps: list[tuple[int, bool]], kernel: Any) -> None:
+    policy, view = memento(read="kernel", kernel=kernel, k2=2), a_view(["a", "b"])
+    state = policy.start(())
+    for count, (seed, won) in enumerate(steps, start=1):
+        here = asked_with(view, seed, state)
+        outcome = "success" if won else "failure"
+        for change in policy.learn(state, a_lesson(here, decided(policy, here), outcome)):
+            assert change.after == pytest.approx(
+                change.before + change.alpha * (change.reward - change.before), abs=1e-6
+            )
+            assert (change.visits, change.reward) == (count, float(won))
+            assert policy.values(state)[change.memory_id] == change.after
+
+
+def test_cases_without_past_uses_are_read_by_similarity() -> None:
+    view = a_view(["a", "b", "c", "d", "e", "f"])
+    decision = decided(memento(read="kernel", k2=2), view)
+    nearest = sorted(cosines(view).items(), key=lambda pair: -pair[1])
+    assert list(decision.selected) == [memory_id for memory_id, _ in nearest[:2]]
+    assert decision.mode == "cold"
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_every_case_of_the_prompt_gets_the_whole_tasks_outcome_as_its_label() -> None:
+    view, policy = a_view(["a", "b", "c"]), memento(read="network", k2=2)
+    state, decision = policy.start(()), decided(memento(k2=2), view)
+    changes = policy.learn(state, a_lesson(view, decision, "failure"))
+    assert state.uses.rows["outcome"].tolist() == [0.0, 0.0]
+    assert set(state.numbers) == set(decision.selected)
+    told = {change.name: change for change in changes}
+    assert (told["rows"].before, told["rows"].after) == (0, 2)
+    assert "every case of the prompt" in told["rows"].formula
+    assert all(change.target == "parameters" for change in changes)
+    assert f"{told['loss'].before:.4f} → {told['loss'].after:.4f}" in told["loss"].formula
+
+
+@pytest.mark.parametrize("read", SPECS)
+def test_a_step_that_nobody_judged_and_one_without_an_embedding_teach_nothing(read: str) -> None:
+    view, policy = a_view(["a", "b"]), memento(read=read)
+    state, decision = policy.start(()), decided(policy, view)
+    assert policy.learn(state, a_lesson(view, decision, "unrated")) == ()
+    assert policy.learn(state, a_lesson(view, decision, embed=None)) == ()
+    assert len(state.uses) == 0
+
+
+def test_a_copy_of_what_was_learned_goes_its_own_way() -> None:
+    first = used([(0, 1, 1.0), (1, 2, 0.0), (0, 3, 1.0)])
+    second = copy.deepcopy(first)
+    for cases, outcome in ((first, 0.0), (second, 1.0)):
+        for state in range(10):
+            cases.add_use(cases.add_state(a_vector(state)), f"only-{outcome}", a_vector(9), "failure", outcome, 0.5)
+    assert first.uses.rows["outcome"].tolist() == [1.0, 0.0, 1.0] + 10 * [0.0]
+    assert second.uses.rows["outcome"].tolist() == [1.0, 0.0, 1.0] + 10 * [1.0]
+    assert set(first.numbers) ^ set(second.numbers) == {"only-0.0", "only-1.0"}
+
+
+CHANCES = st.one_of(st.integers(0, 99).map(lambda n: (n + 0.5) / 100), st.just(1.0))
+
+
+@given(st.lists(st.tuples(CHANCES, st.sampled_from([0.0, 1.0])), max_size=40))
+def test_calibration_counts_each_prediction_once_in_its_bin(made: list[tuple[float, float]]) -> None:
+    cases = used([(0, 0, 1.0)])  # A use that nothing was predicted of.
+    for predicted, outcome in made:
+        cases.add_use(0, "c0", a_vector(50), "success", outcome, predicted)
+    bins = case_calibration(CaseHistory(MementoSettings(), cases, cases, ()))
+    assert bins["n"].sum() == len(made)
+    for one in bins.itertuples():
+        members = [(p, y) for p, y in made if one.low <= p < one.high or p == one.high == 1.0]
+        assert one.n == len(members) > 0
+        assert one.p == pytest.approx(np.mean([p for p, _ in members]))
+        assert one.success == pytest.approx(np.mean([y for _, y in members]))
+
+
+# --- cold start and the edges -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("labels", "cold"), [([1, 0], True), ([1, 1, 1, 1], True), ([1, 0, 1, 1], False)])
+def test_the_network_decides_once_there_are_enough_rows_with_both_outcomes(labels: list[int], cold: bool) -> None:
+    view, policy = a_view(["a", "b", "c", "d", "e"]), memento(read="network", cold_rows=4, k2=2)
+    state = policy.start(())
+    for label in labels:
+        state.add_use(state.add_state(a_vector(3)), "m-00", view.embeddings[0], "failure", float(label), math.nan)
+    state.network = new_network(DIMENSION, 0)
+    decision = decided(policy, replace(view, learned=state))
+    assert decision.mode == ("cold" if cold else "greedy")
+    name = "similarity" if cold else "p(r = 1 | s, c)"
+    assert {term.name for candidate in decision.candidates for term in candidate.terms} == {name}
+    reasons = {candidate.reason for candidate in decision.candidates if candidate.selected}
+    assert reasons == {Reason.COLD_START if cold else Reason.TOP_K2}
+    if cold:
+        nearest = sorted(cosines(view).items(), key=lambda pair: -pair[1])
+        assert list(decision.selected) == [memory_id for memory_id, _ in nearest[:2]]
+
+
+def warm(view: MemoryView) -> Cases:
+    """A network that has seen enough to decide."""
+    state = Cases(network=new_network(DIMENSION, 0))
+    for label in (0.0, 1.0, 0.0, 1.0):
+        state.add_use(state.add_state(a_vector(3)), "m-00", view.embeddings[0], "failure", label, math.nan)
+    return state
+
+
+def test_the_network_scores_the_whole_bank_and_hands_on_the_best() -> None:
+    view, policy = a_view([f"t{n}" for n in range(40)], asked="x"), memento(read="network", k1=5, cold_rows=4)
+    state = warm(view)
+    found = policy.recall(a_vector(999), replace(view, learned=state))
+    p = chances(state.network, a_vector(999), view.embeddings, np.zeros(40))  # type: ignore[arg-type]
+    best = [view.ids[place] for place in sorted(range(40), key=lambda place: -p[place])]
+    assert (found.rule, found.memories) == ("everything", 40)
+    assert {seen.memory_id for seen in found.pool} == set(best[:5])
+    assert {seen.memory_id for seen in found.left_out} == set(best[5:10])
+    assert {seen.reason for seen in found.left_out} == {Reason.BEYOND_K1}
+    nearest = sorted(cosines(view).items(), key=lambda pair: -pair[1])
+    cold = policy.recall(a_vector(999), view)
+    assert [seen.memory_id for seen in cold.pool] == [memory_id for memory_id, _ in nearest[:5]]
+
+
+def test_the_network_leaves_out_only_what_the_settings_do() -> None:
+    view = a_view([f"t{n % 3}" for n in range(40)], asked="t1")
+    others = memento(read="network", k1=40, exclude_same_task=True).recall(a_vector(999), view)
+    assert {view.memories[seen.memory_id].task for seen in others.pool} == {"t0", "t2"}
+    assert {seen.reason for seen in others.left_out} == {Reason.SAME_TASK}
+
+
+def test_a_decision_of_the_network_stays_small_in_a_large_bank() -> None:
+    view, policy = a_view([f"t{n}" for n in range(3000)], asked="x"), memento(read="network", cold_rows=4)
+    decision = decided(policy, replace(view, learned=warm(view)))
+    assert len(decision.candidates) == 10 + NEAR_MISSES
+
+
+@pytest.mark.parametrize("read", SPECS)
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_empty_memory_and_a_single_one_are_no_trouble(read: str, size: int) -> None:
+    view, policy = a_view(["a"] * size), memento(read=read)
+    record = policy.recall(a_vector(999), view)
+    decision = policy.select(record, view, 0)
+    assert decision_breaks(record, decision) == ""
+    assert len(decision.selected) == size
+    if size == 0:
+        assert decision.mode == "fallback"
+
+
+@pytest.mark.parametrize("read", SPECS)
+def test_where_it_is_not_known_what_is_asked_similarity_decides(read: str) -> None:
+    view = a_view(["a", "b", "c", "d", "e", "f"])
+    record = memento(read=read).recall(a_vector(999), view)
+    decision = memento(read=read).select(record, replace(view, asked=None), 0)
+    assert list(decision.selected) == [seen.memory_id for seen in record.pool][:4]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("chosen", [{"read": "kernel"}, {"read": "network", "cold_rows": 4}], ids=str)
+def test_every_read_keeps_the_contract(chosen: dict[str, Any], check: Any) -> None:
+    check(lambda: make_policy("memento", chosen))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"read": "best"}, {"bandwidth": 0}, {"cold_rows": 1}, {"learning_rate": 1}, {"unused_q": 2}, {"k2": 11}]
+)
+def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        make_policy("memento", wrong)
+
+
+def test_each_read_says_what_it_is_and_every_adapted_one_where_it_differs() -> None:
+    cards = [memento(read=read).spec for read in SPECS]
+    assert [(card.variant, card.learns) for card in cards] == [
+        ("paper", "nothing"), ("adapted", "kernel"), ("adapted", "network"),
+    ]  # fmt: skip
+    for card in cards[1:]:
+        assert card.deviations
+        assert "label" in card.update
+        assert "MemRL's q belongs to the memory" in card.idea
+
+
+def test_k_follows_the_variant_and_the_card_says_whose_rules_these_are() -> None:
+    form = MementoSettings().model_dump()
+    assert [MementoSettings.of({**form, "variant": variant}).k2 for variant in ("paper", "code")] == [4, 8]
+    assert MementoSettings.of({"variant": "code", "k2": 3}).k2 == 3
+    assert [memento(variant=variant).spec.variant for variant in ("paper", "code")] == ["paper", "code"]
+    assert memento(variant="code").spec.deviations == SPEC.deviations
+    other = memento(variant="code", k2=3).spec
+    assert (other.variant, other.deviations[-1][:35]) == ("code", "K = 3; the released code sets 8. Th")
+    assert memento(delta=0.2).spec.variant == "adapted"
+    assert {memento(read=read, variant="code").spec.variant for read in ("kernel", "network")} == {"adapted"}
+
+
+@given(st.sampled_from(["paper", "code"]), st.integers(0, 10))
+def test_settings_that_were_kept_are_read_as_they_were(variant: str, k: int) -> None:
+    kept = MementoSettings.of({"variant": variant, "k2": k}).model_dump()
+    assert MementoSettings.of(kept).model_dump() == kept
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def ran(path: Path, **settings: Any) -> tuple[Any, list[StepTrace]]:
+    agent = an_agent_of(path / "bank", "memento", **settings)
+    return agent, list(agent.run(FOUR, epochs=3))
+
+
+def scores_of(trace: StepTrace) -> dict[str, float]:
+    assert trace.decision is not None
+    return {one.memory_id: one.score for one in trace.decision.candidates if one.score is not None}
+
+
+def test_the_most_similar_cases_stand_under_headings_by_how_they_ended(tmp_path: Path) -> None:
+    agent, traces = ran(tmp_path, ties="older")
+    for trace in traces[4:]:
+        assert trace.decision is not None and trace.recall is not None and trace.update is not None
+        assert list(trace.decision.selected) == [seen.memory_id for seen in trace.recall.pool][:4]
+        kinds = {agent.bank.memory(memory_id).outcome for memory_id in trace.decision.selected}
+        assert [FOLLOW in prompt_of(trace), CAUTION in prompt_of(trace)] == ["success" in kinds, "failure" in kinds]
+        assert trace.update.changes == ()
+    assert {"success", "failure"} <= set(outcomes(traces))
+
+
+def test_the_kernel_predicts_by_past_uses_and_a_late_reward_changes_them(tmp_path: Path) -> None:
+    agent, traces = ran(tmp_path, read="kernel")
+    state = learned_now(agent.bank, "r")
+    prompted = [trace for trace in traces if trace.decision is not None and trace.decision.selected]
+    labels = [float(trace.reward.outcome == "success") for trace in prompted for _ in trace.decision.selected]
+    assert state.uses.rows["outcome"].tolist() == labels
+    predicted = state.uses.rows["predicted"]
+    assert (
+        case_calibration(CaseHistory(MementoSettings(), state, state, ()))["n"].sum() == sum(~np.isnan(predicted)) > 0
+    )
+    scores = [scores_of(trace)[memory_id] for trace in prompted for memory_id in trace.decision.selected]
+    assert all(math.isnan(told) or told == score for told, score in zip(predicted, scores, strict=True))
+    first = prompted[0]
+    won = first.reward.outcome == "success"
+    agent.bank.give_reward("r", first.step, first.id, (), 0.0 if won else 1.0, "ann", "")
+    again = learned_now(agent.bank, "r").uses.rows["outcome"].tolist()
+    count = len(first.decision.selected)
+    assert again == [1.0 - labels[0]] * count + labels[count:]
+
+
+def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_for_bit(tmp_path: Path) -> None:
+    agent, traces = ran(tmp_path, read="network", cold_rows=16)
+    state = learned_now(agent.bank, "r")
+    losses = state.losses
+    assert np.mean([loss.after - loss.before for loss in losses]) < 0
+    known = make_policy("memento", {"read": "network"}).values(state)
+    assert known == {"loss": losses[-1].after, "rows": float(len(state.uses))}
+    last = traces[-1]
+    assert last.decision is not None and last.update is not None and last.recall is not None
+    assert {change.name: change.after for change in last.update.changes} == known
+    assert (len(last.recall.pool), last.recall.memories) == (10, len(traces) - 1)
+    assert [trace.decision.mode for trace in traces if trace.decision][1] == "cold"
+    assert last.decision.mode == "greedy"
+    told = [scores_of(last)[memory_id] for memory_id in last.decision.selected]
+    assert state.uses.rows["predicted"][-len(told) :] == pytest.approx(told, rel=1e-12)
+    view = replace(
+        agent.bank.as_of("r", last.step - 1),
+        asked=Asked(np.asarray(last.embed.embedding, np.float32)),  # type: ignore[union-attr]
+        learned=learned_before(agent.bank, "r", last.step),
+    )
+    assert make_policy("memento", last.settings).select(last.recall, view, last.decision.seed) == last.decision
+
+
+def test_steps_of_another_policy_teach_it_too(tmp_path: Path) -> None:
+    agent = an_agent_of(tmp_path / "bank", "memrl")
+    traces = list(agent.run(FOUR, epochs=3))
+    state = learned_before(agent.bank, "r", len(traces) + 1, "memento")
+    prompted = [memory_id for trace in traces if trace.decision for memory_id in trace.decision.selected]
+    assert len(state.uses) == len(prompted)
+    assert set(state.numbers) == set(prompted)

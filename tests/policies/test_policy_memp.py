@@ -1,0 +1,556 @@
+"""MemP: its numbers by hand and by a recount, what each mode stores, rewords and deletes, and whole runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.agent import Agent
+from memrl_core.agent.asking import templates
+from memrl_core.agent.learned import learned_now
+from memrl_core.analysis.decision.explain import update_formula
+from memrl_core.analysis.decision.whatif import decided, situation_of
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies.base import NewExperience
+from memrl_core.policies.contract import CHECKS
+from memrl_core.policies.methods.memp import (
+    MOST,
+    NOTHING_USED,
+    UNUSABLE,
+    Memp,
+    MempSettings,
+    MempState,
+    content_words,
+    shared_facts_similarity,
+)
+from memrl_core.records import (
+    Decision,
+    GenerateRecord,
+    MemoryOperation,
+    Outcome,
+    Reason,
+    Reply,
+    RewardRecord,
+    StepTrace,
+    Task,
+    Turn,
+    UpdateRecord,
+    Utility,
+    ValueChange,
+)
+from memrl_core.retrieval import NEAR_MISSES
+from memrl_core.retrieval.view import MemoryView
+from tests.builders import a_vector
+from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes
+
+WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
+FAILED = (
+    "Task: {0}\nWhat went wrong: The microwave fails.\nAvoid:\n> heat cup with microwave\nTry instead:\n"
+    "> take cup from table\n> heat cup with stove\n> put cup on desk\n"
+)
+
+
+def memp(**chosen: Any) -> Memp:
+    return Memp(MempSettings.of(chosen))
+
+
+def utilities(view: MemoryView, **of: tuple[float, int]) -> MemoryView:
+    """The view with other q and visits for some of its memories, named by m00, m01, …"""
+    q, visits = view.q.copy(), view.visits.copy()
+    for name, (rate, hits) in of.items():
+        position = view.position(f"m-{name[1:]}")
+        q[position], visits[position] = rate, hits
+    return replace(view, q=q, visits=visits)
+
+
+def worded(view: MemoryView, memory_id: str, intent: str) -> MemoryView:
+    """The view with a script of a success in the place of a memory's text."""
+    memory = replace(view.memories[memory_id], intent=intent, experience=WORKED.format(intent), outcome="success")
+    return replace(view, memories={**view.memories, memory_id: memory})
+
+
+def decision_of(policy: Memp, view: MemoryView, seed: int = 1) -> Decision:
+    assert view.asked is not None
+    recalled = policy.recall(view.asked.embedding, view)
+    asked = replace(view.asked, said=policy.consult(recalled, view, templates))
+    return policy.select(recalled, replace(view, asked=asked), seed)
+
+
+def ended(
+    outcome: Outcome, decision: Decision | None, experience: str = "", intent: str = "do b", moved: Any = ()
+) -> NewExperience:
+    """The end of an episode of two turns whose prompt was decided so."""
+    turns = (
+        Turn(Reply("take egg from table"), "You hold the egg.", 0.0, False, False),
+        Turn(Reply("look around"), "Nothing happens.", 0.0, False, False),
+        Turn(Reply("put egg on desk"), "Done.", 1.0, True, False),
+    )
+    base = StepTrace("s", "r", 9, 1, Task("b", intent, "household"), "memp", MempSettings().model_dump(), "")
+    trace = replace(
+        base,
+        decision=decision,
+        generate=GenerateRecord("simulated", True, {}, (), (), turns),
+        reward=RewardRecord(None, None, outcome, "It ended.", "", "", ()),
+        update=UpdateRecord(tuple(moved)),
+    )
+    text = experience or (FAILED if outcome == "failure" else WORKED).format(intent)
+    return NewExperience(
+        "r-0009", intent, a_vector(7), text, outcome, decision.selected if decision else (), trace,
+        lambda: "r-0009-2", lambda texts: np.stack([a_vector(len(text)) for text in texts]),
+    )  # fmt: skip
+
+
+def written(policy: Memp, new: NewExperience, view: MemoryView, ask: Any = templates) -> list[MemoryOperation]:
+    return [one.operation for one in policy.write(new, view, ask)]
+
+
+# --- the success rate -------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.sampled_from([(0.0, 1.0), (-1.0, 1.0), (1.0, 5.0)]))
+def test_q_is_successes_by_hits_on_any_scale_of_rewards(won: list[bool], scale: tuple[float, float]) -> None:
+    settings = MempSettings(reward_failure=scale[0], reward_success=scale[1]).model_dump()
+    known = Utility(0.0, 0)
+    for success in won:
+        known = Utility(Memp.rule(known, scale[success], settings), known.visits + 1)
+    assert known.q == pytest.approx(sum(won) / len(won), abs=1e-12)
+
+
+@given(st.floats(-10, 10), st.integers(0, 20), st.booleans())
+def test_what_another_rule_left_is_cut_to_a_rate_first(q: float, visits: int, won: bool) -> None:
+    rate = 0.0 if q < 0 else 1.0 if q > 1 else q
+    found = Memp.rule(Utility(q, visits), float(won), MempSettings().model_dump())
+    assert found == pytest.approx((rate * visits + won) / (visits + 1))
+    assert 0 <= found <= 1
+
+
+def test_a_success_after_negative_q_counts_as_one_success() -> None:
+    (change,) = memp().update(["r-0004"], 1.0, {"r-0004": Utility(-0.5, 2)})
+    assert change.after == pytest.approx(1 / 3)
+    assert change.formula == "(2 × 0.000 + 1) / 3 = 0.333"
+
+
+def test_an_update_tells_the_mean_with_its_numbers() -> None:
+    (change,) = memp(reward_failure=-1.0).update(["r-0004"], 1.0, {"r-0004": Utility(0.5, 2)})
+    assert (change.after, change.visits, change.alpha) == (pytest.approx(2 / 3), 3, pytest.approx(1 / 3))
+    assert update_formula(change, "r") == "q(#4): (2 × 0.500 + 1) / 3 = 0.667"
+
+
+def test_only_the_first_memory_of_the_prompt_is_credited() -> None:
+    policy = memp(delta=-1.0)
+    decision = decision_of(policy, a_view(["a", "b", "c"], asked="b"))
+    assert len(decision.selected) == 3
+    assert policy.credited(decision) == decision.selected[:1]
+
+
+# --- recall -----------------------------------------------------------------------------------------------------------
+
+
+def test_by_query_the_most_similar_intents_come_first() -> None:
+    view = a_view(["a", "b", "c", "d"], asked="b")
+    expected = sorted(cosines(view), key=lambda i: -cosines(view)[i])
+    assert list(decision_of(memp(delta=-1.0, k2=3), view).selected) == expected[:3]
+
+
+def test_by_facts_the_content_words_of_the_intent_are_the_key() -> None:
+    view = a_view(["a"], asked="x")
+    assert view.asked is not None
+    asked = replace(view.asked, intent="put a hot egg on the desk")
+    assert memp(recall_by="facts").key(asked) == "put hot egg desk"
+    assert memp().key(asked) == "put a hot egg on the desk"
+
+
+def test_the_mean_cosine_runs_over_shared_keys_alone() -> None:
+    one = {"object": "egg", "place": "desk", "amount": "two"}
+    other = {"object": "egg", "place": "the desk", "condition": "hot"}
+    vectors = HashingEmbedder().embed(["desk", "the desk"]).astype(float)
+    expected = (1 + sum(a * b for a, b in zip(*vectors.tolist(), strict=True))) / 2
+    assert shared_facts_similarity(one, other) == pytest.approx(expected, abs=1e-6)
+    assert shared_facts_similarity(one, {"colour": "red"}) is None
+
+
+def test_by_ave_fact_stored_facts_decide_over_the_whole_memory() -> None:
+    view = a_view(["a", "b", "c"], asked="x", learned=MempState({"m-02": {"word 1": "do", "word 2": "x"}}))
+    policy = memp(recall_by="ave_fact", delta=1.0, k2=1)
+    decision = decision_of(policy, view)
+    assert decision.selected == ("m-02",)
+    assert decision.candidates[0].score == pytest.approx(1)
+    assert len(decision.candidates) == 3 and decision.note == ""
+
+
+def test_without_what_the_model_said_the_template_stands_in_and_is_named() -> None:
+    view = a_view(["a", "x"], asked="x")
+    policy = memp(recall_by="ave_fact", k2=1)
+    assert view.asked is not None
+    decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)
+    assert decision.selected == ("m-01",)
+    assert "stand in" in decision.note
+
+
+def test_at_random_every_memory_has_the_same_chance_and_the_seed_decides() -> None:
+    view, policy = a_view(["a", "b", "c", "d"], asked="b"), memp(recall_by="random", delta=1.0, k2=1)
+    drawn = [decision_of(policy, view, seed) for seed in range(80)]
+    assert {d.selected[0] for d in drawn} == set(view.ids)
+    assert {d.propensity for d in drawn} == {1 / 4}
+    assert {c.reason for c in drawn[0].candidates} == {Reason.RANDOM_EXPLORE, Reason.NOT_DRAWN}
+    assert drawn[3] == decision_of(policy, view, 3)
+
+
+LARGE = a_view([f"t{n}" for n in range(450)], asked="x")
+
+
+@pytest.mark.parametrize("recall_by", ["random", "ave_fact"])
+def test_a_decision_stays_small_in_a_large_memory(recall_by: str) -> None:
+    decision = decision_of(memp(recall_by=recall_by), LARGE)
+    assert len(decision.candidates) == MOST + NEAR_MISSES
+
+
+def test_at_random_every_memory_of_a_large_one_comes_up_and_a_replay_draws_the_same() -> None:
+    policy, asked = memp(recall_by="random"), LARGE.asked
+    assert asked is not None
+    steps = [replace(LARGE, asked=replace(asked, step=step)) for step in range(20)]
+    pools = [policy.recall(asked.embedding, view) for view in steps]
+    drawn = Counter(member.memory_id for found in pools for member in found.pool)
+    assert set(drawn) == set(LARGE.ids)
+    assert policy.recall(asked.embedding, steps[7]) == pools[7]
+
+
+def test_by_ave_fact_the_most_similar_of_a_large_memory_are_compared() -> None:
+    assert LARGE.asked is not None
+    found = memp(recall_by="ave_fact").recall(LARGE.asked.embedding, LARGE)
+    nearest = sorted(cosines(LARGE).items(), key=lambda pair: -pair[1])[:MOST]
+    assert {member.memory_id for member in found.pool} == {memory_id for memory_id, _ in nearest}
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("update", "outcome", "op"),
+    [
+        ("vanilla", "success", "ADD"),
+        ("vanilla", "failure", "ADD"),
+        ("vanilla", "unrated", "ADD"),
+        ("validation", "success", "ADD"),
+        ("validation", "failure", "NOOP"),
+        ("validation", "unrated", "NOOP"),
+        ("adjustment", "success", "ADD"),
+        ("adjustment", "failure", "UPDATE"),
+        ("adjustment", "unrated", "NOOP"),
+    ],
+)
+def test_each_mode_stores_what_it_says(update: str, outcome: Outcome, op: str) -> None:
+    policy, view = memp(update=update, delta=-1.0), a_view(["a", "b"], asked="b")
+    (operation,) = written(policy, ended(outcome, decision_of(policy, view)), view)
+    assert operation.op == op
+
+
+def test_a_round_keeps_the_turns_that_mattered() -> None:
+    (operation,) = written(memp(build="round"), ended("success", None), a_view([]))
+    assert operation.experience == "Task: do b\nSteps that worked:\n> take egg from table\n> put egg on desk\n"
+
+
+def test_a_failure_rewords_the_first_memory_in_its_place() -> None:
+    policy = memp(delta=-1.0)
+    view = worded(a_view(["a", "b", "c"], asked="b"), "m-02", "heat egg")
+    first = "m-02"
+    decision = replace(decision_of(policy, view), selected=(first, "m-00"))
+    new = ended("failure", decision, intent="heat cup")
+    (one,) = policy.write(new, view, templates)
+    operation = one.operation
+    assert (operation.op, operation.replaces, operation.intent) == ("UPDATE", (first,), "heat egg")
+    assert operation.outcome == "success"
+    assert operation.experience == FAILED.format("heat cup")
+    assert one.embedding is not None
+    assert one.embedding.tolist() == view.embeddings[view.position(first)].tolist()
+
+
+def test_a_memory_whose_steps_are_not_to_blame_keeps_them() -> None:
+    policy = memp(delta=-1.0)
+    view = worded(a_view(["a"], asked="b"), "m-00", "heat egg")
+    other = "Task: do b\nWhat went wrong: Too slow.\nAvoid:\n> search drawer\nTry instead:\n> take book from shelf\n"
+    (operation,) = written(policy, ended("failure", decision_of(policy, view), other), view)
+    assert operation.experience == WORKED.format("heat egg") + "What went wrong: Too slow.\n"
+
+
+def test_a_failure_without_memories_rewords_nothing() -> None:
+    view = a_view(["a"], asked="b")
+    (operation,) = written(memp(), ended("failure", None), view)
+    assert (operation.op, operation.why) == ("NOOP", NOTHING_USED)
+
+
+def test_facts_are_stored_with_the_memory_and_go_on_with_its_rewording() -> None:
+    policy = memp(recall_by="ave_fact")
+    (added,) = written(policy, ended("success", None), a_view([]))
+    assert added.data == {"facts": content_words("do b")}
+    known = MempState({"m-00": {"object": "egg"}})
+    view = a_view(["a"], asked="b", learned=known)
+    (reworded,) = written(policy, ended("failure", decision_of(policy, view)), view)
+    assert reworded.data == {"facts": {"object": "egg"}}
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_released_code_forgets_from_three_hits_below_a_half() -> None:
+    rates = {"m00": (1 / 3, 3), "m01": (0.5, 4), "m02": (0.0, 2), "m03": (0.49, 100), "m04": (0.0, 0)}
+    view = utilities(a_view(["a", "b", "c", "d", "e"]), **rates)
+    (deletion,) = memp(variant="code").forget(view)
+    assert (deletion.op, deletion.replaces) == ("DELETE", ("m-00", "m-03"))
+    assert memp(variant="code", delete_from=2, delete_below=0.1).forget(view)[0].replaces == ("m-02",)
+    assert memp(variant="paper").forget(view) == ()
+
+
+def test_what_another_policy_left_is_judged_by_this_runs_uses_alone() -> None:
+    state = MempState(stored={"m-00"}, followed={"m-02": (3, 1), "m-03": (2, 0), "m-04": (4, 2)})
+    failing = {"m00": (-0.5, 9), "m01": (-0.5, 9), "m02": (1.0, 9), "m03": (0.0, 9), "m04": (0.1, 9)}
+    view = utilities(replace(a_view(["a", "b", "c", "d", "e"]), learned=state), **failing)
+    (deletion,) = memp(variant="code").forget(view)
+    assert deletion.replaces == ("m-00", "m-02")
+
+
+def test_a_rewording_goes_on_with_the_uses_of_the_old_wording() -> None:
+    state = MempState()
+    state.store("own", (), {})
+    for memory_id, won in (("own", False), ("old", True), ("old", False)):
+        state.follow(memory_id, won)
+    state.store("new", ("old",), {})
+    state.store("own again", ("own",), {})
+    assert state.followed == {"old": (2, 1), "new": (2, 1)}
+    assert state.stored == {"own", "own again"}
+
+
+def test_memories_that_the_run_does_not_see_are_not_forgotten() -> None:
+    view = utilities(a_view(["a", "b"]), m00=(0.0, 5), m01=(0.0, 5))
+    view = replace(view, visible=np.array([False, True]), learned=MempState({}, {"m-01"}, {"m-00": (5, 0)}))
+    assert [one.replaces for one in memp(variant="code").forget(view)] == [("m-01",)]
+
+
+@pytest.mark.parametrize("update", ["vanilla", "validation", "adjustment"])
+def test_what_the_step_itself_condemns_is_deleted_and_not_reworded(update: str) -> None:
+    policy = memp(variant="code", update=update, delta=-1.0)
+    view = utilities(a_view(["a", "b"], asked="b"), m00=(0.5, 2), m01=(0.5, 2))
+    decision = decision_of(policy, view)
+    first = decision.selected[0]
+    moved = [ValueChange(first, 0.5, 1 / 3, 3, 0.0, 1 / 3)]
+    *others, deletion = written(policy, ended("failure", decision, intent="do z", moved=moved), view)
+    assert (deletion.op, deletion.replaces) == ("DELETE", (first,))
+    assert [op.op for op in others] == ["ADD" if update == "vanilla" else "NOOP"]
+    assert policy.forget(view) == ()
+
+
+def test_what_was_condemned_before_the_step_is_deleted_once_and_not_reworded() -> None:
+    policy = memp(variant="code", delta=-1.0)
+    view = utilities(a_view(["a"], asked="b"), m00=(1 / 3, 3))
+    moved = [ValueChange("m-00", 1 / 3, 1 / 4, 4, 0.0, 1 / 4)]
+    operations = written(policy, ended("failure", decision_of(policy, view), moved=moved), view)
+    assert [op.op for op in (*operations, *policy.forget(view))] == ["NOOP", "DELETE"]
+
+
+def test_the_released_code_stores_a_task_once() -> None:
+    view = a_view(["a", "b"])
+    (operation,) = written(memp(variant="code"), ended("success", None, intent="do b"), view)
+    assert (operation.op, operation.duplicate_of) == ("NOOP", "m-01")
+    assert written(memp(), ended("success", None, intent="do b"), view)[0].op == "ADD"
+
+
+# --- a language model -------------------------------------------------------------------------------------------------
+
+
+class Says:
+    """A model that acts like the simulated one and fills in every form with the same JSON."""
+
+    name, simulated, binds = "says", False, False
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+
+    def chat(
+        self, messages: Sequence[Any], options: Any, on_text: Any = None, cancelled: Any = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Reply:  # fmt: skip
+        return Reply(self.form) if schema else SimulatedModel().chat(messages, options)
+
+
+def first_rewording(path: Path, form: str) -> MemoryOperation:
+    agent = an_agent_of(path, "memp", Says(form), seed=30)
+    tasks = sample_tasks("household-train")[:40]
+    return next(
+        op
+        for t in agent.run(tasks)
+        if t.write and t.reward and t.reward.outcome == "failure"
+        for op in t.write.operations
+        if "followed no memory" not in op.why
+    )
+
+
+def test_the_new_wording_is_the_models(tmp_path: Path) -> None:
+    said = {"what_went_wrong": "no\nwater", "avoid": ["> use the dishwasher"], "try_instead": ["use the sink"]}
+    operation = first_rewording(tmp_path / "bank", json.dumps(said))
+    assert operation.op == "UPDATE"
+    told = "What went wrong: no water\nAvoid:\n> use the dishwasher\nTry instead:\n> use the sink\n"
+    assert operation.experience.partition("\n")[2] == told
+
+
+def test_a_reply_that_does_not_fit_rewords_nothing(tmp_path: Path) -> None:
+    operation = first_rewording(tmp_path / "bank", "The sink was better.")
+    assert (operation.op, operation.why) == ("NOOP", UNUSABLE)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def recount(traces: Sequence[StepTrace]) -> dict[str, tuple[int, int]]:
+    """Oracle: successes and hits of every memory that is left, followed through its rewordings."""
+    left: dict[str, tuple[int, int]] = {}
+    for trace in traces:
+        assert trace.decision and trace.reward and trace.write
+        for memory_id in trace.decision.selected[:1]:
+            won, hits = left[memory_id]
+            left[memory_id] = (won + (trace.reward.outcome == "success"), hits + 1)
+        for op in trace.write.operations:
+            before = [left.pop(i) for i in op.replaces]
+            if op.memory_id:
+                left[op.memory_id] = before[0] if before else (0, 0)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("family", "seed", "chosen"),
+    [
+        ("clean", 30, {}),
+        ("clean", 30, {"variant": "code", "update": "vanilla", "k2": 2}),
+        ("cool", 0, {"recall_by": "ave_fact", "build": "round"}),
+        ("examine", 29, {"recall_by": "random", "update": "validation"}),
+        ("clean", 30, {"recall_by": "facts", "variant": "code"}),
+    ],
+)
+def test_a_run_keeps_the_success_rate_of_each_script(
+    tmp_path: Path, family: str, seed: int, chosen: dict[str, Any]
+) -> None:
+    agent = an_agent_of(tmp_path / "bank", "memp", seed=seed, **chosen)
+    tasks = [task for task in sample_tasks("household-train") if task.family == family][:4]
+    traces = list(agent.run(tasks, epochs=3))
+    counted = recount(traces)
+    known = agent.bank.utilities("r")
+    assert set(known) == set(counted) != set()
+    for memory_id, (won, hits) in counted.items():
+        assert known[memory_id].visits == hits
+        assert known[memory_id].q == pytest.approx(won / max(1, hits))
+    last = traces[-1]
+    assert last.decision is not None
+    assert decided(situation_of(agent.bank, last)) == (last.recall, last.decision)
+
+
+def test_a_script_that_fails_is_mended_and_then_works(tmp_path: Path) -> None:
+    agent = an_agent_of(tmp_path / "bank", "memp", seed=30)
+    tasks = sample_tasks("household-train")[:40]
+    traces = list(agent.run(tasks, epochs=3))
+    mended = [op.memory_id for t in traces if t.write for op in t.write.operations if "Try instead" in op.experience]
+    solved = [
+        t.decision.selected[0] for t in traces if t.decision and t.decision.selected and outcomes([t])[0] == "success"
+    ]
+    assert set(mended) & set(solved)
+
+
+def test_a_script_that_keeps_failing_is_deleted_in_the_released_codes_way(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:12]
+    agent = an_agent_of(tmp_path / "bank", "memp", variant="code")
+    traces = list(agent.run(tasks))
+    gone = [i for t in traces if t.write for op in t.write.operations if op.op == "DELETE" for i in op.replaces]
+    assert gone and not set(gone) & set(agent.bank.utilities("r"))
+    assert agent.bank.memory(gone[0]).experience
+
+
+def test_over_memories_of_memrl_nothing_is_deleted_before_it_has_failed_here(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:4]
+    before = an_agent_of(tmp_path / "bank", "memrl", alpha=1.0)
+    list(before.run(tasks, epochs=4))
+    bank = before.bank
+    poor = {i for i, known in bank.utilities("r").items() if known.visits >= 3 and known.q < 0.5}
+    assert poor
+    settings = MempSettings(variant="code", update="vanilla").model_dump()
+    newest = bank.next_step("r") - 1
+    bank.start_run(
+        replace(bank.run("r"), id="p", policy="memp", settings=settings, base="r", base_step=newest, first_step=1)
+    )
+    after = Agent(bank, "p", SimulatedModel(), HashingEmbedder(), make_environment("household"))
+    used: dict[str, list[bool]] = {}
+    gone: set[str] = set()
+    for trace in after.run(tasks, epochs=4):
+        assert trace.decision is not None and trace.write is not None
+        for memory_id in trace.decision.selected[:1]:
+            used.setdefault(memory_id, []).append(outcomes([trace])[0] == "success")
+        deleted = {i for op in trace.write.operations if op.op == "DELETE" for i in op.replaces}
+        failing = {i for i, won in used.items() if len(won) >= 3 and sum(won) / len(won) < 0.5}
+        assert deleted == failing - gone
+        gone |= deleted
+    assert poor - gone
+    assert all(0 <= bank.utilities("p")[memory_id].q <= 1 for memory_id in set(used) - gone)
+
+
+def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_path: Path) -> None:
+    tasks = [task for task in sample_tasks("household-train") if task.family in ("heat", "clean")][:4]
+    agent = an_agent_of(tmp_path / "bank", "memp", seed=0, variant="code", update="vanilla", k2=2)
+    traces = list(agent.run(tasks, epochs=5))
+    doomed = next(i for i, known in agent.bank.utilities("r").items() if known.visits >= 3 and known.q >= 0.5)
+    for trace in traces:
+        if trace.decision and trace.decision.selected[:1] == (doomed,):
+            agent.bank.give_reward("r", trace.step, trace.id, (doomed,), 0.0, "ann")
+    assert agent.bank.utilities("r")[doomed].q == 0
+    list(agent.run(tasks[:1]))
+    assert doomed not in agent.bank.utilities("r")
+
+
+def test_facts_are_learned_again_from_the_steps(tmp_path: Path) -> None:
+    agent = an_agent_of(tmp_path / "bank", "memp", recall_by="ave_fact", update="vanilla")
+    tasks = sample_tasks("household-train")[:3]
+    list(agent.run(tasks))
+    known = learned_now(agent.bank, "r").facts
+    assert list(known.values()) == [content_words(task.intent) for task in tasks]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "chosen",
+    [{"recall_by": "ave_fact", "build": "round"}, {"recall_by": "random", "variant": "code", "update": "vanilla"}],
+    ids=["ave_fact", "random"],
+)
+def test_other_settings_keep_the_contract(chosen: dict[str, Any], check: Any) -> None:
+    check(lambda: memp(**chosen))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variant"),
+    [
+        ({}, "paper"),
+        ({"variant": "code"}, "code"),
+        ({"recall_by": "random"}, "paper"),
+        ({"recall_by": "ave_fact"}, "adapted"),
+        ({"update": "vanilla"}, "adapted"),
+        ({"build": "round"}, "adapted"),
+    ],
+)
+def test_the_card_says_whose_rules_these_are(chosen: dict[str, Any], variant: str) -> None:
+    spec = memp(**chosen).spec
+    assert spec.variant == variant and spec.keeps_q
+    assert any("That is not copied" in sentence for sentence in spec.deviations)
+
+
+@pytest.mark.parametrize("wrong", [{"update": "reflect"}, {"build": "script"}, {"delete_from": 0}, {"delete_below": 2}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        MempSettings.of(wrong)

@@ -1,0 +1,173 @@
+"""ReMem as a prompted loop: what is retrieved is pruned once by the model before it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.policies import make_policy
+from memrl_core.policies.contract import decision_breaks
+from memrl_core.policies.methods.remem import PRUNE, UNREADABLE, Pruning
+from memrl_core.records import Phase, StepTrace
+from tests.models.forms import FillsForms
+from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.pools import a_pool, by_template, decided, reasons
+
+TASKS = sample_tasks("household-train")
+OUTCOMES = st.sampled_from(["success", "failure", "unrated"])
+KNOWN = st.lists(st.tuples(OUTCOMES, st.integers(-9, 9).map(lambda tenth: tenth / 10)), min_size=1, max_size=7)
+FIVE = a_pool(*[("success", 0.9 - n / 10) for n in range(5)])
+
+
+def dropping(*ids: str) -> Any:
+    return lambda question: Pruning(drop=list(ids), reason="they mislead")
+
+
+@given(KNOWN, st.sets(st.integers(0, 6)), st.integers(1, 4))
+def test_what_is_dropped_is_taken_out_of_the_retrieved_set_and_nothing_takes_its_place(
+    known: Any, dropped: set[int], k: int
+) -> None:
+    nearest = [f"m-{n}" for n in sorted(range(len(known)), key=lambda n: (-known[n][1], n))]
+    named = {f"m-{n}" for n in dropped}
+    recalled, decision = decided("remem", a_pool(*known), dropping(*sorted(named)), k2=k, ties="older")
+    assert list(decision.selected) == [memory_id for memory_id in nearest[:k] if memory_id not in named]
+    assert decision.greedy == tuple(nearest[:k])
+    told = reasons(decision)
+    pruned = {memory_id for memory_id, reason in told.items() if reason == "pruned_by_model"}
+    assert pruned == named & set(nearest[:k])
+    assert {told[memory_id] for memory_id in nearest[k:]} <= {"beyond_k2"}
+    assert decision_breaks(recalled, decision) == ""
+
+
+def test_without_pruning_it_selects_as_exprag_does() -> None:
+    assert decided("remem", FIVE, dropping())[1].selected == decided("exprag", FIVE)[1].selected
+
+
+def test_the_model_sees_the_retrieved_set_alone() -> None:
+    told: list[str] = []
+
+    def ask(question: Any) -> None:
+        told.append(question.message)
+
+    decided("remem", FIVE, ask, k2=2)
+    assert "Task: put a hot apple on the desk\nYou see an apple." in told[0]
+    assert [n for n in range(5) if f"[memory m-{n}]" in told[0]] == [0, 1]
+
+
+def test_ids_that_were_not_retrieved_are_passed_over_and_said() -> None:
+    decision = decided("remem", FIVE, dropping(" m-1 ", "m-4", "x" * 500))[1]
+    assert decision.selected == ("m-0", "m-2", "m-3")
+    assert decision.note.startswith("1 of 4 ") and "“m-4”" in decision.note
+    assert "xxx" not in decision.note
+
+
+def test_what_cannot_be_read_prunes_nothing_and_is_said() -> None:
+    decision = decided("remem", FIVE, lambda question: None)[1]
+    assert decision.selected == ("m-0", "m-1", "m-2", "m-3")
+    assert decision.note == UNREADABLE
+
+
+def test_a_reason_without_end_is_cut() -> None:
+    decision = decided("remem", FIVE, lambda question: Pruning(drop=[], reason="because\n" * 900))[1]
+    assert decision.note.startswith("0 of 4 ") and "because because" in decision.note
+    assert len(decision.note) < 400
+    assert decision.note.isprintable()
+
+
+def test_everything_may_be_dropped() -> None:
+    decision = decided("remem", FIVE, dropping("m-0", "m-1", "m-2", "m-3"))[1]
+    assert (decision.selected, decision.mode) == ((), "greedy")
+
+
+@given(KNOWN)
+def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_success(known: Any) -> None:
+    retrieved = sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:4]
+    best = known[retrieved[0]][1]
+    assume(all(abs(similarity - best / 2) > 1e-6 for _, similarity in known))  # Cosines of float32 are not that exact.
+    successes = [known[n][1] for n in retrieved if known[n][0] == "success"]
+    kept = []
+    for n in retrieved:
+        outcome, similarity = known[n]
+        far = similarity < best / 2 and similarity < best
+        outdone = outcome == "failure" and any(similarity <= success for success in successes)
+        if not far and not outdone:
+            kept.append(f"m-{n}")
+    assert list(by_template("remem", a_pool(*known), ties="older").selected) == kept
+
+
+def test_the_rule_never_drops_all() -> None:
+    for outcome in ("success", "failure", "unrated"):
+        assert len(by_template("remem", a_pool((outcome, -0.5), (outcome, -0.9))).selected) >= 1  # type: ignore[arg-type]
+
+
+def test_where_no_model_was_asked_the_rule_decides_and_says_so() -> None:
+    view = a_pool(("success", 0.9), ("failure", 0.8), ("unrated", 0.2))
+    decision = decided("remem", view)[1]
+    assert decision.selected == by_template("remem", view).selected == ("m-0",)
+    assert decision.note.startswith("No model was asked about this pool: by the rule in the model's place")
+
+
+def test_nothing_is_asked_about_nothing() -> None:
+    def ask(question: Any) -> Any:
+        raise AssertionError("asked")
+
+    assert decided("remem", a_pool(), ask)[1].mode == "fallback"
+    assert decided("remem", FIVE, ask, k2=0)[1].selected == ()
+
+
+def test_the_card_says_what_the_loop_was_reduced_to() -> None:
+    spec = make_policy("remem", {}).spec
+    assert (spec.title, spec.variant, spec.variants) == ("ReMem (prompted loop)", "adapted", ("adapted",))
+    told = " ".join(spec.deviations)
+    assert "one Refine before the answer" in told
+    assert "retrieved set of this task only" in told
+
+
+@pytest.mark.parametrize("settings", [{"k2": -1}, {"k1": 2}, {"delta": 2}, {"alpha": 0.3}])
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="not changed"):
+        make_policy("remem", settings)
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
+    """Six tasks three times."""
+    agent = an_agent_of(tmp_path_factory.mktemp("remem") / "bank", "remem")
+    return list(agent.run(TASKS[:6], epochs=3))
+
+
+def test_in_a_run_something_is_pruned_and_no_q_moves(run: list[StepTrace]) -> None:
+    assert any("pruned_by_model" in reasons(trace.decision).values() for trace in run if trace.decision)
+    assert {trace.update.changes for trace in run if trace.update} == {()}
+    assert [one.purpose for trace in run[1:] for one in trace.consulted] == [PRUNE] * (len(run) - 1)
+
+
+def test_in_a_run_a_dropped_memory_is_neither_in_the_prompt_nor_gone(run: list[StepTrace]) -> None:
+    last = run[-1]
+    assert last.decision is not None
+    assert last.recall is not None
+    for memory_id, reason in reasons(last.decision).items():
+        assert (f"[memory {memory_id}]" in prompt_of(last)) == (reason == "top_k2")
+    assert last.recall.memories == len(run) - 1
+
+
+def test_in_a_run_the_memories_help_with_the_same_tasks(run: list[StepTrace]) -> None:
+    assert outcomes(run[12:]).count("success") > outcomes(run[:6]).count("success")
+
+
+def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:
+    model = FillsForms(lambda told: {"drop": ["r-0001"], "reason": "too old"})
+    agent = an_agent_of(tmp_path_factory.mktemp("asked") / "bank", "remem", model)
+    trace = list(agent.run(TASKS[:3]))[-1]
+    assert trace.decision is not None
+    assert trace.decision.selected == ("r-0002",)
+    (asked,) = [one for one in trace.consulted if one.phase is Phase.SELECT]
+    assert (asked.filled, asked.simulated) == ({"drop": ["r-0001"], "reason": "too old"}, False)

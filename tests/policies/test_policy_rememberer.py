@@ -1,0 +1,525 @@
+"""Rememberer: values of actions in states against hand-worked and plain-Python numbers, advice, and what is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.agent import Agent
+from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.bank import MemoryBank
+from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.models.base import ModelOptions
+from memrl_core.policies import make_policy, policy_class, settings_of
+from memrl_core.policies.base import Lesson
+from memrl_core.policies.methods.rememberer import (
+    Action,
+    Done,
+    Room,
+    Rule,
+    State,
+    Table,
+    advice_on,
+    all_shared_words,
+    learn,
+    make_room,
+    shared_words,
+)
+from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
+from memrl_core.records import Message, Reason, Reply, StepTrace, Task
+from memrl_core.retrieval.view import MemoryView
+from tests.builders import an_agent
+from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
+
+HOUSEHOLD = sample_tasks("household-train")
+EXAMINE = HOUSEHOLD[14]
+WALK = Task("walk", "walk to the end", "household")
+PAPER = {"variant": "paper"}
+
+
+class Rooms:
+    """Three rooms in a row; the only reward is at the end of the last."""
+
+    spec = Household.spec
+    name, reward_source, instructions, max_turns = "household", "environment", "Walk.", 3
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        self._room = 0
+        return "Room 0."
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._room += 1
+        ended = self._room == 3
+        return f"Room {self._room}.", float(ended), ended, False, {"verdict": "There."}
+
+    def distil(self, task: Task, turns: Sequence[Any], outcome: str) -> str:
+        return "Walked."
+
+
+class Walker:
+    """A model that says the same in every room, not always written alike."""
+
+    name, simulated, binds = "walker", True, False
+
+    def chat(self, messages: Sequence[Message], options: ModelOptions, *args: Any, **kwargs: Any) -> Reply:
+        return Reply("go on" if len(messages) % 4 else "Go   ON")
+
+
+def a_walk(path: Path, **settings: Any) -> Agent:
+    return an_agent_of(path, "rememberer", Walker(), Rooms(), **settings)
+
+
+def values_of(agent: Agent) -> dict[str, float]:
+    policy = make_policy("rememberer", agent.bank.settings("r"))
+    return dict(policy.values(learned_now(agent.bank, "r")))
+
+
+def write_of(trace: StepTrace) -> Any:
+    assert trace.write is not None
+    return trace.write.operations
+
+
+def asking(view: MemoryView, observation: str, step: int = 1, turn: int = 0) -> MemoryView:
+    assert view.asked is not None
+    return replace(view, asked=replace(view.asked, observation=observation, step=step, turn=turn))
+
+
+def a_table(view: MemoryView, observations: Sequence[str], tries: Sequence[int]) -> Table:
+    """A table with a state for each memory of the view, in which one thing was done so often."""
+    table = Table()
+    for memory_id, observation, visits in zip(view.ids, observations, tries, strict=True):
+        state = State(view.memories[memory_id].intent, observation)
+        state.actions["go"] = Action("go", 1.0, visits)
+        table.states[state.task, state.observation] = state
+        table.link(state, memory_id)
+    return table
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"variant": "code"}, {**PAPER, "n": 3}])
+def test_a_return_as_long_as_the_episode_reaches_every_state_at_once(tmp_path: Path, settings: Any) -> None:
+    agent = a_walk(tmp_path / "bank", **settings)
+    list(agent.run([WALK]))
+    assert list(values_of(agent).values()) == [1.0, 1.0, 1.0]
+
+
+def test_with_one_step_the_reward_needs_an_episode_for_each_state(tmp_path: Path) -> None:
+    agent = a_walk(tmp_path / "bank", **PAPER, n=1)
+    seen = []
+    for _ in agent.run([WALK], epochs=4):
+        seen.append(list(values_of(agent).values()))
+    assert seen == [
+        pytest.approx([0, 0, 1]),
+        pytest.approx([0, 1 / 2, 1]),
+        pytest.approx([1 / 6, 2 / 3, 1]),
+        pytest.approx([7 / 24, 3 / 4, 1]),
+    ]
+    first = agent.bank.trace("r", 4).update.changes[0]  # type: ignore[union-attr]
+    assert (first.target, first.name, first.visits, round(first.after, 3)) == ("action", "go on", 4, 0.292)
+    assert first.formula == "target 0 + 0.6667 [max Q of turn 2] = 0.6667; 0.1667 + (0.6667 − 0.1667) / 4 = 0.2917"
+
+
+def test_the_discount_counts_the_steps_to_the_reward(tmp_path: Path) -> None:
+    agent = a_walk(tmp_path / "bank", gamma=0.5)
+    (trace,) = agent.run([WALK])
+    assert list(values_of(agent).values()) == pytest.approx([0.25, 0.5, 1])
+    assert trace.update is not None
+    assert trace.update.changes[0].formula.startswith("target 0.5^0·0 + 0.5^1·0 + 0.5^2·1 = 0.25;")
+
+
+def test_a_constant_step_goes_a_tenth_of_the_way_each_time(tmp_path: Path) -> None:
+    agent = a_walk(tmp_path / "bank", step_size="constant")
+    list(agent.run([WALK], epochs=3))
+    assert list(values_of(agent).values()) == pytest.approx([0.271, 0.271, 0.271])
+
+
+EPISODES = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0.0, 0.5, 1.0])), max_size=5), max_size=5
+)
+OF_NEAREST = 0.25
+
+
+@given(EPISODES, st.sampled_from([None, 1, 2, 3]), st.sampled_from([1.0, 0.9]), st.sampled_from([None, 0.1]))
+def test_values_are_those_of_plain_arithmetic(episodes: Any, n: int | None, gamma: float, alpha: float | None) -> None:
+    table, oracle = Table(), {}
+    stranger = State("", "", actions={"go": Action("go", OF_NEAREST, 1)})
+    for episode in episodes:
+        done = [Done(("walk", str(state)), f"do {action}", reward) for state, action, reward in episode]
+        learn(table, done, Rule(n, gamma, alpha, 20), lambda key: stranger)
+        for t, (state, action, _) in enumerate(episode):
+            q, count = oracle.get((state, action), (0.0, 0))
+            oracle[state, action] = q, count + 1
+            last = len(episode) if n is None else min(len(episode), t + n)
+            target = sum(gamma ** (i - t) * episode[i][2] for i in range(t, last))
+            if last < len(episode):
+                of_next = [value for (s, _), (value, _) in oracle.items() if s == episode[last][0]]
+                target += gamma**n * (max(of_next) if of_next else OF_NEAREST)  # type: ignore[operator]
+            size = alpha or 1 / (count + 1)
+            oracle[state, action] = q + size * (target - q), count + 1
+    found = {
+        (int(observation), int(name.removeprefix("do "))): (action.q, action.visits)
+        for (_, observation), state in table.states.items()
+        for name, action in state.actions.items()
+    }
+    assert found.keys() == oracle.keys()
+    for key, (q, count) in oracle.items():
+        assert found[key] == (pytest.approx(q), count)
+
+
+def test_a_state_never_met_has_the_value_of_the_nearest_record() -> None:
+    policy = make_policy("rememberer", {**PAPER, "n": 1})
+    table = Table()
+    for observation, q in (("a red room with a door", 0.25), ("a blue cellar", 0.75)):
+        table.states["walk", observation] = State("walk", observation, actions={"go": Action("go", q, 1)})
+    episode = [Done(("walk", "a green hall"), "go", 0.0), Done(("walk", "a red room with a window"), "go", 1.0)]
+    nearest = policy._nearest(table, a_lesson_of("walk"))  # type: ignore[attr-defined]
+    changes = learn(table, episode, Rule(1, 1.0, None, 20), nearest)
+    assert [change.after for change in changes] == [0.25, 1.0]
+    assert "[max Q of turn 2, never met: of the nearest state]" in changes[0].formula
+
+
+def a_lesson_of(intent: str) -> Any:
+    trace = StepTrace("s", "r", 1, 1, Task("t", intent, "household"), "rememberer", {}, "")
+    return Lesson(trace, 1.0, "success", lambda _: np.zeros(0), lambda _: None)  # type: ignore[arg-type, return-value]
+
+
+def test_the_same_action_written_otherwise_is_the_same_action(tmp_path: Path) -> None:
+    agent = a_walk(tmp_path / "bank")
+    list(agent.run([WALK], epochs=2))
+    said = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]  # type: ignore[union-attr]
+    assert set(said) == {"go on", "Go   ON"}
+    assert [name.partition(":")[2] for name in values_of(agent)] == ["go on"] * 3
+
+
+def test_of_too_many_actions_the_one_with_the_lowest_immediate_reward_goes() -> None:
+    table = Table()
+    rule = Rule(None, 1.0, None, 2)
+    for action, reward in (("a", 0.5), ("b", 0.0), ("c", 1.0)):
+        changes = learn(table, [Done(("walk", "here"), action, reward)], rule, lambda key: State(*key))
+    assert list(table.states["walk", "here"].actions) == ["a", "c"]
+    assert (changes[-1].name, changes[-1].before, changes[-1].after) == ("b", 0.0, 0.0)
+    assert changes[-1].formula == "dropped: of 3 actions it has the lowest immediate reward, 0"
+
+
+def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
+    agent = a_walk(tmp_path / "bank")
+    (trace,) = agent.run([WALK])
+    event = agent.bank.give_reward("r", 1, trace.id, (), -1.0, "ada")
+    assert list(values_of(agent).values()) == [0.0, 0.0, 0.0]
+    agent.bank.give_reward("r", 1, trace.id, (), 0.0, "ada")
+    assert list(values_of(agent).values()) == [0.5, 0.5, 0.5]
+    assert event.value == -1.0
+
+
+def test_an_unrated_episode_teaches_nothing_until_somebody_rates_it(tmp_path: Path) -> None:
+    quiet = Rooms()
+    quiet.reward_source = "person"  # type: ignore[misc]
+    agent = an_agent_of(tmp_path / "bank", "rememberer", Walker(), quiet)
+    first, second = agent.run([WALK], epochs=2)
+    assert first.update is not None
+    assert (first.update.changes, values_of(agent)) == ((), {})
+    assert [one.op for one in write_of(first)] == ["ADD"] * 3
+    assert second.decision is not None
+    assert second.decision.selected == ()
+    agent.bank.give_reward("r", 1, first.id, (), 1.0, "ada")
+    assert list(values_of(agent).values()) == [1.0, 1.0, 1.0]
+
+
+# --- what is chosen ---------------------------------------------------------------------------------------------------
+
+TASKS = ("a", "b", "c", "d", "e")
+OBSERVATIONS = ("red door", "red door open", "a red door", "blue wall", "")
+NOW = "a red door"
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_records_are_ranked_by_both_similarities(weight: float) -> None:
+    view = a_view(TASKS)
+    view = asking(replace(view, learned=a_table(view, OBSERVATIONS, [1] * 5)), NOW)
+    policy = make_policy("rememberer", {"task_weight": weight, "delta": -1.0})
+    decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)  # type: ignore[union-attr]
+
+    def shared(observation: str) -> float:
+        here, there = set(NOW.split()), set(observation.split())
+        return len(here & there) / len(here | there)
+
+    oracle = {
+        memory_id: weight * cosine + (1 - weight) * shared(observation)
+        for (memory_id, cosine), observation in zip(cosines(view).items(), OBSERVATIONS, strict=True)
+    }
+    ranked = [candidate for candidate in decision.candidates if candidate.rank_select]
+    assert {c.memory_id: pytest.approx(c.score, abs=1e-6) for c in ranked} == oracle
+    assert list(decision.selected) == sorted(oracle, key=oracle.__getitem__, reverse=True)[:2]
+
+
+def test_ties_go_to_the_record_with_more_tries() -> None:
+    view = a_view(("a", "a", "a"))
+    view.embeddings[:] = view.asked.embedding  # type: ignore[union-attr]
+    states = a_table(view, ["x one", "x two", "x three"], [2, 5, 3])
+    view = asking(replace(view, learned=states), "x")
+    policy = make_policy("rememberer", {"k1": 2})
+    recalled = policy.recall(view.asked.embedding, view)  # type: ignore[union-attr]
+    decision = policy.select(recalled, view, 1)
+    assert decision.selected == decision.greedy == ("m-01", "m-02")
+    assert [(c.memory_id, c.rank_select) for c in decision.candidates[:2]] == [("m-01", 1), ("m-02", 2)]
+    assert [(missed.memory_id, missed.reason) for missed in recalled.left_out] == [("m-00", Reason.BEYOND_K1)]
+
+
+def test_memories_without_actions_are_not_read(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    list(agent.run(HOUSEHOLD[:3]))
+    policy = make_policy("rememberer", {})
+    view = replace(agent.bank.view("r"), learned=policy.start(()), asked=a_view(("a",)).asked)
+    recalled = policy.recall(agent.bank.embedding("r-0001"), view)
+    assert (recalled.pool, recalled.memories) == ((), 3)
+    assert recalled.why == "3 of 3 memories hold no action with a value"
+
+
+def test_it_can_say_what_it_would_choose_from_another_policys_pool(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", delta=-1.0)
+    trace = list(agent.run(HOUSEHOLD[:4], epochs=2))[-1]
+    policy = make_policy("rememberer", {})
+    watched = learned_before(agent.bank, "r", trace.step, "rememberer")
+    view = replace(agent.bank.as_of("r", trace.step - 1), learned=watched)
+    assert trace.recall is not None
+    decision = policy.select(trace.recall, view, 1)
+    assert len(decision.selected) == 2
+    assert all(watched.known(memory_id) for memory_id in decision.selected)
+    best = decision.selected[0]
+    watched.drop([best])
+    without = policy.select(trace.recall, view, 1)
+    assert best not in without.selected
+    assert {c.memory_id for c in without.candidates if c.reason is Reason.COLD_START} == {best}
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+CHOICES = ("look up", "look down", "wait")
+SEES = "Something.\nYou can:\n" + "\n".join(f"- {choice}" for choice in CHOICES)
+
+
+def advised(values: dict[str, float], invents: bool = True, observation: str = SEES, seed: int = 0) -> Any:
+    actions = {name: Action(name, q, 2) for name, q in values.items()}
+    return advice_on(State("t", observation, actions=actions), np.random.default_rng(seed), invents)
+
+
+def test_the_best_action_is_encouraged_and_those_without_value_are_discouraged() -> None:
+    encouraged, discouraged = advised({"look up": 0.5, "look down": 0.0, "wait": 0.75, "sit": 0.0})
+    assert encouraged.text == "Encouraged: value 0.75 after 2 tries\n> wait"
+    assert discouraged.text == "Discouraged: value 0.00\n> look down\n> sit"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_no_action_has_value_a_random_one_is_encouraged_and_called_invented(seed: int) -> None:
+    encouraged, *rest = advised({"look up": 0.0}, seed=seed)
+    assert encouraged.heading == ENCOURAGED
+    assert encouraged.invented
+    assert encouraged.actions[0] in CHOICES
+    assert 0 < encouraged.value < 0.5
+    assert encouraged.text.startswith(f"Encouraged: invented, value {encouraged.value:.2f}\n> ")
+    assert [one.actions for one in rest] == ([] if encouraged.actions == ("look up",) else [("look up",)])
+
+
+def test_invented_actions_are_drawn_from_all_choices() -> None:
+    assert {advised({"look up": 0.0}, seed=seed)[0].actions[0] for seed in range(40)} == set(CHOICES)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_where_every_action_has_value_a_random_other_one_is_discouraged(seed: int) -> None:
+    encouraged, discouraged = advised({"look up": 0.5, "wait": 0.25}, seed=seed)
+    assert (encouraged.actions, encouraged.invented) == (("look up",), False)
+    assert (discouraged.heading, discouraged.invented, discouraged.value) == (DISCOURAGED, True, 0.0)
+    assert discouraged.actions[0] in ("look down", "wait")
+
+
+def test_recorded_advice_only_is_a_setting() -> None:
+    best, worst = advised({"look up": 0.5, "wait": 0.25}, invents=False)
+    assert (best.text, worst.text) == (
+        "Encouraged: value 0.50 after 2 tries\n> look up",
+        "Discouraged: value 0.25 after 2 tries\n> wait",
+    )
+    (only,) = advised({"wait": 0.0}, invents=False)
+    assert only.text == "Encouraged: value 0.00 after 2 tries\n> wait"
+
+
+def test_without_choices_nothing_is_invented() -> None:
+    (failed,) = advised({"an answer": 0.0}, observation="Answer.")
+    assert failed.text == "Discouraged: value 0.00\n> an answer"
+    (solved,) = advised({"an answer": 1.0}, observation="Answer.")
+    assert solved.heading == ENCOURAGED
+
+
+@pytest.fixture(scope="module")
+def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Agent, list[StepTrace]]:
+    """Twelve tries of one household task."""
+    agent = an_agent_of(tmp_path_factory.mktemp("examine") / "bank", "rememberer")
+    return agent, list(agent.run([EXAMINE], epochs=12))
+
+
+def test_invented_advice_is_told_in_the_text_and_in_the_decision(examined: Any) -> None:
+    told = 0
+    for trace in examined[1]:
+        texts = [(prompt_of(trace), trace.decision.note)]
+        texts += [(t.recalled.text, t.recalled.decision.note) for t in trace.generate.turns if t.recalled]
+        for text, note in texts:
+            invented = re.findall(r"(?:Encouraged|Discouraged): invented, value (\d\.\d\d)\n> (.+)", text)
+            noted = re.findall(r"“(.+?)”, value (\d\.\d\d)", note)
+            assert noted == [(action, value) for value, action in invented]
+            told += len(invented)
+    assert told > 10
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+def test_what_solved_a_task_once_solves_it_again(examined: Any, tmp_path: Path) -> None:
+    _, traces = examined
+    solved = outcomes(traces).count("success")
+    without = an_agent_of(tmp_path / "bank", "none")
+    assert solved >= 10
+    assert outcomes(list(without.run([EXAMINE], epochs=12))).count("success") < solved
+    assert outcomes(traces)[-5:] == ["success"] * 5
+
+
+def test_memory_is_asked_before_every_turn(examined: Any) -> None:
+    _, traces = examined
+    for trace in traces:
+        assert all(turn.recalled is not None for turn in trace.generate.turns[1:])
+        assert all(turn.recalled.why == "before every turn" for turn in trace.generate.turns[1:])
+
+
+def test_each_state_has_one_memory_and_each_action_in_it_one_value(examined: Any) -> None:
+    agent, traces = examined
+    states, actions = set(), set()
+    for trace in traces:
+        turns = trace.generate.turns
+        seen = [prompt_of(trace).split(f"Task: {EXAMINE.intent}\n")[-1], *(turn.observation for turn in turns)]
+        states |= set(seen[:-1])
+        actions |= {(observation, turn.reply.text) for observation, turn in zip(seen, turns, strict=False)}
+    assert agent.bank.view("r").size == len(states)
+    assert len(values_of(agent)) == len(actions)
+
+
+def test_only_a_state_met_for_the_first_time_is_written(examined: Any) -> None:
+    _, traces = examined
+    known = set()
+    for trace in traces:
+        for one in write_of(trace):
+            assert one.op == "ADD"
+            key = one.data["task"], one.data["observation"]
+            assert key not in known
+            known.add(key)
+            assert one.data["action"] in offered(one.data["observation"])
+    assert 0 < len(known) < sum(len(trace.generate.turns) for trace in traces)
+
+
+def test_a_value_that_moved_is_reported_under_the_memory_that_holds_it(examined: Any) -> None:
+    agent, traces = examined
+    changes = traces[-1].update.changes
+    assert len(changes) == len(traces[-1].generate.turns)
+    values = values_of(agent)
+    held = [change for change in changes if change.memory_id]
+    assert held
+    for change in held:
+        assert values[f"{change.memory_id}:{change.name}"] == change.after
+        assert agent.bank.memory(change.memory_id).intent == EXAMINE.intent
+
+
+def test_a_value_of_a_new_state_is_reported_without_a_memory(examined: Any) -> None:
+    _, traces = examined
+    changes = traces[0].update.changes
+    assert [change.memory_id for change in changes] == [""] * len(changes)
+    assert changes[0].name.endswith("(new state, turn 1)")
+
+
+def test_values_are_folded_again_from_the_steps(examined: Any) -> None:
+    agent, _ = examined
+    agent.bank.flush()
+    again = MemoryBank.open(agent.bank.uri)
+    policy = make_policy("rememberer", {})
+    assert policy.values(learned_now(again, "r")) == values_of(agent)
+
+
+def test_a_step_that_is_decided_again_is_decided_alike(examined: Any) -> None:
+    agent, traces = examined
+    policy = make_policy("rememberer", {})
+    for trace in traces[-3:]:
+        observation = prompt_of(trace).split(f"Task: {EXAMINE.intent}\n")[-1]
+        view = replace(agent.bank.as_of("r", trace.step - 1), asked=a_view(("a",)).asked)
+        view = asking(view, observation, trace.step)
+        view = replace(view, learned=learned_before(agent.bank, "r", trace.step))
+        assert policy.select(trace.recall, view, trace.decision.seed) == trace.decision
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def similarities(*pairs: tuple[int, int, float], size: int) -> Any:
+    found = np.zeros((size, size))
+    for one, other, value in pairs:
+        found[one, other] = found[other, one] = value
+    return found
+
+
+def test_a_new_state_that_is_more_redundant_than_any_pair_is_left_out() -> None:
+    like = similarities((0, 1, 0.6), (1, 2, 0.4), (3, 2, 0.7), size=4)
+    assert make_room(["a", "b", "c", "new"], [1, 1, 1, 1], like, 3, 3) == [Room(False, "c")]
+    assert make_room(["a", "b", "c", "new"], [1, 1, 1, 1], like, 3, 4) == [Room(True)]
+
+
+@pytest.mark.parametrize(("samples", "gone"), [([3, 5, 9, 1], "b"), ([5, 3, 9, 1], "a"), ([4, 4, 9, 1], "a")])
+def test_else_the_one_of_the_most_alike_pair_with_more_samples_goes(samples: list[int], gone: str) -> None:
+    like = similarities((0, 1, 0.6), (1, 2, 0.4), (3, 2, 0.5), size=4)
+    assert make_room(["a", "b", "c", "new"], samples, like, 3, 3) == [Room(True, gone)]
+
+
+def test_new_states_count_against_those_that_come_after_them() -> None:
+    like = similarities((0, 1, 0.1), (2, 0, 0.05), (3, 2, 0.9), size=4)
+    assert make_room(["a", "b", "n", "m"], [1, 2, 1, 1], like, 2, 2) == [Room(True, "b"), Room(False, "n")]
+
+
+def test_a_full_table_keeps_its_size(tmp_path: Path) -> None:
+    agent = an_agent_of(tmp_path / "bank", "rememberer", capacity=8)
+    traces = list(agent.run(HOUSEHOLD[:2], epochs=2))
+    did = [one for trace in traces for one in write_of(trace)]
+    assert agent.bank.view("r").size == len(learned_now(agent.bank, "r").states) == 8
+    assert {one.op for one in did} == {"ADD", "DELETE", "NOOP"}
+    assert all(one.duplicate_of for one in did if one.op == "NOOP")
+    assert {name.partition(":")[0] for name in values_of(agent)} <= set(agent.bank.utilities("r"))
+
+
+@given(st.lists(st.text("ab cdé", max_size=12), min_size=1, max_size=5))
+def test_all_pairs_at_once_are_each_pair(observations: list[str]) -> None:
+    found = all_shared_words(observations)
+    for row, one in enumerate(observations):
+        assert found[row].tolist() == pytest.approx([shared_words(one, other) for other in observations])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n", 0), ("gamma", 1.5), ("alpha", 0), ("task_weight", 2), ("variant", "x"), ("capacity", 1)]
+)
+def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=name):
+        settings_of("rememberer", {name: value})
+
+
+def test_what_no_form_offers_changes_nothing(tmp_path: Path) -> None:
+    others = {"k1_counts": "intent", "duplicates": "group", "duplicate_threshold": 0.0}
+    assert set(others) == set(policy_class("rememberer").ignored)
+    runs = []
+    for number, chosen in enumerate([{}, others]):
+        traces = list(an_agent_of(tmp_path / str(number), "rememberer", **chosen).run(HOUSEHOLD[:2], epochs=2))
+        runs.append([(trace.recall, trace.decision, trace.write) for trace in traces])
+    assert runs[0] == runs[1]

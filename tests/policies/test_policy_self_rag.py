@@ -1,0 +1,200 @@
+"""Self-RAG-style, prompted: the model says whether it needs memory, and grades what was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.policies import make_policy
+from memrl_core.policies.contract import decision_breaks
+from memrl_core.policies.methods.self_rag import NEED, RELEVANCE, Grade, Grades, Need
+from memrl_core.records import StepTrace
+from tests.models.forms import FillsForms
+from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.pools import a_pool, by_template, candidate, decided, reasons
+
+TASKS = sample_tasks("household-train")
+OUTCOMES = st.sampled_from(["success", "failure", "unrated"])
+KNOWN = st.lists(st.tuples(OUTCOMES, st.integers(-9, 9).map(lambda tenth: tenth / 10)), min_size=1, max_size=7)
+GRADES = st.dictionaries(st.integers(0, 8), st.integers(0, 20).map(lambda n: n / 20))
+THREE = a_pool(("success", 0.9), ("failure", 0.6), ("unrated", 0.3))
+
+
+def model(needed: bool | None = True, grades: dict[str, float] | None = None) -> Any:
+    """Answers both questions; None where a reply cannot be read."""
+
+    def ask(question: Any) -> Any:
+        if question.purpose == NEED:
+            return None if needed is None else Need(needed=needed, reason="it is new.")
+        assert question.purpose == RELEVANCE
+        if grades is None:
+            return None
+        return Grades(grades=[Grade(memory_id=memory_id, relevance=grade) for memory_id, grade in grades.items()])
+
+    return ask
+
+
+@given(KNOWN, GRADES, st.integers(0, 4), st.integers(0, 10).map(lambda n: n / 10))
+def test_the_best_graded_above_the_threshold_are_used(
+    known: Any, graded: dict[int, float], k2: int, threshold: float
+) -> None:
+    given_grades = {f"m-{n}": grade for n, grade in graded.items()}
+    recalled, decision = decided(
+        "self_rag", a_pool(*known), model(grades=given_grades), k1=10, k2=k2, threshold=threshold, ties="older"
+    )
+    grade = {n: graded.get(n, 0.0) for n in range(len(known))}
+    best = sorted(grade, key=lambda n: (-grade[n], -known[n][1], n))
+    assert list(decision.selected) == [f"m-{n}" for n in best if grade[n] > threshold][:k2]
+    for n in grade:
+        found = candidate(decision, f"m-{n}")
+        assert found.score == pytest.approx(grade[n])
+        assert (found.reason == "pruned_by_model") == (grade[n] <= threshold)
+    assert decision_breaks(recalled, decision) == ""
+
+
+def test_relevance_has_all_the_weight_and_similarity_is_shown() -> None:
+    terms = candidate(by_template("self_rag", THREE), "m-1").terms
+    assert [(term.name, term.weight, round(term.raw, 6)) for term in terms] == [
+        ("relevance", 1.0, 0.3),
+        ("similarity", 0.0, 0.6),
+    ]
+
+
+def test_when_memory_is_not_needed_nothing_is_used_and_nothing_is_graded() -> None:
+    asked: list[str] = []
+
+    def ask(question: Any) -> Any:
+        asked.append(question.purpose)
+        return Need(needed=False, reason="it is simple.")
+
+    decision = decided("self_rag", THREE, ask)[1]
+    assert (decision.mode, decision.selected) == ("silent", ())
+    assert set(reasons(decision).values()) == {"kept_silent"}
+    assert decision.note.endswith("it is simple.")
+    assert asked == [NEED]
+
+
+def test_whether_memory_is_needed_is_asked_without_showing_it() -> None:
+    told = {}
+
+    def ask(question: Any) -> Any:
+        told[question.purpose] = question.message
+        return model(grades={})(question)
+
+    decided("self_rag", THREE, ask)
+    assert told[NEED] == "Task: put a hot apple on the desk\nYou see an apple."
+    assert told[RELEVANCE].startswith(told[NEED])
+    assert told[RELEVANCE].count("[memory m-") == 3
+
+
+def test_a_need_that_cannot_be_read_counts_as_needed() -> None:
+    decision = decided("self_rag", THREE, model(None, {"m-2": 0.9}))[1]
+    assert decision.selected == ("m-2",)
+    assert "could not be read from the reply: it counts as needed" in decision.note
+
+
+def test_grades_that_cannot_be_read_leave_the_choice_to_similarity() -> None:
+    decision = decided("self_rag", THREE, model(True, None), k2=2)[1]
+    assert decision.selected == ("m-0", "m-1")
+    assert decision.note.endswith("counts as no answer: similarity decided.")
+    assert [term.name for term in candidate(decision, "m-0").terms] == ["similarity"]
+
+
+def test_what_got_no_grade_counts_as_nothing_and_strangers_are_passed_over() -> None:
+    decision = decided("self_rag", THREE, model(True, {" m-1 ": 0.8, "m-77": 1.0}))[1]
+    assert decision.selected == ("m-1",)
+    assert " 2 of 3 " in decision.note
+
+
+def test_a_grade_outside_its_range_does_not_fit_the_form() -> None:
+    with pytest.raises(ValueError, match="less than or equal to 1"):
+        Grade(memory_id="m-0", relevance=1.5)
+
+
+@given(KNOWN, st.integers(0, 9).map(lambda n: n / 10 + 0.03))
+def test_by_the_rule_relevance_is_the_similarity_and_half_of_it_without_a_success(known: Any, threshold: float) -> None:
+    relevance = [max(similarity, 0.0) * (1.0 if outcome == "success" else 0.5) for outcome, similarity in known]
+    decision = by_template("self_rag", a_pool(*known), k1=10, k2=10, threshold=threshold, ties="older")
+    used = sorted((n for n in range(len(known)) if relevance[n] > threshold), key=lambda n: decision_order(known, n))
+    assert list(decision.selected) == [f"m-{n}" for n in used]
+    assert (decision.mode == "silent") == (not used)
+
+
+def decision_order(known: Any, n: int) -> tuple[float, float, int]:
+    """The higher relevance first, then the more similar, then the older."""
+    outcome, similarity = known[n]
+    return -round(max(similarity, 0.0) * (1.0 if outcome == "success" else 0.5), 6), -similarity, n
+
+
+def test_where_no_model_was_asked_the_rule_decides_and_says_so() -> None:
+    decision = decided("self_rag", THREE)[1]
+    assert decision.selected == by_template("self_rag", THREE).selected == ("m-0", "m-1")
+    assert decision.note.startswith("No model was asked about this pool: by the rule in the model's place")
+
+
+def test_nothing_is_asked_about_nothing() -> None:
+    def ask(question: Any) -> Any:
+        raise AssertionError("asked")
+
+    assert decided("self_rag", a_pool(), ask)[1].mode == "fallback"
+
+
+def test_the_card_never_carries_the_trained_systems_name_alone() -> None:
+    spec = make_policy("self_rag", {}).spec
+    assert (spec.title, spec.variant) == ("Self-RAG-style (prompted)", "adapted")
+    assert spec.deviations[0].startswith("A look-alike")
+    assert "2310.11511" in spec.citation
+
+
+@pytest.mark.parametrize("settings", [{"threshold": 1.1}, {"threshold": -0.1}, {"k2": 11}, {"weight": 0.5}])
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="not changed"):
+        make_policy("self_rag", settings)
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
+    """Six tasks three times."""
+    agent = an_agent_of(tmp_path_factory.mktemp("self_rag") / "bank", "self_rag")
+    return list(agent.run(TASKS[:6], epochs=3))
+
+
+def test_in_a_run_memory_is_not_needed_while_nothing_like_the_task_is_known(run: list[StepTrace]) -> None:
+    modes = [trace.decision.mode for trace in run if trace.decision]
+    assert modes[0] == "fallback"
+    assert "silent" in modes[1:6]
+    assert set(modes[6:]) == {"greedy"}
+    for trace in run:
+        assert trace.decision is not None
+        assert ("[memory " in prompt_of(trace)) == bool(trace.decision.selected)
+
+
+def test_in_a_run_grades_are_asked_for_only_where_memory_is_needed(run: list[StepTrace]) -> None:
+    for trace in run[1:]:
+        assert trace.decision is not None
+        needed = trace.decision.mode != "silent"
+        assert [one.purpose for one in trace.consulted] == ([NEED, RELEVANCE] if needed else [NEED])
+
+
+def test_in_a_run_the_memories_help_with_the_same_tasks_and_no_q_moves(run: list[StepTrace]) -> None:
+    assert outcomes(run[12:]).count("success") > outcomes(run[:6]).count("success")
+    assert {trace.update.changes for trace in run if trace.update} == {()}
+
+
+def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:
+    said = {"needed": True, "reason": "it is like the first.", "grades": [{"memory_id": "r-0001", "relevance": 0.9}]}
+    agent = an_agent_of(tmp_path_factory.mktemp("asked") / "bank", "self_rag", FillsForms(lambda told: said))
+    trace = list(agent.run(TASKS[:3]))[-1]
+    assert trace.decision is not None
+    assert trace.decision.selected == ("r-0001",)
+    assert trace.decision.note == (
+        "Memory was needed: it is like the first. 1 of 2 memories got no grade and count as 0."
+    )

@@ -1,0 +1,373 @@
+"""WebCoach: condensed episodes, a coach that speaks or keeps silent, and what of that the model reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl_core.agent.asking import templates
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import SettingsError
+from memrl_core.models.simulated import SimulatedModel, plans
+from memrl_core.policies import make_policy, settings_of
+from memrl_core.policies.contract import decision_breaks
+from memrl_core.policies.methods.webcoach import (
+    COACH,
+    CONDENSE,
+    NO_COACH,
+    SPEC,
+    Coaching,
+    Condensed,
+    FailMode,
+    Workflow,
+    advice_from,
+    laid_out,
+)
+from memrl_core.records import Outcome, StepTrace
+from memrl_core.retrieval.view import Asked
+from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.pools import ASKED, a_memory, a_pool, an_experience, by_template, candidate, decided, reasons, told
+
+TASKS = sample_tasks("household-train")
+OUTCOMES = st.sampled_from(["success", "failure", "unrated"])
+SIMILARITIES = st.integers(-9, 9).map(lambda tenth: tenth / 10)
+POOL = a_pool(("success", 0.9), ("failure", 0.8), ("unrated", 0.7))
+
+
+def says(intervene: bool, advice: str = "Look in the pantry.", reason: str = "it fits.") -> dict[str, Any]:
+    return {COACH: Coaching(intervene=intervene, advice=advice, reason=reason).model_dump()}
+
+
+def heard(said: dict[str, Any]) -> Any:
+    assert POOL.asked is not None
+    return replace(POOL, asked=replace(POOL.asked, said=said))
+
+
+# --- what the coach reads ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(OUTCOMES, SIMILARITIES), max_size=9), st.sets(st.integers(0, 8)))
+def test_it_reads_the_five_nearest_and_none_of_the_task_that_is_asked(known: Any, own: set[int]) -> None:
+    view = a_pool(*known, own=sorted(own))
+    recalled, decision = decided("webcoach", view, templates, ties="older")
+    others = [n for n in range(len(known)) if n not in own]
+    nearest = sorted(others, key=lambda n: (-known[n][1], n))[:5]
+    assert [member.memory_id for member in recalled.pool] == [f"m-{n}" for n in nearest]
+    assert decision_breaks(recalled, decision) == ""
+
+
+def test_the_released_code_reads_three_of_any_task() -> None:
+    view = a_pool(*[("success", 0.9 - n / 10) for n in range(6)], own=[0])
+    assert by_template("webcoach", view, variant="code").selected == ("m-0", "m-1", "m-2")
+    assert by_template("webcoach", view).selected == ("m-1", "m-2", "m-3", "m-4", "m-5")
+
+
+def test_the_question_holds_the_task_what_is_seen_and_the_episodes_with_their_outcomes() -> None:
+    asked: list[str] = []
+
+    def ask(question: Any) -> None:
+        asked.append(question.message)
+
+    decided("webcoach", POOL, ask)
+    (text,) = asked
+    assert "Task: put a hot apple on the desk\nYou see an apple." in text
+    assert "[memory m-0]\nOutcome: success. Similarity: 0.90.\nTask: do m-0" in text
+    assert text.index("[memory m-0]") < text.index("[memory m-1]") < text.index("[memory m-2]")
+
+
+def test_it_is_not_asked_about_nothing() -> None:
+    def ask(question: Any) -> None:
+        raise AssertionError("asked")
+
+    assert decided("webcoach", a_pool(), ask)[1].mode == "fallback"
+
+
+# --- speaking and silence ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(OUTCOMES, SIMILARITIES), min_size=1, max_size=7), SIMILARITIES)
+def test_the_rule_speaks_above_the_gate_when_an_episode_is_judged(known: Any, tenth: float) -> None:
+    gate = tenth + 0.05
+    read = [known[n] for n in sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:5]]
+    speaks = read[0][1] > gate and any(outcome != "unrated" for outcome, _ in read)
+    decision = by_template("webcoach", a_pool(*known), speak_above=gate)
+    assert decision.mode == ("greedy" if speaks else "silent")
+    assert len(decision.selected) == (len(read) if speaks else 0)
+
+
+def test_a_silent_coach_selects_nothing_and_says_why() -> None:
+    decision = decided("webcoach", heard(says(False, "", "another kitchen")))[1]
+    assert (decision.mode, decision.selected) == ("silent", ())
+    assert set(reasons(decision).values()) == {"kept_silent"}
+    assert decision.note.endswith("another kitchen.")
+    assert decision.greedy == ("m-0", "m-1", "m-2")
+
+
+def test_a_coach_that_speaks_gives_what_it_has_read() -> None:
+    decision = decided("webcoach", heard(says(True)))[1]
+    assert (decision.mode, decision.selected) == ("greedy", ("m-0", "m-1", "m-2"))
+    assert decision.note.endswith("it fits.")
+
+
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [({COACH: None}, "counts as no answer"), (says(True, "  "), "gave no advice")],
+)
+def test_without_usable_advice_it_keeps_silent(said: dict[str, Any], note: str) -> None:
+    decision = decided("webcoach", heard(said))[1]
+    assert decision.mode == "silent"
+    assert note in decision.note
+
+
+def test_where_no_coach_was_asked_the_rule_decides_and_says_so() -> None:
+    decision = decided("webcoach", POOL)[1]
+    assert decision.selected == by_template("webcoach", POOL).selected
+    assert decision.note.startswith(NO_COACH)
+
+
+def test_it_is_asked_at_the_beginning_only_unless_it_is_told_every_how_many_turns() -> None:
+    def turns(**settings: Any) -> list[int]:
+        policy = make_policy("webcoach", settings)
+        return [turn for turn in range(7) if policy.when(Asked(ASKED, turn=turn)).now]
+
+    assert turns() == [0]
+    assert turns(every=3) == [0, 3, 6]
+    assert make_policy("webcoach", {"every": 3}).when(Asked(ASKED, turn=3)).why == "the coach is asked every 3 turns"
+
+
+# --- recency ----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(SIMILARITIES, min_size=1, max_size=5),
+    st.floats(0.01, 1),
+    st.floats(0.5, 50),
+)
+def test_recency_weighs_the_newer_memories_up(known: list[float], weight: float, scale: float) -> None:
+    view = a_pool(*[("success", similarity) for similarity in known])
+    settings = {"recency_weight": weight, "recency_scale": scale, "speak_above": -1}
+    decision = by_template("webcoach", view, **settings)
+    for n, similarity in enumerate(known):
+        found = candidate(decision, f"m-{n}")
+        newer = len(known) - 1 - n
+        assert found.score == pytest.approx((1 - weight) * similarity + weight * exp(-newer / scale), abs=1e-6)
+
+
+def test_recency_is_off_unless_it_is_set_and_then_it_is_told() -> None:
+    assert [term.name for term in candidate(by_template("webcoach", POOL), "m-0").terms] == ["similarity"]
+    assert not any("Recency" in sentence for sentence in make_policy("webcoach", {}).spec.deviations)
+    recent = make_policy("webcoach", {"recency_weight": 0.3}).spec
+    assert any("Recency" in sentence for sentence in recent.deviations)
+
+
+def test_each_variant_begins_as_its_source_and_says_where_it_is_set_otherwise() -> None:
+    paper, code = settings_of("webcoach", {}), settings_of("webcoach", {"variant": "code"})
+    assert (paper.k1, paper.k2, paper.exclude_same_task) == (5, 5, True)
+    assert (code.k1, code.k2, code.exclude_same_task) == (3, 3, False)
+    plain = make_policy("webcoach", {"variant": "code"}).spec
+    mixed = make_policy("webcoach", {"variant": "code", "k1": 8, "exclude_same_task": True}).spec
+    assert (plain.variant, mixed.variant) == ("adapted", "adapted")
+    assert mixed.deviations[len(plain.deviations) :] == (
+        "The coach reads 3 of 8 recalled episodes; the released code has 3.",
+        "Episodes of the task that is asked are left out; the released code recalls them.",
+    )
+
+
+def numbers(values: dict[str, Any]) -> tuple[Any, ...]:
+    found = settings_of("webcoach", values)
+    return found.k1, found.k2, found.exclude_same_task
+
+
+def test_the_numbers_of_a_whole_form_follow_the_variant() -> None:
+    paper, code = (settings_of("webcoach", {"variant": variant}).model_dump() for variant in ("paper", "code"))
+    assert numbers({**paper, "variant": "code"}) == (3, 3, False)
+    assert numbers({**code, "variant": "paper"}) == (5, 5, True)
+    assert not make_policy("webcoach", {**paper, "variant": "code"}).spec.deviations[len(SPEC.deviations) :]
+
+
+@pytest.mark.parametrize("chosen", [{"k1": 6}, {"k2": 2}, {"exclude_same_task": False}])
+def test_numbers_that_neither_source_has_stay_as_they_are_set(chosen: dict[str, Any]) -> None:
+    form = {**settings_of("webcoach", {}).model_dump(), **chosen}
+    assert numbers({**form, "variant": "code"}) == numbers(form) != (5, 5, True)
+    assert settings_of("webcoach", {**form, "variant": "code"}).model_dump() == {**form, "variant": "code"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"every": -1}, {"recency_weight": 1.5}, {"recency_scale": 0}, {"variant": "blog"}, {"variant": []}, {"k1": 2}],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="not changed"):
+        make_policy("webcoach", settings)
+
+
+# --- the message ------------------------------------------------------------------------------------------------------
+
+
+def test_the_advice_stands_above_the_memories_that_it_comes_from() -> None:
+    view = heard(says(True))
+    selected = [view.memories["m-0"], view.memories["m-1"]]
+    messages, spans = make_policy("webcoach", {}).render(selected, "Act.", "boil it", "You see.", view)
+    text = told(messages)
+    assert text.startswith(
+        "## Advice of the coach\n\n[memory m-0, m-1]\nLook in the pantry.\n\n## Memories that worked"
+    )
+    assert text.endswith("## Your task\n\nTask: boil it\nYou see.")
+    for span, memory in zip(spans, selected, strict=True):
+        assert text[span.start : span.end] == f"[memory {memory.id}]\n{memory.experience}"
+
+
+def test_with_nothing_selected_there_is_no_message_of_the_coach() -> None:
+    policy = make_policy("webcoach", {})
+    assert "coach" not in told(policy.render([], "Act.", "boil it", "You see.", heard(says(False)))[0])
+    assert policy.render_turn([], heard(says(False))) == ""
+
+
+def test_within_an_episode_the_same_message_is_added() -> None:
+    view = heard(says(True))
+    text = make_policy("webcoach", {}).render_turn([view.memories["m-1"]], view)
+    assert text.startswith("## Advice of the coach\n\n[memory m-1]\nLook in the pantry.\n\n## Memories that failed")
+    assert "Your task" not in text
+
+
+def test_advice_by_the_rule_quotes_two_of_each_kind_under_their_ids() -> None:
+    memories = [a_memory(f"m-{n}", outcome) for n, outcome in enumerate(["success", "failure"] * 3)]
+    advice = advice_from(memories)  # type: ignore[arg-type]
+    assert [line for line in advice.splitlines() if line.startswith("[memory")] == [
+        "[memory m-0]",
+        "[memory m-2]",
+        "[memory m-1]",
+        "[memory m-3]",
+    ]
+    assert "[memory m-1]\nTask: do m-1\nAvoid:\n> burn m-1\nTry instead:\n> cool m-1" in advice
+    assert "burned" not in advice
+
+
+def test_a_memory_without_lines_is_quoted_from_its_beginning() -> None:
+    memory = replace(a_memory("m-0", "success"), experience="Heat it slowly. " * 100)
+    assert advice_from([memory]).endswith(("Heat it slowly. " * 100)[:300])
+
+
+def test_the_simulated_model_follows_what_the_coach_gives_it() -> None:
+    view = a_pool(("success", 0.9))
+    assert view.asked is not None
+    policy = make_policy("webcoach", {})
+    view = replace(view, asked=replace(view.asked, said=policy.consult(policy.recall(ASKED, view), view, templates)))
+    text = told(policy.render([view.memories["m-0"]], "Act.", "do m-0", "You can:\n- wait\n- take m-0", view)[0])
+    assert "Steps that worked:\n> take m-0" in text.partition("## Memories")[0]
+    assert plans(text) == [("take m-0",)]
+
+
+# --- condensed episodes -----------------------------------------------------------------------------------------------
+
+FAILED = "Task: boil an egg\nWhat went wrong: it burst.\nAvoid:\n> heat egg with microwave\nTry instead:\n> heat egg"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "modes", "workflows"),
+    [
+        (
+            "Task: boil an egg\nSteps that worked:\n> heat egg",
+            "success",
+            [],
+            [("put a hot apple on the desk", ["heat egg"])],
+        ),
+        (FAILED, "failure", [("it burst.", ["heat egg with microwave"], ["heat egg"])], []),
+        ("It simply went well.", "success", [], []),
+    ],
+)
+def test_without_a_model_an_episode_is_cut_to_its_lines(
+    text: str, outcome: Outcome, modes: list[Any], workflows: list[Any]
+) -> None:
+    (written,) = make_policy("webcoach", {}).write(an_experience(text, outcome), a_pool(), templates)
+    condensed = Condensed.model_validate(written.operation.data)
+    assert [(m.pattern, m.avoid, m.instead) for m in condensed.fail_modes] == modes
+    assert [(w.name, w.steps) for w in condensed.success_workflows] == workflows
+    assert condensed.summary == f"It ended as a {outcome}. It is over."
+    assert written.operation.experience == laid_out("put a hot apple on the desk", condensed)
+    assert (written.operation.op, written.operation.outcome, written.operation.parents) == ("ADD", outcome, ("m-0",))
+
+
+def test_what_nobody_has_judged_is_not_kept_and_not_condensed() -> None:
+    def ask(question: Any) -> Any:
+        raise AssertionError("asked")
+
+    assert make_policy("webcoach", {}).write(an_experience("Task: a", "unrated"), a_pool(), ask) == ()
+
+
+def test_two_workflows_and_fail_modes_stand_in_a_prompt_in_its_layout() -> None:
+    condensed = Condensed(
+        summary="It was\nlong.",
+        fail_modes=[FailMode(pattern=f"p{n}", avoid=[f"> avoid {n}"], instead=[]) for n in range(3)],
+        success_workflows=[Workflow(name=f"w{n}", steps=[f"step {n}", " "]) for n in range(3)],
+    )
+    assert laid_out("boil an egg", condensed).splitlines() == [
+        "Task: boil an egg",
+        "Summary: It was long.",
+        "Steps that worked:",
+        "> step 0",
+        "Steps that worked:",
+        "> step 1",
+        "What went wrong: p0",
+        "Avoid:",
+        "> avoid 0",
+        "What went wrong: p1",
+        "Avoid:",
+        "> avoid 1",
+    ]
+
+
+def test_an_episode_that_the_model_cannot_condense_is_kept_as_it_is() -> None:
+    (written,) = make_policy("webcoach", {}).write(an_experience(FAILED, "failure"), a_pool(), lambda question: None)
+    assert written.operation.experience == FAILED
+    assert written.operation.why
+    assert written.operation.data == {}
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
+    """Six tasks twice, with the coach of the released code."""
+    agent = an_agent_of(tmp_path_factory.mktemp("webcoach") / "bank", "webcoach", variant="code")
+    return list(agent.run(TASKS[:6], epochs=2))
+
+
+def test_in_a_run_it_speaks_where_it_knows_the_task_and_is_silent_where_it_does_not(run: list[StepTrace]) -> None:
+    modes = [trace.decision.mode for trace in run if trace.decision]
+    assert modes[0] == "fallback"
+    assert "silent" in modes[1:6]
+    assert modes[6:] == ["greedy"] * 6
+    for trace in run:
+        assert ("## Advice of the coach" in prompt_of(trace)) == (
+            trace.decision is not None and trace.decision.mode == "greedy"
+        )
+
+
+def test_in_a_run_every_rated_episode_is_condensed_and_no_q_moves(run: list[StepTrace]) -> None:
+    for trace in run:
+        assert trace.update is not None
+        assert trace.update.changes == ()
+        assert trace.write is not None
+        assert trace.write.operations[0].data == trace.consulted[-1].filled
+        assert trace.consulted[-1].purpose == CONDENSE
+
+
+def test_in_a_run_what_was_condensed_helps_with_the_same_tasks(run: list[StepTrace]) -> None:
+    assert outcomes(run[6:]).count("success") > outcomes(run[:6]).count("success")
+
+
+def test_in_a_run_the_coach_can_be_asked_within_an_episode(tmp_path: Path) -> None:
+    agent = an_agent_of(tmp_path / "bank", "webcoach", SimulatedModel(), variant="code", every=2, speak_above=-1)
+    trace = list(agent.run(TASKS[:1], epochs=2))[-1]
+    assert trace.generate is not None
+    asked = [n for n, turn in enumerate(trace.generate.turns) if turn.recalled is not None]
+    assert asked == list(range(2, len(trace.generate.turns), 2))
+    assert len([one for one in trace.consulted if one.purpose == COACH]) == 1 + len(asked)
