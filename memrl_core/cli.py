@@ -77,8 +77,15 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=HIGHEST_PORT)] = 8501,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
     address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
+    bank: Annotated[str, typer.Option(help="A bank to offer: its folder, or a TOML file that names one.")] = "",
 ) -> None:
     """Start the app in the browser."""
+    link = ""
+    if bank:
+        place = str(Path(bank).expanduser().resolve())
+        MemoryBank.open(place).close()
+        is_ours = Path(place).parent == workspace.banks_folder().resolve()
+        link = f"/bank?bank={Path(place).name if is_ours else workspace.remember_bank(place)}"
     has_login = login_is_set_up((Path.cwd(), Path.home()))
     if not is_loopback(address):
         if has_login:
@@ -97,7 +104,7 @@ def serve(
             f"Something else listens on port {port} of {address} already, perhaps this app. Nothing was started: open "
             f"http://{address}:{port}, or choose another port: memrl app --port {other}, or make app PORT={other}."
         )
-    console.print(f"MemRL Inspector is at http://{escape(address)}:{port}. Ctrl-C ends it.")
+    console.print(f"MemRL Inspector is at http://{escape(address)}:{port}{escape(link)}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
 
 

@@ -247,6 +247,17 @@ def test_another_run_in_the_same_bank_can_start_from_the_first(home: Path) -> No
         assert (bank.view("one").size, bank.view("two").size) == (3, 5)
 
 
+def test_the_app_offers_a_bank_that_a_toml_file_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_served", lambda command: 0)
+    a_bank(home / "there").close()
+    (home / "team.toml").write_text('database = "there/bank.db"\nvectors = "there/vectors"\n', encoding="utf-8")
+    code, said = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "team.toml"))
+    assert code == 0 and "http://127.0.0.1:8124/bank?bank=team" in said.replace("\n", "")
+    assert workspace.load_preferences().opened == {"team": str(home / "team.toml")}
+    code, said = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "nothing"))
+    assert code != 0 and "nothing" in said.replace("\n", "")
+
+
 def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
