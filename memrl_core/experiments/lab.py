@@ -20,7 +20,7 @@ from memrl_core.analysis.run.rates import Floats
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
-from memrl_core.figures.stability import Arm, Stream
+from memrl_core.figures.run.stability import Arm, Stream
 from memrl_core.settings import MemRLSettings
 
 BANK = "lab"

@@ -19,7 +19,7 @@ from memrl_core.analysis.compare.methods import (
 )
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import NOTHING, ReportTable, title
-from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.run.theory import mean_q
 from memrl_core.figures.palette import ENTERED, LEFT, NEUTRAL, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.stability import Arm, curves_picture
+from memrl_core.figures.run.stability import Arm, curves_picture
 from memrl_core.lessons.ladder import LadderScene
 from memrl_core.lessons.scene import Inputs
 from memrl_core.lessons.twins import Played

@@ -18,7 +18,7 @@ from memrl_core.analysis.compare.comparison import (
 )
 from memrl_core.analysis.compare.divergence import divergences
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.comparison import reward_picture
+from memrl_core.figures.compare.comparison import reward_picture
 from memrl_core.report.document import Document
 from memrl_core.report.reported_step import bank_name, model_name
 

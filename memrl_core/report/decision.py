@@ -8,9 +8,9 @@ from memrl_core.analysis.decision.explain import normaliser_line, score_formula,
 from memrl_core.analysis.decision.labels import reason_sentence
 from memrl_core.analysis.decision.outline import line
 from memrl_core.analysis.decision.spectrum import Overtaking, Spectrum, spectrum
-from memrl_core.figures.decision_diagram import decision_diagram
-from memrl_core.figures.recall import recall_picture
-from memrl_core.figures.rerank import score_picture, slope_picture
+from memrl_core.figures.decision.decision_diagram import decision_diagram
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.records import Candidate, Phase
 from memrl_core.report.document import Document
 from memrl_core.report.reported_step import ReportedStep

@@ -8,7 +8,7 @@ from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.moment import later_reward
 from memrl_core.analysis.decision.outline import operation_line, reply_notes, tokens_of
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.utility import moves_picture
+from memrl_core.figures.memory.utility import moves_picture
 from memrl_core.numerals import dimensions, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import GenerateRecord, Reply

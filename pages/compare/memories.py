@@ -10,7 +10,7 @@ from memrl_core.analysis.compare.comparison import Comparison
 from memrl_core.analysis.compare.divergence import changed_uses
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
-from memrl_core.figures.comparison import trajectories_picture
+from memrl_core.figures.compare.comparison import trajectories_picture
 from memrl_core.numerals import signed
 from pages.shared import place as places
 from pages.shared.picture import show

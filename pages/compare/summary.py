@@ -14,7 +14,7 @@ from memrl_core.analysis.compare.comparison import (
     setup_warnings,
     shared_past,
 )
-from memrl_core.figures.comparison import reward_picture
+from memrl_core.figures.compare.comparison import reward_picture
 from pages.shared.picture import show
 from pages.shared.text import literal
 

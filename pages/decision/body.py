@@ -10,7 +10,7 @@ from memrl_core.analysis.decision import answers
 from memrl_core.analysis.decision.labels import SHORT_REASONS
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.errors import MemRLError
-from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.drawing import DrawnPicture
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed, weight

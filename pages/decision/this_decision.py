@@ -15,9 +15,8 @@ from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.figures.recall import recall_picture
-from memrl_core.figures.rerank import score_picture
-from memrl_core.figures.waterfall import difference_picture
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.figures.decision.rerank import difference_picture, score_picture
 from memrl_core.numerals import weight
 from memrl_core.records import Reason
 from pages.decision.case import Case

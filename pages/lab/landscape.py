@@ -7,7 +7,7 @@ import streamlit as st
 from memrl_core.agent.twins import TwinRuns, labels
 from memrl_core.analysis.memory.landscape import landscape
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.landscape import landscape_picture
+from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
 from pages.lab.place import LabPlace
 from pages.shared.map_panel import layout_of

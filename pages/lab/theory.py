@@ -10,7 +10,7 @@ from memrl_core.analysis.run.assumptions import Break, breaks
 from memrl_core.analysis.run.practice import Practice, measured
 from memrl_core.analysis.run.theory import formulas
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
+from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from memrl_core.settings import symbol
 from pages.lab.place import LabPlace
 from pages.shared.picture import show

@@ -10,7 +10,7 @@ from memrl_core.agent.twins import TwinRuns
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.lab import Standing, arms_of, standings, streams_of
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.stability import (
+from memrl_core.figures.run.stability import (
     Arm,
     changes_picture,
     curves_picture,

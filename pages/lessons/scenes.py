@@ -7,10 +7,10 @@ import streamlit as st
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.decision.decision_diagram import decision_diagram
+from memrl_core.figures.decision.rerank import score_picture, slope_picture
+from memrl_core.figures.memory.utility import history_picture
 from memrl_core.figures.picture import Shown as Pictured
-from memrl_core.figures.rerank import score_picture, slope_picture
-from memrl_core.figures.utility import history_picture
 from memrl_core.lessons.decision import DecisionScene, Looked
 from memrl_core.lessons.ladder import LadderScene
 from memrl_core.lessons.memories import MemoriesScene, Shown

@@ -32,12 +32,12 @@ from memrl_core.analysis.run.learned.values import (
     values_over_uses,
 )
 from memrl_core.analysis.run.learned.watching import Watching
-from memrl_core.figures.learned.actions import actions_picture
-from memrl_core.figures.learned.rates import rates_picture
-from memrl_core.figures.learned.reranking import bump_picture, citations_picture, norms_picture
-from memrl_core.figures.learned.tallies import operations_picture, pass_picture
-from memrl_core.figures.learned.timeline import timeline_picture
-from memrl_core.figures.learned.values import values_picture
+from memrl_core.figures.run.learned.actions import actions_picture
+from memrl_core.figures.run.learned.rates import rates_picture
+from memrl_core.figures.run.learned.reranking import bump_picture, citations_picture, norms_picture
+from memrl_core.figures.run.learned.tallies import operations_picture, pass_picture
+from memrl_core.figures.run.learned.timeline import timeline_picture
+from memrl_core.figures.run.learned.values import values_picture
 from memrl_core.numerals import signed
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say

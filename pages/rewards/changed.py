@@ -22,7 +22,7 @@ from memrl_core.analysis.people.taught import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
-from memrl_core.figures.taught import taught_picture
+from memrl_core.figures.memory.utility import taught_picture
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.reward_rate import choices_of

@@ -12,8 +12,8 @@ import streamlit as st
 from memrl_core.analysis.map.layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.drawing import Drawing
-from memrl_core.figures.map_points import map_points, pool_far_on_screen
-from memrl_core.figures.memory_map import (
+from memrl_core.figures.map.map_points import map_points, pool_far_on_screen
+from memrl_core.figures.map.memory_map import (
     SVG_POINTS,
     ColourBy,
     Labels,
@@ -23,8 +23,8 @@ from memrl_core.figures.memory_map import (
     map_picture,
     map_title,
 )
+from memrl_core.figures.map.point_cloud import PointCloud, cloud_marks, point_cloud
 from memrl_core.figures.picture import PictureOnDemand, Shown
-from memrl_core.figures.point_cloud import PointCloud, cloud_marks, point_cloud
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.picture import image_options, table_twin

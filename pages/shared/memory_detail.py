@@ -13,7 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.bank.undo import MEMORIES
 from memrl_core.errors import MemRLError
-from memrl_core.figures.utility import history_picture
+from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, Memory
 from pages.shared import place as places

@@ -12,8 +12,8 @@ import streamlit as st
 from plotly.offline import get_plotlyjs
 
 from memrl_core.figures.drawing import Drawing
+from memrl_core.figures.map.point_cloud import PointCloud
 from memrl_core.figures.picture import Shown
-from memrl_core.figures.point_cloud import PointCloud
 from pages.shared.picture import image_options, table_twin
 from pages.shared.text import literal
 

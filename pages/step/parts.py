@@ -25,10 +25,10 @@ from memrl_core.analysis.decision.outline import (
     value_label,
 )
 from memrl_core.analysis.people.later_selections import compiled, marked
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.figures.decision.rerank import score_picture, slope_picture
+from memrl_core.figures.memory.utility import moves_picture
 from memrl_core.figures.palette import q_range
-from memrl_core.figures.recall import recall_picture
-from memrl_core.figures.rerank import score_picture, slope_picture
-from memrl_core.figures.utility import moves_picture
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import messages_sent, offered, sent

@@ -11,7 +11,7 @@ import pytest
 
 from memrl_core.analysis.compare.alignment import align
 from memrl_core.analysis.compare.comparison import CumulativeReward, cumulative_reward
-from memrl_core.figures.comparison import reward_picture, trajectories_picture
+from memrl_core.figures.compare.comparison import reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint

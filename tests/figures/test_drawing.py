@@ -16,12 +16,12 @@ from plotly.io.json import to_json_plotly
 from memrl_core.analysis.decision.moment import current, memories_of
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.decision_diagram import decision_diagram
+from memrl_core.figures.decision.decision_diagram import decision_diagram
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.drawing import Drawing
-from memrl_core.figures.point_cloud import cloud_marks
-from memrl_core.figures.recall import recall_picture
-from memrl_core.figures.rerank import score_picture, slope_picture
-from memrl_core.figures.utility import moves_picture
+from memrl_core.figures.map.point_cloud import cloud_marks
+from memrl_core.figures.memory.utility import moves_picture
 from tests.analysis.test_spectrum import decided
 from tests.builders import an_agent
 from tests.figures.test_point_cloud import a_scene, point_cloud

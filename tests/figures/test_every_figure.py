@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.figures.taught import MOST_SHOWN, taught_picture
-from memrl_core.figures.waterfall import difference_picture
+from memrl_core.figures.decision.rerank import difference_picture
+from memrl_core.figures.memory.utility import MOST_SHOWN, taught_picture
 from memrl_core.records import Candidate, Term
 from tests.builders import numbers
 from tests.figures.conftest import colours

@@ -11,13 +11,13 @@ import pytest
 
 from memrl_core.analysis.decision.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.map_points import map_points, pool_far_on_screen
-from memrl_core.figures.memory_map import MapScene, map_picture
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.figures.decision.rerank import score_picture, slope_picture
+from memrl_core.figures.map.map_points import map_points, pool_far_on_screen
+from memrl_core.figures.map.memory_map import MapScene, map_picture
+from memrl_core.figures.memory.utility import history_picture, moves_picture
 from memrl_core.figures.palette import q_range, q_symbol
-from memrl_core.figures.recall import recall_picture
-from memrl_core.figures.rerank import score_picture, slope_picture
 from memrl_core.figures.text import plain
-from memrl_core.figures.utility import history_picture, moves_picture
 from memrl_core.numerals import signed
 from memrl_core.records import Decision, Memory, RecallRecord, Utility
 from memrl_core.settings import MemRLSettings

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.figures.map_points import map_points
-from memrl_core.figures.memory_map import MapScene, map_picture
-from memrl_core.figures.point_cloud import cloud_marks, point_cloud
+from memrl_core.figures.map.map_points import map_points
+from memrl_core.figures.map.memory_map import MapScene, map_picture
+from memrl_core.figures.map.point_cloud import cloud_marks, point_cloud
 from tests.figures.test_point_cloud import a_scene
 
 EVIL = "<a href='https://other.example'>x</a> <b>y</b> %{customdata[0]} <extra>z</extra>"

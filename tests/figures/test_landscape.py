@@ -15,7 +15,7 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.map.layout import MapLayout
 from memrl_core.analysis.memory.landscape import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.landscape import landscape_picture
+from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range, q_symbol
 from tests.builders import a_bank, a_step, an_agent
 

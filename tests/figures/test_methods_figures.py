@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memrl_core.analysis.compare.methods import UNKNOWN, Estimate, MethodCurve, MethodRow
-from memrl_core.figures.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.figures.picture import Picture
 from tests.builders import numbers
 

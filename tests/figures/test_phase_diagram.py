@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from memrl_core.errors import InputError
-from memrl_core.figures.phase_diagram import phase_diagram
+from memrl_core.figures.compare.phase_diagram import phase_diagram
 
 
 def conditions(**more: Any) -> pd.DataFrame:

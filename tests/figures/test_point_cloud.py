@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memrl_core.figures import memory_map
-from memrl_core.figures import point_cloud as cloud_module
-from memrl_core.figures.map_points import map_points
-from memrl_core.figures.memory_map import ColourBy, MapScene, left_out_when_lifted, map_picture
-from memrl_core.figures.point_cloud import CHANGED_AT_MOST, NO_SHADE, PointCloud, cloud_marks
-from memrl_core.figures.point_cloud import point_cloud as coloured
+from memrl_core.figures.map import memory_map
+from memrl_core.figures.map import point_cloud as cloud_module
+from memrl_core.figures.map.map_points import map_points
+from memrl_core.figures.map.memory_map import ColourBy, MapScene, left_out_when_lifted, map_picture
+from memrl_core.figures.map.point_cloud import CHANGED_AT_MOST, NO_SHADE, PointCloud, cloud_marks
+from memrl_core.figures.map.point_cloud import point_cloud as coloured
 from memrl_core.records import Memory, Utility
 from memrl_core.settings import MemRLSettings
 

@@ -16,12 +16,12 @@ from memrl_core.analysis.memory.exposure import Starvation, starvation
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.methods_on_pool import methods_on_pool_picture
+from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
+from memrl_core.figures.decision.similarity_histogram import similarity_picture
+from memrl_core.figures.memory.use_curve import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.reliability import reliability_picture
-from memrl_core.figures.similarity_histogram import similarity_picture
-from memrl_core.figures.use_curve import use_picture
+from memrl_core.figures.run.reliability import reliability_picture
 from tests.analysis.test_copies import at_angles
 from tests.builders import an_agent
 

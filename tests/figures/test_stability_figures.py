@@ -26,7 +26,7 @@ from memrl_core.analysis.run.metrics import (
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.palette import ARMS, FORGOTTEN, KEPT, NEVER_SOLVED, NEWLY_SOLVED, RECOVERED, STATE_PATTERNS
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.stability import (
+from memrl_core.figures.run.stability import (
     STATES,
     Arm,
     Stream,

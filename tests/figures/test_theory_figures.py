@@ -16,7 +16,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.figures import palette
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
+from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from tests.builders import an_agent, numbers
 
 

@@ -6,9 +6,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.figures.learned.lines import step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, POOL, SELECTED, bare_layout
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.lines import step_axis
 from memrl_core.figures.text import plain
 
 ROW_HEIGHT = 24

@@ -6,9 +6,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.run.learned.values import KnownAction, KnownState
-from memrl_core.figures.learned.lines import told_apart
 from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.lines import told_apart
 from memrl_core.figures.text import plain
 
 LOOKS = {

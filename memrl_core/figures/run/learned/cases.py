@@ -6,10 +6,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.run.learned.texts import CaseHistory
-from memrl_core.figures.learned.lines import step_axis
 from memrl_core.figures.palette import CUT, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.reliability import success_dots
+from memrl_core.figures.run.learned.lines import step_axis
+from memrl_core.figures.run.reliability import success_dots
 
 COIN = 0.6931471805599453
 """−ln 0.5: the loss of saying one half to everything."""

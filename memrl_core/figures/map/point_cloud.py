@@ -17,8 +17,8 @@ from plotly.colors import get_colorscale, sample_colorscale
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.figures.drawing import Drawing
-from memrl_core.figures.map_points import MapPoints, colours_of
-from memrl_core.figures.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over
+from memrl_core.figures.map.map_points import MapPoints, colours_of
+from memrl_core.figures.map.memory_map import ColourBy, Labels, MapScene, colour_scale, marks_over
 from memrl_core.figures.palette import q_range
 from memrl_core.figures.text import one_line
 

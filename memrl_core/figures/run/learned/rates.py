@@ -11,9 +11,18 @@ from plotly.subplots import make_subplots
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.learned.values import Deletion
-from memrl_core.figures.learned.values import NAMED, ROOM, add_lines, last_use, line_names, reached, spread, use_axis
 from memrl_core.figures.palette import LEFT, bare_layout, q_range
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.values import (
+    NAMED,
+    ROOM,
+    add_lines,
+    last_use,
+    line_names,
+    reached,
+    spread,
+    use_axis,
+)
 
 LOW, HIGH = -0.05, 1.05
 MOST_NAMED = 12

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.learned.deciding import Ranks
-from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.lines import mark_size, step_axis
 from memrl_core.figures.text import plain
 from memrl_core.policies.methods.rmm_reranker import NORMS
 

@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.figures.learned.lines import faint, look, names_at_ends
 from memrl_core.figures.palette import CUT, NAMED_LINES, bare_layout, q_range
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.lines import faint, look, names_at_ends
 from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.figures.memory_map import ColourBy, MapScene, colour_values
+from memrl_core.figures.map.memory_map import ColourBy, MapScene, colour_values
 from memrl_core.records import Utility
 
 STRETCH = 512

@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.run.learned.deciding import GIVEN, NONE_LEFT, NOTHING, PRUNED, SILENT
-from memrl_core.figures.learned.lines import mark_size, step_axis
 from memrl_core.figures.palette import CUT, ENTERED, LEFT, LEFT_OUT, SELECTED, UTILITY, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.learned.lines import mark_size, step_axis
 from memrl_core.figures.text import plain
 
 LOOKS = {

@@ -1,0 +1,1 @@
+"""Figures of memories and their q."""
