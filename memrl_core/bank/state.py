@@ -10,6 +10,7 @@ import json
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -624,12 +625,17 @@ class BankState:
         state = self.of(run)
         if state.fold is None and not state.is_stale and not self.pending:
             if state.view is None or state.view.rows is not self.memories.rows:
-                with self.database.snapshot():
-                    self.catch_up()
-                    state = self.of(run)
+                # LanceDB reads the vectors while SQLite finds q.
+                with ThreadPoolExecutor(1, "vectors") as beside, self.database.snapshot():
+                    vectors = beside.submit(self.memories.read)
                     found = self._derived("memory_id, q, visits", run, "AND NOT away")
-                ids, q, visits = zip(*found, strict=True) if found else ((), (), ())
-                state.view = self._viewed(run, ids, np.array(q, np.float64), np.array(visits, np.int64))
+                    vectors.result()
+                    self.catch_up()
+                state = self.of(run)
+                q = np.array([row[1] for row in found], np.float64)
+                visits = np.array([row[2] for row in found], np.int64)
+                with self.foldable(run):
+                    state.view = self.memories.view_of([row[0] for row in found], q, visits)
             return state.view
         fold, state = self.live(run), self.of(run)
         if state.view is None or state.view.rows is not self.memories.rows:
@@ -639,10 +645,6 @@ class BankState:
             state.view = self.memories.changed(state.view, fold, state.moved)
         state.moved.clear()
         return state.view
-
-    def _viewed(self, run: str, ids: Sequence[str], q: Any, visits: Any) -> MemoryView:
-        with self.foldable(run):
-            return self.memories.view_of(ids, q, visits)
 
     @contextmanager
     def foldable(self, run: str) -> Iterator[None]:

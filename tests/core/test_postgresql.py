@@ -1,0 +1,106 @@
+"""A bank on a PostgreSQL server, its vectors on an object store: two processes rate it at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
+from memrl_core.errors import BankError, BankUnreachable, NotABank
+from tests.builders import a_bank, a_step
+from tests.object_store import object_store, set_environment
+
+pytestmark = pytest.mark.slow
+
+ROOT = str(Path(__file__).resolve().parents[2])
+EACH = 12
+RATER = f"""
+import sys
+sys.path.insert(0, {ROOT!r})
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+bank = MemoryBank.open(sys.argv[1])
+for n in range({EACH}):
+    bank.ratings.rate(Rating("r", 1 + n % 3, (n // 3) / 8, sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL server of its own, in a temporary folder on a free loopback port."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert found, "PostgreSQL is missing: apt-get install postgresql"
+    programs = found[-1].parent
+    folder = tmp_path_factory.mktemp("postgresql")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    as_owner = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    if as_owner:
+        # PostgreSQL does not run as root, whose folders its user may not enter.
+        folder = Path("/tmp") / f"memrl-postgresql-{port}"
+        folder.mkdir()
+        shutil.chown(folder, "postgres")
+    data = folder / "data"
+
+    def run(program: str, *words: str) -> None:
+        done = subprocess.run([*as_owner, str(programs / program), *words], capture_output=True, text=True, cwd="/")
+        assert done.returncode == 0, done.stderr
+
+    try:
+        run("initdb", "-D", str(data), "-A", "trust", "-U", "memrl", "--no-sync")
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
+        run("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
+        yield f"postgresql+psycopg://memrl@127.0.0.1:{port}"
+        run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with object_store("AKIDOFTHETESTS", "s3cr3t-of-the-tests") as store:
+        set_environment(store, monkeypatch)
+        store.buckets["bucket"] = {}
+        file = tmp_path / "team.toml"
+        file.write_text(f'database = "{server}/postgres"\nvectors = "s3://bucket/team"\n')
+        yield str(file)
+        with suppress(BankError):
+            MemoryBank.open(str(file)).discard()
+
+
+def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: str) -> None:
+    with a_bank(uri) as bank:
+        for step in range(1, 4):
+            bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        raters = [subprocess.Popen([sys.executable, "-c", RATER, uri, who]) for who in ("ann", "bo")]
+        assert [rater.wait(timeout=300) for rater in raters] == [0, 0]
+        bank.refresh()
+        for who in ("ann", "bo"):
+            assert len([event for event in bank.events("r") if event.rater == who]) == EACH
+            bank.deeds.undo(who)
+        bank.commit_step(*a_step(4, ("r-0001",)))
+        again = MemoryBank.open(uri)
+        assert again.utilities("r") == bank.utilities("r")
+        assert again.histories("r") == bank.histories("r")
+        assert again.traces("r") == bank.traces("r")
+        again.close()
+    assert [finding for finding in check(uri) if not finding.ok] == []
+
+
+def test_a_server_that_is_gone_and_a_place_that_is_taken_are_said(uri: str, tmp_path: Path) -> None:
+    a_bank(uri).close()
+    with pytest.raises(NotABank):
+        a_bank(uri)
+    nobody = tmp_path / "nobody.toml"
+    nobody.write_text('database = "postgresql+psycopg://memrl@127.0.0.1:9/x"\nvectors = "s3://bucket/team"\n')
+    with pytest.raises(BankUnreachable, match="does not answer"):
+        MemoryBank.open(str(nobody))
