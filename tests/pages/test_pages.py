@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -394,8 +395,7 @@ def test_a_link_to_a_memory_that_is_not_there_shows_the_rest(demo: Path, visit: 
 
 def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> None:
     shutil.copytree(demo, demo.with_name("broken"))
-    for file in (demo.with_name("broken") / "ledger.lance" / "data").iterdir():
-        file.write_bytes(b"nothing of it is left")
+    (demo.with_name("broken") / "bank.db").write_bytes(b"nothing of it is left" * 500)
     app = visit("step", bank="broken")
     assert "cannot be read" in said(app)
     button(app, "leave").click().run()
@@ -421,11 +421,9 @@ def test_a_step_that_cannot_be_read_can_be_left_for_another(
 
 
 def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
-    import lancedb
-
     shutil.copytree(demo, demo.with_name("future"))
-    meta = lancedb.connect(str(demo.with_name("future"))).open_table("meta")
-    meta.update(where="key = 'schema_version'", values={"value": "999"})
+    with sqlite3.connect(demo.with_name("future") / "bank.db") as database:
+        database.execute("UPDATE meta SET value = '999' WHERE key = 'format'")
     assert "newer version" in said(visit("step", bank="future"))
 
 
