@@ -1,7 +1,7 @@
 """A plain loop around Ollama with a memory of its own, whose steps MemRL Inspector shows like those of any agent.
 
-Run `python docs/recorder_example.py my-bank` with a server at OLLAMA_HOST that has both models; then start `memrl app`
-and open the bank my-bank in it.
+Run `python docs/recorder_example.py my-bank` with a server at OLLAMA_HOST that has both models; then start
+`memrl app --bank my-bank`.
 """
 
 import sys
