@@ -10,6 +10,7 @@ often a task returns is a setting of the stream. Nothing knows which memory, if 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -154,20 +155,7 @@ class Parametric(Environment):
         """The tasks of one of `sets`, one of each family in turn; the same ones every time."""
         if name not in SETS:
             return super().make_tasks(name)
-        rng = np.random.default_rng(0)
-        lexicon = _lexicon(WORDS * (FAMILIES + 1) + FAMILIES * TASKS_OF_A_FAMILY)
-        shared, own = lexicon[:WORDS], lexicon[WORDS * (FAMILIES + 1) :]
-        tasks = []
-        for number in range(TASKS_OF_A_FAMILY):
-            for family in range(FAMILIES):
-                of_family = lexicon[WORDS * (family + 1) :][:WORDS]
-                words = [*of_family[: SETS[name]], *shared[SETS[name] :], own[number * FAMILIES + family]]
-                # The order says nothing about the family.
-                intent = " ".join(words[place] for place in rng.permutation(len(words)))
-                tasks.append(
-                    Task(f"{name}-{family}-{number:03d}", intent, cls.name, f"family {family}", {"family": family})
-                )
-        return tasks
+        return list(_tasks(name))
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
@@ -183,3 +171,22 @@ def _lexicon(count: int) -> list[str]:
     numbers = np.random.default_rng(1).choice(len(syllables) ** 3, count, replace=False)
     n = len(syllables)
     return [syllables[x // n // n] + syllables[x // n % n] + syllables[x % n] for x in map(int, numbers)]
+
+
+# A plan with many conditions asks for the same set again and again.
+@cache
+def _tasks(name: str) -> tuple[Task, ...]:
+    rng = np.random.default_rng(0)
+    lexicon = _lexicon(WORDS * (FAMILIES + 1) + FAMILIES * TASKS_OF_A_FAMILY)
+    shared, own = lexicon[:WORDS], lexicon[WORDS * (FAMILIES + 1) :]
+    tasks = []
+    for number in range(TASKS_OF_A_FAMILY):
+        for family in range(FAMILIES):
+            of_family = lexicon[WORDS * (family + 1) :][:WORDS]
+            words = [*of_family[: SETS[name]], *shared[SETS[name] :], own[number * FAMILIES + family]]
+            # The order says nothing about the family.
+            intent = " ".join(words[place] for place in rng.permutation(len(words)))
+            tasks.append(
+                Task(f"{name}-{family}-{number:03d}", intent, Parametric.name, f"family {family}", {"family": family})
+            )
+    return tuple(tasks)
