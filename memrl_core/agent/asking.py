@@ -121,7 +121,7 @@ def templates(question: Question[Form]) -> Form:
 
 def _read(read: Callable[[str], Form], text: str) -> Form | None:
     # Who is not held to a form puts words around it.
-    for told in (text, text[text.find("{") : text.rfind("}") + 1]):
+    for part in (text, text[text.find("{") : text.rfind("}") + 1]):
         with suppress(ValidationError):
-            return read(told)
+            return read(part)
     return None

@@ -169,8 +169,8 @@ class Rerunner:
         assert trace.decision is not None and trace.generate is not None
         observation = world.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
         view = self._view or view_before(self._bank, trace)
-        told = [self._bank.memory(memory_id) for memory_id in memories]
-        messages, spans = self._policy.render(told, world.instructions, trace.task.intent, observation, view)
+        read = [self._bank.memory(memory_id) for memory_id in memories]
+        messages, spans = self._policy.render(read, world.instructions, trace.task.intent, observation, view)
         record = GenerateRecord(
             self._model.name, self._model.simulated, trace.generate.options, messages, spans, turns=()
         )

@@ -61,9 +61,9 @@ def write_experience(
     options = ModelOptions.model_validate({**trace.generate.options, "num_predict": limit, "stop": None}).again(attempt)
     if outcome == "failure":
         options = options.model_copy(update={"temperature": REFLECTION_TEMPERATURE})
-    told = f"{layout}\n\nHow it ended: {trace.reward.verdict}"
+    account = f"{layout}\n\nHow it ended: {trace.reward.verdict}"
     try:
-        reply = model.chat([Message("system", request), Message("user", told)], options, on_text, cancelled)
+        reply = model.chat([Message("system", request), Message("user", account)], options, on_text, cancelled)
     except (EmptyAnswer, PromptTooLong):
         return layout
     cut = f" (cut at {reply.cut})" if reply.cut else ""
@@ -98,7 +98,7 @@ def take_turn(
     options = ModelOptions.model_validate(record.options).again(attempt)
     left_out = record.turns[-1].left_out if record.turns else ()
     reply: Reply | None = None
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     while reply is None:
         # What is sent has the form of the answers that are asked for.
         sent = messages_sent(record, len(record.turns), recalled.text if recalled else "", bound, left_out)
@@ -110,7 +110,7 @@ def take_turn(
         except NotBound:
             if not bound:
                 raise
-            bound, told = False, ("not bound to the lines offered: the server refused the schema",)
+            bound, notes = False, ("not bound to the lines offered: the server refused the schema",)
         except PromptTooLong as error:
             in_prompt = {span.memory_id for span in record.spans} - set(left_out)
             last = next((memory_id for memory_id in reversed(selected) if memory_id in in_prompt), None)
@@ -123,9 +123,9 @@ def take_turn(
                 reply = Reply("", notes=(why,), window=error.window, offered=False if choices else None)
     if left_out:
         count = f"{len(left_out)} memor{'y' if len(left_out) == 1 else 'ies'}"
-        told = (*told, f"{count} left out of the prompt, which did not fit")
-    if told:
-        reply = replace(reply, notes=(*reply.notes, *told))
+        notes = (*notes, f"{count} left out of the prompt, which did not fit")
+    if notes:
+        reply = replace(reply, notes=(*reply.notes, *notes))
     if attempt:
         reply = replace(reply, options={"seed": options.seed, **reply.options})
     if reply.stopped:
@@ -213,8 +213,8 @@ def read_choice(text: str, choices: Sequence[str]) -> str | None:
     """
     known = {_bare(choice): choice for choice in choices}
     first = next((line for line in text.splitlines() if line.strip()), "")
-    for told in (_from_json(text), text, first):
-        bare = _bare(told)
+    for part in (_from_json(text), text, first):
+        bare = _bare(part)
         for said in (bare, _bare(bare.partition(":")[2])):
             if said in known:
                 return known[said]
@@ -259,8 +259,8 @@ def recalled_for(
     recall = policy.recall(asked.embedding, seen)
     seen = replace(seen, asked=replace(asked, said=policy.consult(recall, seen, ask)))
     decision = policy.select(recall, seen, seed)
-    told = [seen.memories[memory_id] for memory_id in decision.selected]
-    return TurnRecall(when.why, recall, decision, policy.render_turn(told, seen))
+    memories_read = [seen.memories[memory_id] for memory_id in decision.selected]
+    return TurnRecall(when.why, recall, decision, policy.render_turn(memories_read, seen))
 
 
 def ended(turn: Turn) -> bool:

@@ -260,15 +260,15 @@ def _facts(model: str, preferences: Preferences, ask: bool, hosts: Hosts | None)
         return gguf.facts(model)
     if hosts is None:
         return _facts_at(_address_of(model, preferences), model, preferences.timeout, ask)
-    told = {}
+    facts_by_address = {}
     for address in hosts.alive():
         try:
-            told[address] = _facts_at(address, model, preferences.timeout, ask, hosts.trusted)
+            facts_by_address[address] = _facts_at(address, model, preferences.timeout, ask, hosts.trusted)
         except ModelError as error:
             hosts.pass_over(address, str(error))
-    if not told:
+    if not facts_by_address:
         raise hosts.nobody(model)
-    (first, facts), *others = told.items()
+    (first, facts), *others = facts_by_address.items()
     for address, theirs in others:
         if differs := [name for name in WEIGHTS if name in facts and name in theirs and facts[name] != theirs[name]]:
             raise InputError(

@@ -110,10 +110,10 @@ class RatingScales(BaseModel):
         tie, _ = pairwise_rewards(self, "tie", low, high)
         for what, rewards in (("bad to good", (bad, good)), ("worse over equal to better", (worse, tie, better))):
             if list(rewards) != sorted(rewards):
-                told = ", ".join(map(_signed, rewards))
+                listed = ", ".join(map(_signed, rewards))
                 raise SettingsError(
                     f"With r− {_signed(low)} and r+ {_signed(high)} of this run, rewards must not fall from {what}: "
-                    f"{told}. Nothing was changed; give both ends a reward of their own."
+                    f"{listed}. Nothing was changed; give both ends a reward of their own."
                 )
 
 

@@ -199,8 +199,8 @@ def _headers(rows: Sequence[MethodRow]) -> None:
     """Each arm with its badge, and where it differs from its source."""
     with st.container(horizontal=True, gap="small"):
         for row in rows:
-            label, colour, told = BADGES[row.badge]
-            st.badge(in_badge(f"{row.arm} · {label}"), color=colour, help=told)
+            label, colour, meaning = BADGES[row.badge]
+            st.badge(in_badge(f"{row.arm} · {label}"), color=colour, help=meaning)
     adapted = [row for row in rows if row.badge == "adapted"]
     if adapted:
         with st.expander(f"Deviations of the adapted arms ({len(adapted):,})"):
@@ -210,7 +210,7 @@ def _headers(rows: Sequence[MethodRow]) -> None:
 
 
 def _row(row: MethodRow, when: str) -> dict[str, object]:
-    told: dict[str, object] = {"arm": row.arm, "rules of": BADGES[row.badge][0]}
+    cells: dict[str, object] = {"arm": row.arm, "rules of": BADGES[row.badge][0]}
     for title, found in (
         (f"solved {when}", row.success),
         ("over no memory", row.gain),
@@ -219,9 +219,9 @@ def _row(row: MethodRow, when: str) -> dict[str, object]:
         ("forgetting A", row.lost_of_failures),
         ("forgetting B", row.lost_of_solved),
     ):
-        told[title] = _share(found, difference=title == "over no memory")
+        cells[title] = _share(found, difference=title == "over no memory")
     return {
-        **told,
+        **cells,
         "memories": _number(row.memories),
         "tokens a task": _number(row.tokens),
         "calls a task": _number(row.calls, 2),

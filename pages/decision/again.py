@@ -74,8 +74,8 @@ def _compared(case: Case, found: Rerun) -> None:
     now = "no reward" if found.reward is None else f"reward {signed(found.reward)}"
     said = [turn.reply.text for turn in found.generate.turns]
     same = case.trace.generate is not None and said == [turn.reply.text for turn in case.trace.generate.turns]
-    told = "**The same answer**" if same else "**Another answer**"
-    st.markdown(f"{told}: {now} instead of {then}." if now != then else f"{told}, {now} as before.")
+    verdict = "**The same answer**" if same else "**Another answer**"
+    st.markdown(f"{verdict}: {now} instead of {then}." if now != then else f"{verdict}, {now} as before.")
     with st.container(height=HEIGHT, key="answered_again"):
         _conversation(found.generate)
         if found.verdict:

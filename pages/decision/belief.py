@@ -25,16 +25,16 @@ def recovered(case: Case, a: str) -> None:
     label = literal(case.label(a))
     if known is not None:
         needed = rewards_to_reach(known.q, float(target), float(reward), case.weighed.alpha)
-        told = "will never be reached this way" if needed is None else f"is reached after **{needed}** of them"
-        st.markdown(f"From q {signed(known.q)} of {label}, the q {signed(float(target))} {told}.")
+        outcome = "will never be reached this way" if needed is None else f"is reached after **{needed}** of them"
+        st.markdown(f"From q {signed(known.q)} of {label}, the q {signed(float(target))} {outcome}.")
     if not found.path:
         st.markdown(f"{label} is not in the pool, where no q counts: ask what kept it out.")
         return
     now = "given to the model" if found.path[0].selected else "not given to the model"
-    told = (
+    outcome = (
         "no number of such rewards changes that" if found.needed is None else f"**{found.needed}** of them change that"
     )
-    st.markdown(f"{label} is {now} in this step; {told}, if nothing else moves.")
+    st.markdown(f"{label} is {now} in this step; {outcome}, if nothing else moves.")
     st.dataframe(
         in_signs(
             [
@@ -113,8 +113,8 @@ def otherwise_rewarded(case: Case, a: str) -> None:
             ),
         )
         value = st.number_input("had been", value=0.0, step=0.1, format="%.2f", key=f"instead_value_{a}")
-    told = supposed_reward(case.bank, case.run, event, float(value))
-    if not told.moved:
+    outcome = supposed_reward(case.bank, case.run, event, float(value))
+    if not outcome.moved:
         st.markdown("No q would be another today.")
         return
     st.dataframe(
@@ -127,7 +127,7 @@ def otherwise_rewarded(case: Case, a: str) -> None:
                     "Δ": then - now,
                     "intent": case.memory(i).intent,
                 }
-                for i, (now, then) in told.moved.items()
+                for i, (now, then) in outcome.moved.items()
             ],
             *("q now", "q then", "Δ"),
         ),

@@ -66,8 +66,8 @@ def _about(case: Case) -> None:
             said += f" · under the settings tried out: **{literal(answers.names(case.decision.selected, case.run))}**"
     st.markdown(said)
     if trace.origin != "agent":
-        told = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
-        st.caption(literal(f"Reported from outside ({trace.origin}).{told}"))
+        lacking = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
+        st.caption(literal(f"Reported from outside ({trace.origin}).{lacking}"))
     if case.why_not:
         st.info(literal(case.why_not))
 

@@ -58,10 +58,10 @@ def theory_beside_practice(place: LabPlace) -> None:
     if practice is not None:
         _said(practice)
     st.subheader("Every formula with its numbers")
-    told = formulas(alpha, beta, sigma, start, updates)
+    formula_lines = formulas(alpha, beta, sigma, start, updates)
     st.dataframe(
         pd.DataFrame([{"what": f.name, "formula": f.symbols, "with these numbers": f.substituted, "source": f.source}
-                      for f in told]),
+                      for f in formula_lines]),
         hide_index=True,
         key="theory_formulas",
     )  # fmt: skip

@@ -75,8 +75,8 @@ def _memories(at: At, scene: MemoriesScene, bank: MemoryBank, live: bool) -> Non
     verbatim(memory.experience)
     if shown.same_words:
         others = [(memory_label(one.id, scene.run), shown.utilities[one.id].q) for one in shown.same_words]
-        told = ", ".join(f"{label} (q {signed(q)})" for label, q in others)
-        st.caption(filled(words.same_words, memories=literal(told)))
+        named = ", ".join(f"{label} (q {signed(q)})" for label, q in others)
+        st.caption(filled(words.same_words, memories=literal(named)))
 
 
 def _named(at: At, scene: MemoriesScene, shown: Shown, memory: Memory) -> str:

@@ -57,7 +57,7 @@ def table() -> None:
 
 def _badges() -> None:
     """What the badges mean, and by which rule they are given."""
-    st.caption(" ".join((*(f"*{BADGES[variant][0]}*: {told}" for variant, told in MEANING.items()), RULES)))
+    st.caption(" ".join((*(f"*{BADGES[variant][0]}*: {described}" for variant, described in MEANING.items()), RULES)))
 
 
 def _specs() -> list[PolicySpec]:
@@ -74,8 +74,8 @@ def _is_wanted(spec: PolicySpec, feedback: list[str], text: str) -> bool:
     learns_from = spec.feedback or ("nothing",)
     if feedback and not set(feedback) & set(learns_from):
         return False
-    told = " ".join(_row(spec).values()).lower()
-    return all(word in told for word in text.lower().split())
+    described = " ".join(_row(spec).values()).lower()
+    return all(word in described for word in text.lower().split())
 
 
 def _card(spec: PolicySpec) -> None:

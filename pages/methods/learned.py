@@ -102,8 +102,8 @@ def _asked(case: Case) -> None:
     if not found:
         st.caption("The method has not asked the model anything in this run yet.")
         return
-    told = [f"{literal(one.purpose)}: {_line(one)}" for one in found]
-    st.caption(f"Asked of the model in this run — {' · '.join(told)}.")
+    lines = [f"{literal(one.purpose)}: {_line(one)}" for one in found]
+    st.caption(f"Asked of the model in this run — {' · '.join(lines)}.")
 
 
 def _line(one: Consultations) -> str:

@@ -97,10 +97,10 @@ def standing_workflows(case: Case) -> None:
     for start in range(0, len(found), 2):
         for column, one in zip(st.columns(2, gap="medium"), found[start : start + 2], strict=False):
             with column, st.container(border=True, key=f"learned_workflow_{one.induced.memory_id}"):
-                told = " · written in this step" if one.new else ""
+                mark = " · written in this step" if one.new else ""
                 name = literal(one.induced.workflow.name)
                 label = literal(case.label(one.induced.memory_id))
-                st.markdown(f"**{name}** · {label}, by the actions {literal(one.kind)}{told}")
+                st.markdown(f"**{name}** · {label}, by the actions {literal(one.kind)}{mark}")
                 st.markdown(literal(one.induced.workflow.docstring))
                 verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.induced.workflow.steps, start=1)))
                 intents = [success.intent for success in one.induced.successes]

@@ -279,11 +279,11 @@ def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
     )
     settings = case.settings
     if settings["variant"] == "code":
-        told = "The target is the sum of all rewards to the end of the episode, as the released scripts run it."
+        sentence = "The target is the sum of all rewards to the end of the episode, as the released scripts run it."
     else:
         rewards = "1 reward" if settings["n"] == 1 else f"{settings['n']} rewards"
-        told = f"The target is {rewards}, then the best Q of the state that was reached."
-    st.caption(f"{told} γ = {settings['gamma']:g}.")
+        sentence = f"The target is {rewards}, then the best Q of the state that was reached."
+    st.caption(f"{sentence} γ = {settings['gamma']:g}.")
 
 
 WORDS: Mapping[str, Mapping[str, str]] = {

@@ -91,4 +91,4 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
     with right:
         st.markdown("**What the model would read before its task**")
         with st.container(height=360, key="methods_one_told"):
-            verbatim(one.told or "(nothing)")
+            verbatim(one.given or "(nothing)")

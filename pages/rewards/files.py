@@ -56,8 +56,8 @@ def _import(place: Place) -> None:
         st.error(literal(str(error)), icon=":material/error:")
         return
     counts = file.counts
-    told = " · ".join(f"{counts[effect]:,} {words}" for effect, words in WORDS.items() if counts.get(effect))
-    st.markdown(f"**{len(file.lines):,} lines**: {told}")
+    listed = " · ".join(f"{counts[effect]:,} {words}" for effect, words in WORDS.items() if counts.get(effect))
+    st.markdown(f"**{len(file.lines):,} lines**: {listed}")
     if file.unknown:
         st.caption(literal(f"Passed over, as they mean nothing here: {', '.join(file.unknown)}."))
     rows = file.rows()

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, duration_words, pairs
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, duration_words, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
 from memrl_core.bank.undo import REWARDS, Deed
@@ -24,16 +24,16 @@ from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.reward_queue import (
+    MESSAGE,
     SAVED,
-    SITTING,
-    TOLD,
+    SESSION,
     failure,
     filters,
     keep_in_link,
     known_facts,
     save,
-    sitting_of,
-    told,
+    session_of,
+    show_message,
     waiting_places,
     why_empty,
 )
@@ -69,15 +69,15 @@ def _rating(place: Place) -> None:
 
 def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
     bank = place.bank
-    sitting = sitting_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
+    session = session_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
     # The bar stands above the output and is drawn after it: the next output is what the person waits for.
     bar = st.container()
-    if sitting.place is None:
-        _bar(bar, bank, sitting)
-        _end(bank, sitting, chosen)
+    if session.place is None:
+        _bar(bar, bank, session)
+        _end(bank, session, chosen)
         return
-    trace = bank.trace(*sitting.place)
-    panel = Panel(bank, trace, sitting)
+    trace = bank.trace(*session.place)
+    panel = Panel(bank, trace, session)
     with st.container(key=f"output_{trace.id}"):
         story, rate = st.columns([3, 2], gap="medium")
         with story:
@@ -85,43 +85,43 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
             answer(trace)
         with rate:
             rating_panel(panel, scale)
-        sitting.shows(time.monotonic())
-        _bar(bar, bank, sitting)
+        session.shows(time.monotonic())
+        _bar(bar, bank, session)
         with story:
             read_memories(bank, trace)
         with rate:
             judged(bank, trace, panel.scales.hide_verdict)
             what_it_would_do(panel, scale, panel.scales.hide_verdict and panel.mine is None)
             elsewhere(trace)
-    keep_in_link(sitting.place, chosen)
-    if sitting.at + 1 < len(sitting.places):
+    keep_in_link(session.place, chosen)
+    if session.at + 1 < len(session.places):
         # Read ahead, so that the next key finds it in memory.
-        bank.trace(*sitting.places[sitting.at + 1])
+        bank.trace(*session.places[session.at + 1])
 
 
-def _bar(bar: DeltaGenerator, bank: MemoryBank, sitting: Sitting) -> None:
+def _bar(bar: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
     with bar:
-        moves(bank, sitting)
+        moves(bank, session)
         failure()
-        told()
+        show_message()
         _saved(bank)
 
 
 def _pairs(place: Place, chosen: QueueFilter) -> None:
     bank = place.bank
-    sitting = sitting_of(
+    session = session_of(
         place, chosen, "pairs",
         lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(known_facts(bank), chosen, person())),
     )  # fmt: skip
-    _bar(st.container(), bank, sitting)
-    if sitting.place is None or not isinstance(sitting.place[0], tuple):
+    _bar(st.container(), bank, session)
+    if session.place is None or not isinstance(session.place[0], tuple):
         st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
         return
-    first, second = (bank.trace(*step) for step in sitting.place)
+    first, second = (bank.trace(*step) for step in session.place)
     st.subheader(literal(first.task.intent), anchor=False)
     low, high = bank.ratings.bounds(first.run, first.step)
     st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
-    panels = Panel(bank, first, sitting), Panel(bank, second, sitting)
+    panels = Panel(bank, first, session), Panel(bank, second, session)
     may = panels[0].may
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="pair_buttons"):
         for key, better, label in PAIR_BUTTONS:
@@ -131,7 +131,7 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
                 key=f"pair_{better}_{first.id}_{second.id}",
                 disabled=not may,
                 on_click=_compare,
-                args=(bank, sitting, sitting.place, better),
+                args=(bank, session, session.place, better),
             )
         with st.container(key="reason_box"):
             st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
@@ -145,12 +145,12 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
                 st.markdown(f"You gave **{signed(panel.mine.value or 0.0)}**: a comparison takes its place.")
             judged(bank, trace, panel.scales.hide_verdict)
             what_it_would_do(panel, "pairwise", panel.scales.hide_verdict and panel.mine is None)
-    sitting.shows(time.monotonic())
+    session.shows(time.monotonic())
 
 
-def _compare(bank: MemoryBank, sitting: Sitting, pair: Pair, better: Choice) -> None:
+def _compare(bank: MemoryBank, session: RatingSession, pair: Pair, better: Choice) -> None:
     reason, name = st.session_state.get("pair_reason", ""), person()
-    save(bank, sitting, pair, lambda: bank.ratings.rate_pair(*pair, better, name, reason))
+    save(bank, session, pair, lambda: bank.ratings.rate_pair(*pair, better, name, reason))
     st.session_state["pair_reason"] = ""
 
 
@@ -178,9 +178,9 @@ def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
     return words + (f", {len(moves):,} q moved" if moves else ", no memory to credit")
 
 
-def _end(bank: MemoryBank, sitting: Sitting, chosen: QueueFilter) -> None:
-    if sitting.rated:
-        st.success(f"Done: you have rated all {len(sitting.rated):,} of this queue.", icon=":material/task_alt:")
+def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
+    if session.rated:
+        st.success(f"Done: you have rated all {len(session.rated):,} of this queue.", icon=":material/task_alt:")
         st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
     else:
         st.info(why_empty(bank, chosen))
@@ -235,9 +235,9 @@ def judged(bank: MemoryBank, trace: StepTrace, hidden: bool) -> None:
     mine = any(event.source == "person" and event.rater == person() for event in given)
     if hidden and not mine:
         others = sum(event.source == "person" for event in given)
-        told = f" {others} {'person has' if others == 1 else 'people have'} rated it." if others else ""
+        seen_by = f" {others} {'person has' if others == 1 else 'people have'} rated it." if others else ""
         st.caption(
-            f":material/visibility_off: The environment's verdict and other ratings show once you have rated.{told}"
+            f":material/visibility_off: The environment's verdict and other ratings show once you have rated.{seen_by}"
         )
         return
     with st.container(border=True, key=f"judged_{trace.id}"):
@@ -273,46 +273,46 @@ def elsewhere(trace: StepTrace) -> None:
                 st.switch_page(page, query_params=st.session_state["place"])
 
 
-def moves(bank: MemoryBank, sitting: Sitting) -> None:
+def moves(bank: MemoryBank, session: RatingSession) -> None:
     """Previous, next, skip, undo and redo, and how far the person is."""
     name = person()
     done, undone = bank.deeds.done(name, REWARDS), bank.deeds.undone(name, REWARDS)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
         st.button(
             "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
-            disabled=sitting.at == 0, on_click=sitting.move, args=(-1,),
+            disabled=session.at == 0, on_click=session.move, args=(-1,),
         )  # fmt: skip
         st.button(
             "Next", icon=":material/arrow_forward:", shortcut="j", key="queue_next",
-            disabled=sitting.at >= len(sitting.places) - 1, on_click=sitting.move, args=(1,),
+            disabled=session.at >= len(session.places) - 1, on_click=session.move, args=(1,),
         )  # fmt: skip
         st.button(
             "Skip", icon=":material/skip_next:", shortcut="s", key="queue_skip",
-            disabled=sitting.place is None, on_click=sitting.skip,
+            disabled=session.place is None, on_click=session.skip,
             help="It comes again when nothing else is left",
         )  # fmt: skip
         st.button(
             "Undo", icon=":material/undo:", shortcut="u", key="queue_undo", disabled=not done,
-            on_click=_undo, args=(bank, sitting), help=_help("Take back", done),
+            on_click=_undo, args=(bank, session), help=_help("Take back", done),
         )  # fmt: skip
         st.button(
             "Redo", icon=":material/redo:", shortcut="y", key="queue_redo", disabled=not undone,
-            on_click=_redo, args=(bank, sitting), help=_help("Do again", undone),
+            on_click=_redo, args=(bank, session), help=_help("Do again", undone),
         )  # fmt: skip
         with st.container(width="stretch"):
-            _progress_line(sitting)
+            _progress_line(session)
 
 
-def _progress_line(sitting: Sitting) -> None:
+def _progress_line(session: RatingSession) -> None:
     """How many are done, at which pace, and how long the rest takes."""
-    now = sitting.progress
+    now = session.progress
     if not now.total:
         return
     words = f"**{now.done} of {now.total}** rated"
     if now.pace is not None and now.total > now.done:
         words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
-    if sitting.skipped:
-        words += f" · {len(sitting.skipped):,} skipped"
+    if session.skipped:
+        words += f" · {len(session.skipped):,} skipped"
     st.progress(now.done / now.total, words)
 
 
@@ -334,7 +334,7 @@ def words_of(deed: Deed) -> str:
             return f"{str(event.kind).replace('_', ' ')} in {event.run}{more}"
 
 
-def _undo(bank: MemoryBank, sitting: Sitting) -> None:
+def _undo(bank: MemoryBank, session: RatingSession) -> None:
     def undo(name: str) -> Deed | None:
         try:
             return bank.deeds.undo(name, REWARDS)
@@ -344,40 +344,40 @@ def _undo(bank: MemoryBank, sitting: Sitting) -> None:
             st.toast(literal(str(error)), duration="long")
             return deed
 
-    _by_deed(bank, sitting, undo, "Undone")
+    _by_deed(bank, session, undo, "Undone")
 
 
-def _redo(bank: MemoryBank, sitting: Sitting) -> None:
-    _by_deed(bank, sitting, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
+def _redo(bank: MemoryBank, session: RatingSession) -> None:
+    _by_deed(bank, session, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
 
 
-def _by_deed(bank: MemoryBank, sitting: Sitting, act: Callable[[str], Deed | None], verb: str) -> None:
+def _by_deed(bank: MemoryBank, session: RatingSession, act: Callable[[str], Deed | None], verb: str) -> None:
     try:
         deed = act(person())
     except MemRLError as error:
-        st.session_state[TOLD] = str(error)
+        st.session_state[MESSAGE] = str(error)
         return
     if deed is None:
         return
     st.session_state.pop(SAVED, None)
-    st.session_state[TOLD] = f"{verb}: {words_of(deed)}."
+    st.session_state[MESSAGE] = f"{verb}: {words_of(deed)}."
     if deed.first.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
-        _return_to(bank, sitting, deed)
+        _return_to(bank, session, deed)
 
 
-def _return_to(bank: MemoryBank, sitting: Sitting, deed: Deed) -> None:
-    """Look at what a deed was about; it counts as rated in this sitting where the person's reward stands now."""
+def _return_to(bank: MemoryBank, session: RatingSession, deed: Deed) -> None:
+    """Look at what a deed was about; it counts as rated in this session where the person's reward stands now."""
     steps = tuple(dict.fromkeys((e.run, e.step) for e in deed.events if bank.has_step(e.run, e.step)))
-    in_pairs = st.session_state[SITTING][0][-1] == "pairs"
+    in_pairs = st.session_state[SESSION][0][-1] == "pairs"
     about: tuple[Any, ...] = steps
     if in_pairs:
         compared = len(steps) == 2 and deed.first.payload.get("scale") == "pairwise"
-        about = (steps,) if compared else tuple(pair for pair in sitting.places if set(steps) <= set(pair))
+        about = (steps,) if compared else tuple(pair for pair in session.places if set(steps) <= set(pair))
     for place in about:
-        sitting.rated.pop(place, None)
+        session.rated.pop(place, None)
     if about:
-        sitting.take_back(about[0])
-    for place in set(about).intersection(sitting.places):
+        session.take_back(about[0])
+    for place in set(about).intersection(session.places):
         rated: tuple[tuple[str, int], ...] = place if in_pairs else (place,)
         if all(bank.ratings.mine(run, step, person()) for run, step in rated):
-            sitting.rated[place] = datetime.now(UTC)
+            session.rated[place] = datetime.now(UTC)

@@ -137,10 +137,10 @@ def _environment_and_tasks() -> tuple[str, str | None]:
     sets = [*set_names(environment), *([TYPED] if environment == "conversation" else [])]
     tasks = st.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
     others = len(environment_names()) - len(names)
-    told = f" {others} more cannot be used on this machine yet: it says why." if others else ""
+    note = f" {others} more cannot be used on this machine yet: it says why." if others else ""
     st.page_link("pages/tasks/page.py", label="Look at the tasks, or load your own", icon=":material/checklist:")
-    if told:
-        st.caption(told)
+    if note:
+        st.caption(note)
     return environment, tasks
 
 

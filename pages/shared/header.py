@@ -198,12 +198,12 @@ def _method_chip(run: RunInfo) -> None:
             help="The rules of this run are not here: it can be looked at, its q stay as they began.",
         )  # fmt: skip
         return
-    label, colour, told = BADGES[spec.variant]
+    label, colour, meaning = BADGES[spec.variant]
     learns_from = ", ".join(spec.feedback) or "nothing"
     differs = "".join(f"\n- {literal(sentence)}" for sentence in spec.deviations)
     st.badge(
         in_badge(f"{spec.title} · {label}"), icon=":material/memory:", color=colour,
-        help=f"{told} It learns from: {learns_from}." + (f" It differs in:\n{differs}" if differs else ""),
+        help=f"{meaning} It learns from: {learns_from}." + (f" It differs in:\n{differs}" if differs else ""),
     )  # fmt: skip
 
 

@@ -116,12 +116,12 @@ def what_became_of(view: View, memory: Memory) -> None:
     events = bank.editing.changes(run, memory.id)
     if len(events) < 2:
         return
-    told = Sentences(events)
+    sentences = Sentences(events)
     with st.expander(f"What became of it · {len(events):,}"):
         for event in events:
             why = f": {event.reason}" if event.reason else ""
             when = event.created[:16].replace("T", " ")
-            st.markdown(f"- {when} UTC · {literal(f'{who(event)} {told.of(event)}{why}')}")
+            st.markdown(f"- {when} UTC · {literal(f'{who(event)} {sentences.of(event)}{why}')}")
 
 
 @st.dialog("Change a memory", width="large")

@@ -90,9 +90,9 @@ def allowed(bank: MemoryBank, role: Role) -> bool:
 
 def _by_login() -> str:
     """The login's address where the provider vouches for it, else its name for the person within the provider."""
-    told = st.user.to_dict()
-    address = told.get("email") if told.get("email_verified", True) else ""
-    return person_name(str(address or told.get("sub") or "")[:LONGEST_NAME])
+    claims = st.user.to_dict()
+    address = claims.get("email") if claims.get("email_verified", True) else ""
+    return person_name(str(address or claims.get("sub") or "")[:LONGEST_NAME])
 
 
 def _remembered() -> str:

@@ -78,10 +78,10 @@ def cloud_map(
         sent = cloud, cloud.packed()
         changes = cloud.since(cloud)
         st.session_state[f"{key}_cloud"] = sent
-    told = {"slot": key, "key": sent[1]["key"], "changes": changes}
-    data = {"figure": marks.to_json(), "cloud": told, "alt": alt, "image": dict(image), "map": True}
+    cloud_data = {"slot": key, "key": sent[1]["key"], "changes": changes}
+    data = {"figure": marks.to_json(), "cloud": cloud_data, "alt": alt, "image": dict(image), "map": True}
     clicked = _drawn(data, key, height)
-    if st.session_state.get(f"{key}_taken") != told["key"]:
+    if st.session_state.get(f"{key}_taken") != cloud_data["key"]:
         taken = _points(key=f"{key}_points", data={"slot": key, "cloud": sent[1]}, on_taken_change=_nothing, height=1)
         st.session_state[f"{key}_taken"] = taken.taken
     return cloud.ids[int(clicked.removeprefix("row "))] if clicked else None

@@ -11,7 +11,7 @@ import streamlit as st
 
 from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
 from memrl_core.analysis.people.rating_queue import Place as StepPlace
-from memrl_core.analysis.people.rating_queue import QueueFilter, Sitting, queue, ratings_wanted
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, queue, ratings_wanted
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError
@@ -47,8 +47,14 @@ NOTHING = "No step has ended that this filter lets in. Take a filter away, or ru
 Give = Callable[[], Sequence[LedgerEvent]]
 LARGEST_SEED = 2**53 - 1
 """The largest whole number that a field in a browser holds exactly."""
-FILTER, SITTING, FACTS, SAVED, FAILED = "queue_filter", "sitting", "sitting_facts", "last_saved", "rating_failed"
-TOLD = "queue_told"
+FILTER, SESSION, FACTS, SAVED, FAILED = (
+    "queue_filter",
+    "rating_session",
+    "rating_session_facts",
+    "last_saved",
+    "rating_failed",
+)
+MESSAGE = "queue_message"
 
 
 def asked_filter() -> QueueFilter:
@@ -145,32 +151,32 @@ def _want(bank: MemoryBank, runs: Sequence[str], key: str) -> None:
             scales = bank.ratings.scales(run).model_copy(update={"ratings_wanted": int(st.session_state[key])})
             bank.ratings.change_scales(run, scales, person())
     except MemRLError as error:
-        st.session_state[TOLD] = str(error)
+        st.session_state[MESSAGE] = str(error)
         return
-    st.session_state.pop(SITTING, None)
+    st.session_state.pop(SESSION, None)
 
 
-def sitting_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[], tuple[Any, ...]]) -> Sitting:
+def session_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[], tuple[Any, ...]]) -> RatingSession:
     """The person's way through a queue of `what`; begun anew when they ask for another or go by another name.
 
     What others rate meanwhile is taken in, so that nobody does what is done.
     """
     asked = (place.bank.handle, person(), chosen, what)
-    known = st.session_state.get(SITTING)
+    known = st.session_state.get(SESSION)
     if known is None or known[0] != asked:
-        sitting = Sitting(waiting())
+        session = RatingSession(waiting())
         linked = st.session_state.get("place", {})
         at = (linked.get("run", ""), int(linked["step"])) if "step" in linked else None
-        if at in sitting.places:
-            sitting.go_to(at)
-        known = asked, sitting
-        st.session_state[SITTING] = known
+        if at in session.places:
+            session.go_to(at)
+        known = asked, session
+        st.session_state[SESSION] = known
         st.session_state[FACTS] = place.bank.facts
         st.session_state.pop(SAVED, None)
         st.session_state.pop(FAILED, None)
     elif st.session_state.get(FACTS) != place.bank.facts:
         if new := known[1].follow(waiting()):
-            st.session_state[TOLD] = f"{new} more to rate came in: they wait at the end."
+            st.session_state[MESSAGE] = f"{new} more to rate came in: they wait at the end."
         st.session_state[FACTS] = place.bank.facts
     return known[1]
 
@@ -202,37 +208,39 @@ def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:
     return EMPTY[chosen.show].format(steps=steps) if let_in and chosen.show in EMPTY else NOTHING
 
 
-def save(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool = True) -> bool:
+def save(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on: bool = True) -> bool:
     """Save what a click on `rated` gave before anything is shown, and go on; what fails stays to be tried again.
 
     True when it was saved.
     """
-    if sitting.too_soon(rated, time.monotonic()):
-        st.session_state[TOLD] = "That key came before you could have read this answer: it was not counted."
+    if session.too_soon(rated, time.monotonic()):
+        st.session_state[MESSAGE] = "That key came before you could have read this answer: it was not counted."
         return False
-    if go_on and rated != sitting.place:
-        st.session_state[TOLD] = "That key was for an answer that has gone: it was not counted. Go back to it with K."
+    if go_on and rated != session.place:
+        st.session_state[MESSAGE] = (
+            "That key was for an answer that has gone: it was not counted. Go back to it with K."
+        )
         return False
     known, clock = bank.facts, bank.clock
     try:
         events = give()
     except MemRLError as error:
-        st.session_state[FAILED] = (str(error), bank, sitting, rated, give, go_on)
+        st.session_state[FAILED] = (str(error), bank, session, rated, give, go_on)
         return False
     if FAILED in st.session_state and st.session_state[FAILED][3] == rated:
         del st.session_state[FAILED]
     st.session_state[SAVED] = tuple(event.id for event in events)
     if go_on:
-        sitting.has_rated(rated, datetime.now(UTC))
+        session.has_rated(rated, datetime.now(UTC))
     # What others gave meanwhile came in with the same look at the bank, and is still to be taken in.
     if st.session_state.get(FACTS) == known and bank.facts == known + sum(event.seq > clock for event in events):
         st.session_state[FACTS] = bank.facts
     return True
 
 
-def told() -> None:
+def show_message() -> None:
     """What is to be said once, about the last key."""
-    if sentence := st.session_state.pop(TOLD, None):
+    if sentence := st.session_state.pop(MESSAGE, None):
         st.info(literal(sentence))
 
 
@@ -245,10 +253,10 @@ def failure() -> None:
         st.button("Try again", key="rating_retry", icon=":material/replay:", on_click=_try_again, args=tuple(again))
 
 
-def _try_again(bank: MemoryBank, sitting: Sitting, rated: Any, give: Give, go_on: bool) -> None:
+def _try_again(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on: bool) -> None:
     # The person may have gone on to another one meanwhile.
-    sitting.go_to(rated)
-    save(bank, sitting, rated, give, go_on)
+    session.go_to(rated)
+    save(bank, session, rated, give, go_on)
 
 
 def keep_in_link(step: Any, chosen: QueueFilter) -> None:

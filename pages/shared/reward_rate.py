@@ -9,7 +9,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
-from memrl_core.analysis.people.rating_queue import Sitting
+from memrl_core.analysis.people.rating_queue import RatingSession
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.bank.roles import Role
@@ -47,8 +47,8 @@ Bounds = tuple[float, float]
 class Panel:
     """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there."""
 
-    def __init__(self, bank: MemoryBank, trace: StepTrace, sitting: Sitting) -> None:
-        self.bank, self.trace, self.sitting = bank, trace, sitting
+    def __init__(self, bank: MemoryBank, trace: StepTrace, session: RatingSession) -> None:
+        self.bank, self.trace, self.session = bank, trace, session
         self.scales: RatingScales = bank.ratings.scales(trace.run)
         self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
         self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
@@ -64,7 +64,7 @@ class Panel:
         """Save a reward and go on; True when it was saved."""
         rating = self.rating(value, given)
         place = self.trace.run, self.trace.step
-        return save(self.bank, self.sitting, place, lambda: [self.bank.ratings.rate(rating)], go_on)
+        return save(self.bank, self.session, place, lambda: [self.bank.ratings.rate(rating)], go_on)
 
     def gave(self, **given: Any) -> bool:
         """Whether the person's standing reward was given so."""

@@ -92,8 +92,8 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
             st.error(literal(str(error)), icon=":material/error:")
         return None
     families = Counter(task.family or "no family" for task in tasks)
-    told = ", ".join(f"{family} {count}" for family, count in families.most_common())
-    st.caption(f"{len(tasks):,} tasks in {len(families):,} families", help=literal(told))
+    listed = ", ".join(f"{family} {count}" for family, count in families.most_common())
+    st.caption(f"{len(tasks):,} tasks in {len(families):,} families", help=literal(listed))
     return tasks
 
 

@@ -64,10 +64,10 @@ def _difference(view: View, operation: MemoryOperation) -> None:
         except BankError:
             return
     lines = difflib.unified_diff(before, operation.experience.splitlines(), "before", "after", lineterm="", n=1)
-    told = "\n".join(lines)
-    if told:
+    text = "\n".join(lines)
+    if text:
         with st.expander("What changed in its text", key=f"diff_{operation.memory_id}"):
-            verbatim(told)
+            verbatim(text)
 
 
 def memory_button(view: View, memory_id: str, key: str, q: float | None) -> None:

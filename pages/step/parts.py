@@ -385,10 +385,10 @@ def _will_bind(view: View, record: GenerateRecord) -> bool:
 def _memories_in(view: View, record: GenerateRecord, turn: int, framed: Collection[str]) -> None:
     """A button for each memory that the turn was sent and that has no frame in the messages."""
     left_out = record.turns[turn].left_out if record.turns else ()
-    told = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in (*left_out, *framed))
-    if told:
+    remaining = dict.fromkeys(span.memory_id for span in record.spans if span.memory_id not in (*left_out, *framed))
+    if remaining:
         with st.container(horizontal=True, gap="small"):
-            for memory_id in told:
+            for memory_id in remaining:
                 memory_button(view, memory_id, f"sent_{memory_id}", _q_then(view).get(memory_id))
 
 

@@ -40,14 +40,14 @@ def test_the_runs_own_method_says_what_it_did(agent: Agent) -> None:
         assert one.decision is not None and trace.decision is not None
         assert one.decision.selected == trace.decision.selected
         assert trace.generate is not None
-        assert one.told and trace.generate.messages[-1].content.startswith(one.told)
+        assert one.given and trace.generate.messages[-1].content.startswith(one.given)
 
 
 def test_similarity_alone_takes_the_first_of_the_pool(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     none, rag = on_this_pool(agent.bank, trace, ["none", "rag"]) or ()
     assert none.decision is not None and rag.decision is not None and trace.recall is not None
-    assert none.decision.selected == () and none.told == ""
+    assert none.decision.selected == () and none.given == ""
     similarity = {member.memory_id: member.similarity for member in trace.recall.pool}
     assert [similarity[i] for i in rag.decision.selected] == sorted(similarity.values(), reverse=True)[:3]
 

@@ -226,8 +226,8 @@ def counterfactual(
         task, query = known[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
-        learned, told = beyond_q(step)
-        asked = told or Asked(query, task, step=step, seed=recorded[step].seed)
+        learned, known_then = beyond_q(step)
+        asked = known_then or Asked(query, task, step=step, seed=recorded[step].seed)
         view = replace(as_recorded(view, recorded[step].q), asked=asked, learned=learned)
         recall = policy.recall(query, view, coarse.pop(step))
         decision = policy.select(recall, view, recorded[step].seed)

@@ -34,7 +34,7 @@ class OnThisPool:
     spec: PolicySpec
     recall: RecallRecord | None
     decision: Decision | None
-    told: str
+    given: str
     notes: tuple[str, ...] = ()
     problem: str = ""
 
@@ -83,7 +83,7 @@ def _asked(bank: MemoryBank, trace: StepTrace, name: str, own_recall: bool) -> O
         messages, _ = policy.render(chosen, "", trace.task.intent, "", view)
     except MemRLError as error:
         return OnThisPool(policy.spec, None, None, "", problem=str(error))
-    told = messages[-1].content.rpartition(YOUR_TASK)[0].strip()
+    given = messages[-1].content.rpartition(YOUR_TASK)[0].strip()
     if decision.note:
         notes = (*notes, decision.note)
-    return OnThisPool(policy.spec, recalled, decision, told, notes)
+    return OnThisPool(policy.spec, recalled, decision, given, notes)

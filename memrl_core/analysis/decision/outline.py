@@ -176,14 +176,14 @@ def _generate(trace: StepTrace) -> str:
 
 def tokens_of(reply: Reply) -> list[str]:
     """How many tokens were read for a reply and written in it, as far as the server tells."""
-    told = []
+    parts = []
     if reply.prompt_tokens is not None:
         room = "" if reply.window is None else f" of {reply.window:,}"
         cached = f" ({reply.cached_tokens:,} from the server's cache)" if reply.cached_tokens is not None else ""
-        told.append(f"{reply.prompt_tokens:,}{room} tokens read{cached}")
+        parts.append(f"{reply.prompt_tokens:,}{room} tokens read{cached}")
     if reply.answer_tokens is not None:
-        told.append(f"{reply.answer_tokens} tokens written")
-    return told
+        parts.append(f"{reply.answer_tokens} tokens written")
+    return parts
 
 
 def reply_notes(reply: Reply) -> list[str]:
@@ -212,8 +212,8 @@ def _reward(trace: StepTrace) -> str:
         return "no reward was given"
     if record.source == "environment":
         return f"{signed(record.reward)} from the environment: {shortened(record.verdict, 60)}"
-    told = f"{signed(record.reward)} from {record.rater or 'a person'}"
-    return told if record.environment is None else f"{told}, instead of the environment's {signed(record.environment)}"
+    by = f"{signed(record.reward)} from {record.rater or 'a person'}"
+    return by if record.environment is None else f"{by}, instead of the environment's {signed(record.environment)}"
 
 
 def _update(trace: StepTrace) -> str:
@@ -224,9 +224,9 @@ def _update(trace: StepTrace) -> str:
     moved = [change for change in trace.update.changes if change.after != change.before]
     if not moved:
         return f"{len(trace.update.changes):,} values looked at, none moved"
-    told = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
-    more = f" and {len(told) - MOVES_TOLD} more" if len(told) > MOVES_TOLD else ""
-    return ", ".join(told[:MOVES_TOLD]) + more
+    moves = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
+    more = f" and {len(moves) - MOVES_TOLD} more" if len(moves) > MOVES_TOLD else ""
+    return ", ".join(moves[:MOVES_TOLD]) + more
 
 
 def value_label(change: ValueChange, run: str) -> str:
@@ -240,9 +240,9 @@ def value_label(change: ValueChange, run: str) -> str:
 def _write(trace: StepTrace) -> str:
     if trace.write is None:
         return ""
-    told = [operation_line(operation, trace.run) for operation in trace.write.operations]
-    more = f" and {len(told) - 1} more" if len(told) > 1 else ""
-    return told[0] + more if told else "nothing written"
+    operations = [operation_line(operation, trace.run) for operation in trace.write.operations]
+    more = f" and {len(operations) - 1} more" if len(operations) > 1 else ""
+    return operations[0] + more if operations else "nothing written"
 
 
 def operation_line(operation: MemoryOperation, run: str) -> str:

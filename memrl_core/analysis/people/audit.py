@@ -111,18 +111,18 @@ def _entries(
     bank: MemoryBank, chapters: Sequence[_Chapter], begun: Mapping[str, tuple[int, LedgerEvent]], memory_id: str
 ) -> Iterator[_Entry]:
     """The entries of a memory after those that its first q was made of."""
-    told: list[_Entry] = []
+    entries: list[_Entry] = []
     for number, chapter in enumerate(chapters):
         points = bank.history(chapter.run, memory_id, chapter.as_of)
-        kept = len(told) if points[: len(told)] == [entry.point for entry in told] else 0
-        told = [*told[:kept], *(_Entry(number, point) for point in points[kept:])]
+        kept = len(entries) if points[: len(entries)] == [entry.point for entry in entries] else 0
+        entries = [*entries[:kept], *(_Entry(number, point) for point in points[kept:])]
     number, event = begun.get(memory_id, (0, None))
-    if told and event is not None and event.kind in _REPLACES:
+    if entries and event is not None and event.kind in _REPLACES:
         for older in event.payload["replaces"]:
             for entry in _entries(bank, chapters, begun, older):
                 if (entry.chapter, entry.point.step) <= (number, event.step):
                     yield entry
-    yield from told
+    yield from entries
 
 
 def _beginning(point: UtilityPoint, begun: Mapping[str, tuple[int, LedgerEvent]]) -> QMove:

@@ -36,16 +36,16 @@ class Sentences:
     """Tells the events of one ledger, given in its order. `undone` are those that the same person took back later."""
 
     def __init__(self, events: Iterable[LedgerEvent]) -> None:
-        told = list(events)
-        self._events = {event.id: event for event in told}
-        started = (event for event in told if event.kind is EventKind.RUN_STARTED)
+        known = list(events)
+        self._events = {event.id: event for event in known}
+        started = (event for event in known if event.kind is EventKind.RUN_STARTED)
         self._policies = {event.run: str(event.payload.get("policy", "memrl")) for event in started}
         self._before: dict[str, LedgerEvent] = {}
         self._together: dict[str, list[LedgerEvent]] = {}
         standing: dict[tuple[str, str], LedgerEvent] = {}
         rules: dict[tuple[EventKind, str], list[LedgerEvent]] = {}
         undoing = []
-        for event in told:
+        for event in known:
             # Most of a ledger is the program's own, and says nothing about other events.
             if not event.payload and event.source != "person":
                 continue
@@ -212,29 +212,29 @@ _WORDS: Mapping[EventKind, Callable[[Sentences, LedgerEvent], str]] = {
 
 def _choice(payload: Mapping[str, Any]) -> str:
     """What a person chose on a scale, in brackets; a file may have brought in anything."""
-    told = ""
+    rated = ""
     if "stars" in payload:
-        told = f"{payload['stars']} of 5 stars"
+        rated = f"{payload['stars']} of 5 stars"
     elif "grade" in payload:
-        told = f"grade {_shown(payload['grade'])}"
+        rated = f"grade {_shown(payload['grade'])}"
     elif isinstance(payload.get("marks"), Mapping):
-        told = ", ".join(f"{name} {mark}" for name, mark in payload["marks"].items())
+        rated = ", ".join(f"{name} {mark}" for name, mark in payload["marks"].items())
     else:
         for name, words in CHOICES.items():
-            told = told or words.get(str(payload.get(name)), "")
-    return f" ({_short(told)})" if told else ""
+            rated = rated or words.get(str(payload.get(name)), "")
+    return f" ({_short(rated)})" if rated else ""
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, FieldInfo] | None = None) -> str:
     """What differs, such as "λ 0.5 → 0.7"."""
     fields = fields or {}
-    told = []
+    changes = []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
             title = fields[name].title if name in fields else None
             symbol = (title or name).partition(" · ")[0]
-            told.append(f"{symbol} {_shown(before.get(name))} → {_shown(after.get(name))}")
-    return ", ".join(told) or "nothing differs"
+            changes.append(f"{symbol} {_shown(before.get(name))} → {_shown(after.get(name))}")
+    return ", ".join(changes) or "nothing differs"
 
 
 def _shown(value: Any) -> str:

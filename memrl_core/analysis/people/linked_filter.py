@@ -46,17 +46,17 @@ class LinkedFilter(BaseModel):
 
         Such a value is left at its default.
         """
-        told = {name: query[name] for name in cls.model_fields if name in query}
+        named = {name: query[name] for name in cls.model_fields if name in query}
         try:
-            return cls.model_validate_strings(told), []
+            return cls.model_validate_strings(named), []
         except ValidationError as error:
             wrong = {str(problem["loc"][0]): problem["msg"] for problem in error.errors(include_url=False)}
         sentences = [
-            f"The link's {name} “{told[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
+            f"The link's {name} “{named[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
             "The default was taken; choose another if you want one."
             for name, message in wrong.items()
         ]
-        return cls.model_validate_strings({name: text for name, text in told.items() if name not in wrong}), sentences
+        return cls.model_validate_strings({name: text for name, text in named.items() if name not in wrong}), sentences
 
 
 def _lower(words: str) -> str:

@@ -35,10 +35,10 @@ Place = Any
 
 
 @dataclass
-class Sitting:
+class RatingSession:
     """A queue that one person goes through.
 
-    `at` is the position looked at, `len(places)` when the end is reached. `rated` is what was rated in this sitting and
+    `at` is the position looked at, `len(places)` when the end is reached. `rated` is what was rated in this session and
     when; `skipped` comes again when nothing else is left; `closed` needs no rating any more, since others gave theirs.
     """
 
@@ -276,7 +276,7 @@ class Progress:
 
 
 def progress(times: Sequence[datetime], remaining: int, done: int) -> Progress:
-    """How fast a person rates, by the `times` of this sitting's ratings in the order in which they were given.
+    """How fast a person rates, by the `times` of this session's ratings in the order in which they were given.
 
     The pace is the median gap. A gap of more than ten minutes was a break, and one below zero a clock that was set
     back: neither counts. Without any gap that counts the pace is not known.

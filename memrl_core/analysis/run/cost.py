@@ -114,10 +114,10 @@ def _chance(world: World, task: Task, plans: Sequence[Sequence[str]], at_step: i
         line = next_line(plans, [], offered(world.reset(task, seed=0, at_step=at_step)))
         return world.chance(task, [line] if line else [], at_step)
     charmed = _Charmed(world, at_step)
-    told = charmed.reset(task, seed=0, at_step=at_step)
+    observation = charmed.reset(task, seed=0, at_step=at_step)
     done: list[str] = []
-    while (line := next_line(plans, done, offered(told))) is not None:
-        told, reward, terminated, truncated, _ = charmed.step(line)
+    while (line := next_line(plans, done, offered(observation))) is not None:
+        observation, reward, terminated, truncated, _ = charmed.step(line)
         if terminated or truncated:
             return charmed.chance if reward else 0.0
         done.append(line)

@@ -60,7 +60,7 @@ def reversal(trace: StepTrace, rerunner_of: RerunnerOf, margin: float = 0.2) -> 
         high, low = one.overtaking.memory_id, one.overtaken.memory_id
         without = tuple(memory_id for memory_id in had if memory_id != high)
         in_its_place = tuple(low if memory_id == high else memory_id for memory_id in had)
-        if not any(_solves(at_first, told) or _mostly(others, told) for told in (without, in_its_place)):
+        if not any(_solves(at_first, outcome) or _mostly(others, outcome) for outcome in (without, in_its_place)):
             return one
     return None
 

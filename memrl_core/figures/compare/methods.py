@@ -172,11 +172,11 @@ def cost_picture(rows: Sequence[MethodRow]) -> Picture:
         ("turns of the answer", turns, SIMILARITY, "", 3, "%{x:.1f} turns"),
         ("the method's own questions", [row.consulted for row in shown], UTILITY, "/", 3, "%{x:.1f} questions"),
     )
-    for name, x, colour, hatch, column, told in bars:
+    for name, x, colour, hatch, column, hover in bars:
         figure.add_bar(
             x=x, y=places, orientation="h", name=name, showlegend=column == 3, customdata=names,
             marker={"color": colour, "pattern": {"shape": hatch, "solidity": 0.3}},
-            hovertemplate=f"%{{customdata}}: {told}<extra></extra>", row=1, col=column,
+            hovertemplate=f"%{{customdata}}: {hover}<extra></extra>", row=1, col=column,
         )  # fmt: skip
     figure.update_layout({**_rows_layout(shown), "barmode": "stack", "legend": {**BELOW, "y": -0.12}})
     figure.update_annotations(font_size=TITLE_SIZE)

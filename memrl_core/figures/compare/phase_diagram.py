@@ -74,7 +74,7 @@ def _panel(
         return [[np.nan if cell is None else scale * float(str(cell[name])) for cell in row] for row in rows]
 
     difference, low, high = of("difference", 100), of("low", 100), of("high", 100)
-    told = [
+    texts = [
         ["" if np.isnan(d) else _bold(signed(d, 1), a > 0 or b < 0) for d, a, b in zip(*line, strict=True)]
         for line in zip(difference, low, high, strict=True)
     ]
@@ -85,7 +85,7 @@ def _panel(
         z=difference,
         x=[f"{value:g}" for value in across],
         y=[f"{value:g}" for value in along],
-        text=told,
+        text=texts,
         texttemplate="%{text}",
         textfont={"size": 12},
         customdata=known,

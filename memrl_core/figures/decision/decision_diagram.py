@@ -53,8 +53,8 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     up = {"title": {"text": "score"}, "zeroline": False}
     layout = bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name], xaxis=across, yaxis=up)
     title = _title(spectrum, weight)
-    told = f"Each candidate's score as a line over λ. {title}."
-    return DrawnPicture(Drawing(traces, layout), lambda: _table(spectrum, run), title, told)
+    alt = f"Each candidate's score as a line over λ. {title}."
+    return DrawnPicture(Drawing(traces, layout), lambda: _table(spectrum, run), title, alt)
 
 
 def _upright(weight: float, colour: str, width: float, dash: str) -> dict[str, Any]:

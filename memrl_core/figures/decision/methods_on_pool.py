@@ -21,15 +21,15 @@ INTENT_SHOWN = 34
 
 def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> Picture:
     """A row a method, a column a memory that any of them considered; filled with its place where it is given."""
-    told = [one for one in found if one.decision is not None]
-    ids = _in_order(told)
+    decided = [one for one in found if one.decision is not None]
+    ids = _in_order(decided)
     columns = [memory_label(memory_id, run) for memory_id in ids]
-    rows = [plain(one.spec.title, 44) for one in told]
+    rows = [plain(one.spec.title, 44) for one in decided]
     figure = go.Figure()
     for given in (True, False):
         points = [
             (column, row, _place(one, candidate), _hover(one, candidate, memories))
-            for one, row in zip(told, rows, strict=True)
+            for one, row in zip(decided, rows, strict=True)
             for candidate, column in _considered(one, ids, columns)
             if candidate.selected is given
         ]
@@ -54,15 +54,15 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
     )
     figure.update_yaxes(row_axis(rows), showgrid=True)
     figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0})
-    title = _title(told)
+    title = _title(decided)
     alt = f"A grid of methods and memories; filled circles are given to the model. {title}."
     return Picture(figure, _table(found, memories, run), title, alt)
 
 
-def _in_order(told: Sequence[OnThisPool]) -> list[str]:
+def _in_order(decided: Sequence[OnThisPool]) -> list[str]:
     """Every memory considered, the most similar first."""
-    similarity = {c.memory_id: c.similarity for one in told if one.decision for c in one.decision.candidates}
-    pooled = {c.memory_id for one in told if one.decision for c in one.decision.candidates if c.score is not None}
+    similarity = {c.memory_id: c.similarity for one in decided if one.decision for c in one.decision.candidates}
+    pooled = {c.memory_id for one in decided if one.decision for c in one.decision.candidates if c.score is not None}
     return sorted(pooled, key=lambda memory_id: -similarity[memory_id])
 
 
@@ -91,8 +91,8 @@ def _hover(one: OnThisPool, candidate: Candidate, memories: Mapping[str, Memory]
     return "<br>".join(line for line in lines if line)
 
 
-def _title(told: Sequence[OnThisPool]) -> str:
-    choices = [frozenset(one.decision.selected) for one in told if one.decision is not None]
+def _title(decided: Sequence[OnThisPool]) -> str:
+    choices = [frozenset(one.decision.selected) for one in decided if one.decision is not None]
     if not choices:
         return "No method could be asked"
     different = len(set(choices))

@@ -76,8 +76,8 @@ def slope_picture(decision: Decision, run: str) -> DrawnPicture:
     if len(ranked) > decision.k2 > 0:
         layout |= _cut(decision.k2, decision.k2 + 0.5, {"x": -0.45})
     title = _slope_title(decision, ranked, run)
-    told = f"Lines from rank in phase A to rank in phase B. {title}."
-    return DrawnPicture(Drawing(lines, layout), lambda: _table(decision, {}, run), title, told)
+    alt = f"Lines from rank in phase A to rank in phase B. {title}."
+    return DrawnPicture(Drawing(lines, layout), lambda: _table(decision, {}, run), title, alt)
 
 
 def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) -> DrawnPicture:
@@ -145,8 +145,8 @@ def score_picture(decision: Decision, memories: Mapping[str, Memory], run: str) 
         cut = _cut(decision.k2, decision.k2 - 0.5, {"x": 0, "xref": "paper"})
     layout |= {**cut, "shapes": [upright(0, color=SUM, width=1), *cut["shapes"]]}
     title = _score_title(decision, ranked, run)
-    told = "z-scores of similarity and q" if standardised else "terms of the method"
-    alt = f"Stacked bars of the weighted {told} with the score as a dot. {title}."
+    parts_named = "z-scores of similarity and q" if standardised else "terms of the method"
+    alt = f"Stacked bars of the weighted {parts_named} with the score as a dot. {title}."
     return DrawnPicture(Drawing(traces, layout), lambda: _table(decision, memories, run), title, alt)
 
 

@@ -66,8 +66,8 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
     said = [f"After step {step}: {_said(landscape, frame, middle)}" for frame, step in enumerate(landscape.steps)]
     points.append(_caption(said[-1]))
     frames = [
-        {"name": name, "data": [*look, {"text": [told]}], "traces": [0, 1, 2, 3]}
-        for name, look, told in zip(names, looks, said, strict=True)
+        {"name": name, "data": [*look, {"text": [words]}], "traces": [0, 1, 2, 3]}
+        for name, look, words in zip(names, looks, said, strict=True)
     ]
     scale = {
         "colorscale": q_colorscale(),

@@ -36,10 +36,10 @@ def operations_by_epoch(
     """A row an epoch: how often each of `OPERATIONS` was done in its steps; the last are replies of no use."""
     counts: dict[int, Counter[str]] = {}
     for trace in watching.traces(on_progress, cancelled):
-        told = counts.setdefault(trace.epoch, Counter())
+        tally = counts.setdefault(trace.epoch, Counter())
         for one in trace.write.operations if trace.write is not None else ():
-            told[UNUSABLE if one.op == "NOOP" and one.why.startswith(UNUSABLE) else one.op] += 1
-    rows = [(epoch, *(told[name] for name in OPERATIONS)) for epoch, told in sorted(counts.items())]
+            tally[UNUSABLE if one.op == "NOOP" and one.why.startswith(UNUSABLE) else one.op] += 1
+    rows = [(epoch, *(tally[name] for name in OPERATIONS)) for epoch, tally in sorted(counts.items())]
     return pd.DataFrame(rows, columns=["epoch", *OPERATIONS])
 
 

@@ -100,7 +100,7 @@ def kernel_picture(weights: pd.DataFrame, history: CaseHistory, case: str) -> Pi
     figure.update_layout(bare_layout(height=110 + 24 * max(len(rows), 1), barmode="overlay", bargap=0.3))
     figure.update_xaxes(title_text="share of k(s, s′) in Q_EC", tickformat=".0%", rangemode="tozero", zeroline=False)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, autorange="reversed")
-    told = {"gaussian": f"a Gaussian kernel of width h = {settings.bandwidth:g}", "cosine": "a cosine kernel"}
+    kernels = {"gaussian": f"a Gaussian kernel of width h = {settings.bandwidth:g}", "cosine": "a cosine kernel"}
     value = float((weights["share"] * weights["outcome"]).sum())
     if weights["weight"].sum() > 0:
         title = (
@@ -111,7 +111,7 @@ def kernel_picture(weights: pd.DataFrame, history: CaseHistory, case: str) -> Pi
             title += f" (the {MOST_SHOWN} that weigh most are drawn)"
     else:
         title = f"{case} has no past use to go by: its Q counts as {settings.unused_q:g}"
-    alt = f"Bars of the share of each past use under {told[settings.kernel]}. {title}."
+    alt = f"Bars of the share of each past use under {kernels[settings.kernel]}. {title}."
     return Picture(figure, by_weight.rename(columns=KERNEL_NAMES), title, alt)
 
 

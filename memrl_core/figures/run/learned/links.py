@@ -29,10 +29,10 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
     ids = [note.memory_id for note in graph.notes]
     at = {i: places[i] for i in ids if i in places} if places is not None else _circle(ids)
     figure, about = go.Figure(), _about(graph, run)
-    told = ids if len(ids) <= MOST_NAMED else graph.written | graph.edited
+    labelled = ids if len(ids) <= MOST_NAMED else graph.written | graph.edited
     if places is None:
         for number, memory_id in enumerate(ids):
-            if memory_id in told:
+            if memory_id in labelled:
                 _name_outside(figure, plain(memory_label(memory_id, run)), number, len(ids))
     for new in (False, True):
         links = [link for link in graph.links if (link[0] in graph.written | graph.edited) is new]
@@ -48,7 +48,7 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
             y=[at[i][1] for i in shown],
             mode="markers" if places is None else "markers+text",
             name=name,
-            text=[plain(memory_label(i, run)) if i in told else "" for i in shown],
+            text=[plain(memory_label(i, run)) if i in labelled else "" for i in shown],
             textposition="top center",
             cliponaxis=False,
             marker={

@@ -35,8 +35,8 @@ def operations_picture(counts: pd.DataFrame) -> Picture:
     figure.update_xaxes(title_text="epoch", type="category")
     figure.update_yaxes(title_text="operations", zeroline=False)
     sums = {name: int(counts[name].sum()) for name in OPERATIONS}
-    told = ", ".join(f"{n} {name}" for name, n in sums.items() if name != UNUSABLE)
-    title = f"{told}; {sums[UNUSABLE]} replies were of no use" if sum(sums.values()) else "No operation was done yet"
+    named = ", ".join(f"{n} {name}" for name, n in sums.items() if name != UNUSABLE)
+    title = f"{named}; {sums[UNUSABLE]} replies were of no use" if sum(sums.values()) else "No operation was done yet"
     return Picture(figure, counts, title, f"Stacked bars of operations by epoch. {title}.")
 
 

@@ -84,5 +84,5 @@ def _title(became: pd.DataFrame, words: Mapping[str, str]) -> str:
     if became.empty:
         return "Memory was not asked in any step that can be looked at"
     counts = became["what"].value_counts()
-    told = " · ".join(f"{name}: {counts[what]}" for what, name in words.items() if what in counts)
-    return f"Memory was asked {len(became):,} times — {told}"
+    counted = " · ".join(f"{name}: {counts[what]}" for what, name in words.items() if what in counts)
+    return f"Memory was asked {len(became):,} times — {counted}"

@@ -9,27 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.people.rated_steps import RatedStep
-from memrl_core.analysis.people.rating_queue import TOO_SOON, QueueFilter, Sitting, pairs
+from memrl_core.analysis.people.rating_queue import TOO_SOON, QueueFilter, RatingSession, pairs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_sitting(count: int = 4) -> Sitting:
-    return Sitting(tuple(range(count)))
+def a_session(count: int = 4) -> RatingSession:
+    return RatingSession(tuple(range(count)))
 
 
-def rate(sitting: Sitting) -> None:
+def rate(session: RatingSession) -> None:
     """Rate what is looked at."""
-    if sitting.place is not None:
-        sitting.has_rated(sitting.place, NOW)
+    if session.place is not None:
+        session.has_rated(session.place, NOW)
 
 
-def rest(sitting: Sitting) -> list[object]:
+def rest(session: RatingSession) -> list[object]:
     """What is shown when everything is rated from here on."""
     shown = []
-    while sitting.place is not None and sitting.place not in sitting.rated:
-        shown.append(sitting.place)
-        rate(sitting)
+    while session.place is not None and session.place not in session.rated:
+        shown.append(session.place)
+        rate(session)
     return shown
 
 
@@ -37,118 +37,118 @@ def rest(sitting: Sitting) -> list[object]:
 
 
 def test_places_are_shown_once_each_in_their_order_and_then_the_end() -> None:
-    sitting = a_sitting()
-    assert rest(sitting) == [0, 1, 2, 3]
-    assert sitting.place is None and sitting.at == 4
+    session = a_session()
+    assert rest(session) == [0, 1, 2, 3]
+    assert session.place is None and session.at == 4
 
 
 def test_an_empty_queue_is_at_its_end_and_stays_there() -> None:
-    sitting = Sitting(())
-    for act in (sitting.skip, lambda: rate(sitting), lambda: sitting.move(1), lambda: sitting.move(-1)):
+    session = RatingSession(())
+    for act in (session.skip, lambda: rate(session), lambda: session.move(1), lambda: session.move(-1)):
         act()
-    assert (sitting.place, sitting.at, sitting.rated) == (None, 0, {})
-    assert (sitting.progress.done, sitting.progress.total) == (0, 0)
+    assert (session.place, session.at, session.rated) == (None, 0, {})
+    assert (session.progress.done, session.progress.total) == (0, 0)
 
 
 def test_a_skipped_place_comes_again_when_nothing_else_is_left() -> None:
-    sitting = a_sitting()
-    sitting.skip()
-    assert rest(sitting) == [1, 2, 3, 0]
-    assert sitting.skipped == set()
+    session = a_session()
+    session.skip()
+    assert rest(session) == [1, 2, 3, 0]
+    assert session.skipped == set()
 
 
 def test_where_all_are_skipped_they_come_again_from_the_first() -> None:
-    sitting = a_sitting(3)
+    session = a_session(3)
     shown = []
     for _ in range(5):
-        shown.append(sitting.place)
-        sitting.skip()
+        shown.append(session.place)
+        session.skip()
     assert shown == [0, 1, 2, 0, 1]
 
 
 def test_looking_about_rates_nothing_and_stops_at_both_ends() -> None:
-    sitting = a_sitting(3)
-    sitting.move(-1)
-    assert sitting.place == 0
-    sitting.move(7)
-    assert sitting.place == 2
-    assert sitting.rated == {}
+    session = a_session(3)
+    session.move(-1)
+    assert session.place == 0
+    session.move(7)
+    assert session.place == 2
+    assert session.rated == {}
 
 
 def test_from_the_end_one_looks_back_at_the_last_one() -> None:
-    sitting = a_sitting(2)
-    rest(sitting)
-    sitting.move(-1)
-    assert sitting.place == 1
+    session = a_session(2)
+    rest(session)
+    session.move(-1)
+    assert session.place == 1
 
 
 def test_rating_out_of_order_comes_back_to_what_was_passed_by() -> None:
-    sitting = a_sitting()
-    sitting.move(2)
-    assert rest(sitting) == [2, 3, 0, 1]
+    session = a_session()
+    session.move(2)
+    assert rest(session) == [2, 3, 0, 1]
 
 
 def test_a_rating_that_is_taken_back_is_looked_at_and_asked_for_again() -> None:
-    sitting = a_sitting(3)
-    rate(sitting)
-    rate(sitting)
-    sitting.take_back(0)
-    assert sitting.place == 0 and sitting.progress.done == 1
-    assert rest(sitting) == [0, 2]
+    session = a_session(3)
+    rate(session)
+    rate(session)
+    session.take_back(0)
+    assert session.place == 0 and session.progress.done == 1
+    assert rest(session) == [0, 2]
 
 
 def test_a_click_that_arrives_twice_goes_on_once() -> None:
-    sitting = a_sitting(3)
-    sitting.has_rated(0, NOW)
-    sitting.has_rated(0, NOW + timedelta(seconds=5))
-    assert (sitting.place, sitting.rated) == (1, {0: NOW})
+    session = a_session(3)
+    session.has_rated(0, NOW)
+    session.has_rated(0, NOW + timedelta(seconds=5))
+    assert (session.place, session.rated) == (1, {0: NOW})
 
 
 def test_a_place_of_an_earlier_day_is_put_in_where_the_person_looks() -> None:
-    sitting = a_sitting(3)
-    rate(sitting)
-    sitting.take_back(9)
-    assert (sitting.place, sitting.places) == (9, (0, 9, 1, 2))
-    assert rest(sitting) == [9, 1, 2]
+    session = a_session(3)
+    rate(session)
+    session.take_back(9)
+    assert (session.place, session.places) == (9, (0, 9, 1, 2))
+    assert rest(session) == [9, 1, 2]
 
 
 # --- what others do ---------------------------------------------------------------------------------------------------
 
 
 def test_what_others_have_rated_is_closed_and_passed_by() -> None:
-    sitting = a_sitting()
-    assert sitting.follow((0, 2, 3)) == 0
-    assert sitting.progress.total == 3
-    assert rest(sitting) == [0, 2, 3]
+    session = a_session()
+    assert session.follow((0, 2, 3)) == 0
+    assert session.progress.total == 3
+    assert rest(session) == [0, 2, 3]
 
 
 def test_what_comes_in_waits_at_the_end_in_its_order() -> None:
-    sitting = a_sitting(2)
-    assert sitting.follow((7, 0, 6, 1)) == 2
-    assert rest(sitting) == [0, 1, 7, 6]
+    session = a_session(2)
+    assert session.follow((7, 0, 6, 1)) == 2
+    assert rest(session) == [0, 1, 7, 6]
 
 
 def test_what_is_opened_again_is_asked_for_again() -> None:
-    sitting = a_sitting(3)
-    sitting.follow((0, 2))
-    sitting.follow((0, 1, 2))
-    assert rest(sitting) == [0, 1, 2]
+    session = a_session(3)
+    session.follow((0, 2))
+    session.follow((0, 1, 2))
+    assert rest(session) == [0, 1, 2]
 
 
 def test_what_the_person_has_rated_stays_theirs_when_it_waits_no_more() -> None:
-    sitting = a_sitting(3)
-    rate(sitting)
-    sitting.follow((1, 2))
-    assert (sitting.progress.done, sitting.progress.total, sitting.closed) == (1, 3, set())
+    session = a_session(3)
+    rate(session)
+    session.follow((1, 2))
+    assert (session.progress.done, session.progress.total, session.closed) == (1, 3, set())
 
 
 def test_what_is_opened_again_after_the_end_is_looked_at() -> None:
-    sitting = a_sitting(2)
-    sitting.follow((0,))
-    rate(sitting)
-    assert sitting.place is None
-    sitting.follow((1,))
-    assert sitting.place == 1
+    session = a_session(2)
+    session.follow((0,))
+    rate(session)
+    assert session.place is None
+    session.follow((1,))
+    assert session.place == 1
 
 
 ACTS = st.lists(
@@ -164,55 +164,55 @@ ACTS = st.lists(
 
 @given(st.integers(0, 6), ACTS)
 def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(count: int, acts: list) -> None:
-    sitting = a_sitting(count)
+    session = a_session(count)
     for name, *more in acts:
         if name == "rate":
-            rate(sitting)
+            rate(session)
         else:
-            getattr(sitting, name)(*more)
-        assert 0 <= sitting.at <= len(sitting.places) == len(set(sitting.places))
-        assert 0 <= sitting.progress.done <= sitting.progress.total
-    rate(sitting)
-    left = [place for place in sitting.places if place not in sitting.rated and place not in sitting.closed]
-    shown = rest(sitting) if left else []
+            getattr(session, name)(*more)
+        assert 0 <= session.at <= len(session.places) == len(set(session.places))
+        assert 0 <= session.progress.done <= session.progress.total
+    rate(session)
+    left = [place for place in session.places if place not in session.rated and place not in session.closed]
+    shown = rest(session) if left else []
     assert sorted(shown) == sorted(left)
-    assert sitting.progress.done == sitting.progress.total
+    assert session.progress.done == session.progress.total
 
 
 # --- keys that come too soon ------------------------------------------------------------------------------------------
 
 
 def test_a_key_is_too_soon_until_the_place_has_been_up_long_enough() -> None:
-    sitting = a_sitting()
-    sitting.shows(100.0)
-    assert sitting.too_soon(sitting.place, 100.0 + TOO_SOON * 0.99)
-    assert not sitting.too_soon(sitting.place, 100.0 + TOO_SOON * 1.01)
+    session = a_session()
+    session.shows(100.0)
+    assert session.too_soon(session.place, 100.0 + TOO_SOON * 0.99)
+    assert not session.too_soon(session.place, 100.0 + TOO_SOON * 1.01)
 
 
 def test_drawing_the_same_place_again_does_not_start_its_time_anew() -> None:
-    sitting = a_sitting()
-    sitting.shows(100.0)
-    sitting.shows(100.0 + TOO_SOON)
-    assert not sitting.too_soon(sitting.place, 100.1 + TOO_SOON)
+    session = a_session()
+    session.shows(100.0)
+    session.shows(100.0 + TOO_SOON)
+    assert not session.too_soon(session.place, 100.1 + TOO_SOON)
 
 
 def test_each_place_has_its_own_time() -> None:
-    sitting = a_sitting()
-    sitting.shows(100.0)
-    rate(sitting)
-    sitting.shows(200.0)
-    assert sitting.too_soon(1, 200.0) and not sitting.too_soon(0, 200.0)
+    session = a_session()
+    session.shows(100.0)
+    rate(session)
+    session.shows(200.0)
+    assert session.too_soon(1, 200.0) and not session.too_soon(0, 200.0)
 
 
 def test_what_has_not_been_drawn_cannot_be_too_soon() -> None:
-    assert not a_sitting().too_soon(0, 0.0)
+    assert not a_session().too_soon(0, 0.0)
 
 
 def test_the_pace_is_that_of_this_sitting() -> None:
-    sitting = a_sitting(4)
+    session = a_session(4)
     for place, seconds in enumerate((0, 10, 20)):
-        sitting.has_rated(place, NOW + timedelta(seconds=seconds))
-    assert (sitting.progress.pace, sitting.progress.left) == (10.0, 10.0)
+        session.has_rated(place, NOW + timedelta(seconds=seconds))
+    assert (session.progress.pace, session.progress.left) == (10.0, 10.0)
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
