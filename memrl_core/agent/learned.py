@@ -67,7 +67,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
     if not learns(_policy_at(bank, run, name, step)):
         return None
     with _lock:
-        known = next((late - 1 for late in bank.told_late(run) if late >= step), None)
+        known = next((late - 1 for late in bank.late_changes(run) if late >= step), None)
         growing = _newest(bank, run, name) if known is None else _as_known(bank, run, name, known)
         if growing.step < step:
             return copy.deepcopy(growing.state)
@@ -82,7 +82,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
 def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tuple[StepTrace, Any]]:
     """Every finished step with the state with which it began, which changes in place from one to the next."""
     name = policy or bank.run(run).policy
-    info, late = bank.run(run), bank.told_late(run)
+    info, late = bank.run(run), bank.late_changes(run)
     state = _begin(bank, run, name)
     for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
         if state is not None and trace.step - 1 in late:
@@ -107,7 +107,7 @@ def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: 
 def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
     states = _states.setdefault(bank, {})
     growing = states.get((run, name))
-    rewarding = bank.told_from_outside(run)
+    rewarding = bank.outside_changes(run)
     newest = bank.next_step(run) - 1
     if growing is None or growing.rewarding != rewarding or _was_abandoned(bank, run, growing):
         first = bank.run(run).first_step - 1
@@ -133,7 +133,7 @@ def _as_known(bank: MemoryBank, run: str, name: str, known: int) -> _Growing:
     """The state after the steps up to `known`, by what was told until then."""
     states, key = _states.setdefault(bank, {}), (run, f"{name} as known at {known}")
     growing = states.get(key)
-    rewarding = bank.told_from_outside(run)
+    rewarding = bank.outside_changes(run)
     if growing is None or growing.rewarding != rewarding:
         growing = _Growing(name, rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
         for trace in _read(bank, run, growing.step + 1, min(known, bank.next_step(run) - 1)):

@@ -31,7 +31,7 @@ from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.roles import person_name
 from memrl_core.bank.schema import FORMAT, Database
 from memrl_core.bank.state import BRINGS_IN, Pending
-from memrl_core.bank.undo import Deeds
+from memrl_core.bank.undo import Undo
 from memrl_core.bank.vectors import KEEP_AT_CLOSE, LanceVectors, Vectors
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
@@ -85,7 +85,7 @@ class MemoryBank(BankReading):
         self.credits = Credits(*parts, self.credited)
         self.ratings = Ratings(*parts, self.credited)
         self.editing = Editing(*parts, self.must_match)
-        self.deeds = Deeds(*parts)
+        self.undo = Undo(*parts)
         self.people = People(*parts)
         self.by_index = self._searches_by_index()
 

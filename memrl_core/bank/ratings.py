@@ -72,7 +72,7 @@ class Ratings:
         return self.rate_all([rating])[0]
 
     def rate_all(self, ratings: Sequence[Rating]) -> list[LedgerEvent]:
-        """Append several rewards in one write, as one deed; of each, the event that stands now. Raises as `rate`."""
+        """Append several rewards in one write, as one action; of each, the event that stands now. Raises as `rate`."""
         checked = [self._checked(rating) for rating in ratings]
         with self._alone():
             standing: dict[tuple[str, str], LedgerEvent] = {}

@@ -326,7 +326,7 @@ class BankReading:
             query = query.where(_STEPS.step.between(*steps))
         return self._database.rows(query)
 
-    def told_late(self, run: str) -> list[int]:
+    def late_changes(self, run: str) -> list[int]:
         """For each reward, credit or setting that came when a later step than its own had begun: that later step."""
         with self._lock:
             self.run(run)
@@ -334,7 +334,7 @@ class BankReading:
             late = select(_LEDGER.known_at).where(_LEDGER.run == run, _NOT_FROM_STEPS, _LEDGER.known_at > _LEDGER.step)
             return sorted(known_at for (known_at,) in self._database.rows(late))
 
-    def told_from_outside(self, run: str) -> int:
+    def outside_changes(self, run: str) -> int:
         """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:
         while this stays, what its finished steps taught stays.
         """
@@ -342,7 +342,7 @@ class BankReading:
             info = self.run(run)
             self.flush()
             count = select(func.count()).select_from(schema.ledger).where(_LEDGER.run == run, _NOT_FROM_STEPS)
-            return int(self._database.scalar(count)) + (self.told_from_outside(info.base) if info.base else 0)
+            return int(self._database.scalar(count)) + (self.outside_changes(info.base) if info.base else 0)
 
     def events(self, run: str | None = None) -> list[LedgerEvent]:
         """The ledger, in the order in which its events were appended by their clock; of "", what is of no run."""

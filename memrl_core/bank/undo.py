@@ -1,7 +1,7 @@
 """What a person did, taken back and done again: every undo is another event, so it works across sessions and restarts.
 
-A deed is one event of the ledger, or several that were appended together. Undoing it appends its opposite, which names
-it under "undoes"; doing it again appends it anew with "redoes". What can be undone is read from the ledger alone.
+An action is one event of the ledger, or several that were appended together. Undoing it appends its opposite, which
+names it under "undoes"; doing it again appends it anew with "redoes". What can be undone is read from the ledger.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REVERSIBLE = REWARDS | MEMORIES
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Action:
     """One thing that a person did: events that were appended together."""
 
     events: tuple[LedgerEvent, ...]
@@ -48,7 +48,7 @@ class Deed:
         return self.events[0]
 
 
-class Deeds:
+class Undo:
     """Undo and redo for each person, without limit.
 
     `kinds` are `REWARDS` or `MEMORIES`, each undone by itself as if the other were not there; None: all as one.
@@ -58,42 +58,42 @@ class Deeds:
         self._state, self._ledger, self._alone = state, ledger, alone
 
     @locked
-    def done(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Deed]:
+    def done(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Action]:
         """What the person can undo, oldest first."""
         return self._stacks(person, kinds)[0]
 
     @locked
-    def undone(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Deed]:
+    def undone(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Action]:
         """What the person can do again, the one undone first at the beginning."""
         return self._stacks(person, kinds)[1]
 
     def undo(
         self, person: str, kinds: Collection[EventKind] | None = None, *, past_blocked: bool = False
-    ) -> Deed | None:
-        """Take the person's last deed back; None when there is none.
+    ) -> Action | None:
+        """Take the person's last action back; None when there is none.
 
         Raises `NotAllowed`, and `InputError` when others have changed the same since. With `past_blocked` the newest
-        deed that can be undone is, unless it is about what a newer one that cannot is about; it raises when none can.
+        action that can be undone is, unless it is about what a newer one that cannot is about; it raises when none can.
         """
         with self._alone():
             refused: NotAllowed | InputError | None = None
             blocked: set[str] = set()
-            for deed in reversed(self.done(person, kinds)):
-                if blocked.isdisjoint(self._about(deed)):
+            for action in reversed(self.done(person, kinds)):
+                if blocked.isdisjoint(self._about(action)):
                     try:
-                        self._append([self._opposite(e, deed) for e in reversed(deed.events)], UNDOES, deed)
+                        self._append([self._opposite(e, action) for e in reversed(action.events)], UNDOES, action)
                     except (NotAllowed, InputError) as error:
                         refused = refused or error
                     else:
-                        return deed
+                        return action
                 if not past_blocked:
                     break
-                blocked |= self._about(deed)
+                blocked |= self._about(action)
             if refused is not None:
                 raise refused
             return None
 
-    def redo(self, person: str, kinds: Collection[EventKind] | None = None) -> Deed | None:
+    def redo(self, person: str, kinds: Collection[EventKind] | None = None) -> Action | None:
         """Do again what the person undid last; None when there is nothing. Raises as `undo`."""
         with self._alone():
             undone = self.undone(person, kinds)
@@ -102,24 +102,24 @@ class Deeds:
             self._append([self._again(event) for event in undone[-1].events], REDOES, undone[-1])
             return undone[-1]
 
-    def _append(self, events: Sequence[LedgerEvent], names: str, deed: Deed) -> None:
+    def _append(self, events: Sequence[LedgerEvent], names: str, action: Action) -> None:
         for event in events:
-            self._must_apply(event, deed)
+            self._must_apply(event, action)
         together = {TOGETHER: uuid.uuid4().hex} if len(events) > 1 else {}
         self._ledger.append_in_order(
-            [replace(e, payload={**_bare(e.payload), names: deed.first.id, **together}) for e in events]
+            [replace(e, payload={**_bare(e.payload), names: action.first.id, **together}) for e in events]
         )
 
-    def _must_apply(self, event: LedgerEvent, deed: Deed) -> None:
-        """Raise `InputError` where others have changed the same since `deed`: something else would come of it."""
+    def _must_apply(self, event: LedgerEvent, action: Action) -> None:
+        """Raise `InputError` where others have changed the same since `action`: something else would come of it."""
         if event.kind in REWARDS:
-            self._must_be_latest(event, deed)
+            self._must_be_latest(event, action)
         if event.kind not in _MOVING:
             return
         leave, come_back = _MOVING[event.kind](event)
         fold = self._state.live(event.run)
         if event.kind is EventKind.MEMORY_FORGOTTEN:
-            later = (e for e in self._state.events(event.run) if in_ledger(e) > in_ledger(deed.first))
+            later = (e for e in self._state.events(event.run) if in_ledger(e) > in_ledger(action.first))
             pinned_since = {i for e in later if e.kind is EventKind.MEMORY_PINNED for i in e.memory_ids}
             must_not_be_pinned(fold, pinned_since.intersection(leave))
         changed = [*(i for i in leave if i not in fold.utilities), *(i for i in come_back if i not in fold.away)]
@@ -128,7 +128,7 @@ class Deeds:
                 f"Memory “{changed[0][:80]}” was changed since. Nothing was changed now; its history says by whom."
             )
 
-    def _must_be_latest(self, event: LedgerEvent, deed: Deed) -> None:
+    def _must_be_latest(self, event: LedgerEvent, action: Action) -> None:
         """Raise `InputError` where a person's reward would give way to an older one that somebody else gave for them.
 
         What a person did in their own name they can take back whatever others have made of it.
@@ -137,7 +137,7 @@ class Deeds:
         if reward.rater == actor:
             return
         for later in self._state.at(reward.run, reward.step):
-            if later.kind in REWARDS and in_ledger(later) > in_ledger(deed.first) and actor_of(later) != actor:
+            if later.kind in REWARDS and in_ledger(later) > in_ledger(action.first) and actor_of(later) != actor:
                 same = self._rewarded(later)
                 if (same.step_id, same.source, same.rater) == (reward.step_id, reward.source, reward.rater):
                     whose = f"The reward of {reward.rater}" if reward.rater else "The environment's reward"
@@ -150,35 +150,35 @@ class Deeds:
         """The reward that an event gives or takes back."""
         return (self._state.event(event.revokes) if event.revokes else None) or event
 
-    def _about(self, deed: Deed) -> set[str]:
-        """The memories and the attempts at steps that a deed changed something for."""
-        rewards = {event.step_id for event in deed.events if event.kind in REWARDS}
-        return rewards or {memory_id for event in deed.events for memory_id in named_by(event)}
+    def _about(self, action: Action) -> set[str]:
+        """The memories and the attempts at steps that an action changed something for."""
+        rewards = {event.step_id for event in action.events if event.kind in REWARDS}
+        return rewards or {memory_id for event in action.events for memory_id in named_by(event)}
 
-    def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Deed], list[Deed]]:
-        done: list[Deed] = []
-        undone: list[Deed] = []
+    def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Action], list[Action]]:
+        done: list[Action] = []
+        undone: list[Action] = []
         theirs = [e for e in self._state.by_actor(person_name(person)) if kinds is None or e.kind in kinds]
         known = {e.id for e in self._state.events_of({e.revokes for e in theirs if e.revokes})}
         # A file may have brought in that a reward was taken back without the reward.
         reversible = (e for e in theirs if e.kind in REVERSIBLE and (not e.revokes or e.revokes in known))
-        for deed in _deeds(sorted(reversible, key=in_ledger)):
-            payload = deed.first.payload
+        for action in _actions(sorted(reversible, key=in_ledger)):
+            payload = action.first.payload
             if UNDOES in payload:
                 undone += _taken(done, payload[UNDOES])
             elif REDOES in payload:
                 _taken(undone, payload[REDOES])
-                done.append(deed)
+                done.append(action)
             else:
-                done.append(deed)
+                done.append(action)
                 undone.clear()
         return done, undone
 
-    def _opposite(self, event: LedgerEvent, deed: Deed) -> LedgerEvent:
+    def _opposite(self, event: LedgerEvent, action: Action) -> LedgerEvent:
         kind, payload = event.kind, event.payload
         if kind in REWARDS:
             reward = self._rewarded(event)
-            before = self._standing(reward, before=deed.first)
+            before = self._standing(reward, before=action.first)
             return (
                 self._giving(before, event)
                 if before
@@ -219,9 +219,9 @@ class Deeds:
         standing = active_rewards(sorted(at_step, key=in_ledger))
         return next((e for e in standing if (e.source, e.rater) == whose), None)
 
-    def _giving(self, reward: LedgerEvent, deed: LedgerEvent) -> LedgerEvent:
+    def _giving(self, reward: LedgerEvent, action: LedgerEvent) -> LedgerEvent:
         """`reward` once more, in the name of whoever gave it."""
-        actor = actor_of(deed)
+        actor = actor_of(action)
         kept = {key: value for key, value in reward.payload.items() if key != "by"}
         return self._ledger.event(
             reward.run,
@@ -282,21 +282,21 @@ def _bare(payload: Any) -> dict[str, Any]:
     return {key: value for key, value in payload.items() if key not in (TOGETHER, UNDOES, REDOES)}
 
 
-def _deeds(events: Sequence[LedgerEvent]) -> Iterator[Deed]:
+def _actions(events: Sequence[LedgerEvent]) -> Iterator[Action]:
     """Events of one person in the order of the ledger, those that were appended together as one."""
     group: list[LedgerEvent] = []
     for event in events:
         together = event.payload.get(TOGETHER)
         if group and (together is None or together != group[0].payload.get(TOGETHER)):
-            yield Deed(tuple(group))
+            yield Action(tuple(group))
             group = []
         group.append(event)
     if group:
-        yield Deed(tuple(group))
+        yield Action(tuple(group))
 
 
-def _taken(stack: list[Deed], event_id: str) -> list[Deed]:
-    """Take the deed with this event from the stack, if it is there."""
+def _taken(stack: list[Action], event_id: str) -> list[Action]:
+    """Take the action with this event from the stack, if it is there."""
     for position in range(len(stack) - 1, -1, -1):
         if any(event.id == event_id for event in stack[position].events):
             return [stack.pop(position)]

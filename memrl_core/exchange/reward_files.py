@@ -1,4 +1,4 @@
-"""Rewards of people as one file: what its lines would do, given as one deed, and written again.
+"""Rewards of people as one file: what its lines would do, given as one action, and written again.
 
 What a file does not have says nothing: a reward that is the same keeps its reason and scale. See `reward_records` for
 the columns.
@@ -108,7 +108,7 @@ def read_rewards(
 
 
 def apply_rewards(bank: MemoryBank, file: RewardFile, by: str = "") -> list[LedgerEvent]:
-    """Append the good lines that change something, as one deed of `by`; without a name, each rater's own role counts.
+    """Append the good lines that change something, as one action of `by`; without a name, each rater's own role counts.
 
     Raises `InputError` when no line is good or one no longer fits the bank, and `NotAllowed`: rewards in the name of
     others are for those who may manage the bank.

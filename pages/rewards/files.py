@@ -74,7 +74,7 @@ def _import(place: Place) -> None:
         except MemRLError as error:
             st.error(literal(str(error)), icon=":material/error:")
             return
-        st.success(f"Saved {len(events):,} rewards, as one deed: Undo in the queue takes all of them back.")
+        st.success(f"Saved {len(events):,} rewards, as one action: Undo in the queue takes all of them back.")
 
 
 def _export(place: Place) -> None:

@@ -14,7 +14,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, duration_words, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
-from memrl_core.bank.undo import REWARDS, Deed
+from memrl_core.bank.undo import REWARDS, Action
 from memrl_core.errors import MemRLError
 from memrl_core.learning import effective_reward
 from memrl_core.learning.scales import Choice, Scale, mapping_words
@@ -276,7 +276,7 @@ def elsewhere(trace: StepTrace) -> None:
 def moves(bank: MemoryBank, session: RatingSession) -> None:
     """Previous, next, skip, undo and redo, and how far the person is."""
     name = person()
-    done, undone = bank.deeds.done(name, REWARDS), bank.deeds.undone(name, REWARDS)
+    done, undone = bank.undo.done(name, REWARDS), bank.undo.undone(name, REWARDS)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
         st.button(
             "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
@@ -316,14 +316,14 @@ def _progress_line(session: RatingSession) -> None:
     st.progress(now.done / now.total, words)
 
 
-def _help(verb: str, deeds: Sequence[Deed]) -> str:
-    return literal(f"{verb}: {words_of(deeds[-1])}") if deeds else "You have done nothing that it could be used on"
+def _help(verb: str, actions: Sequence[Action]) -> str:
+    return literal(f"{verb}: {words_of(actions[-1])}") if actions else "You have done nothing that it could be used on"
 
 
-def words_of(deed: Deed) -> str:
-    """A deed in a few words, for a button's help."""
-    event = deed.first
-    more = f" and {len(deed.events) - 1} more" if len(deed.events) > 1 else ""
+def words_of(action: Action) -> str:
+    """An action in a few words, for a button's help."""
+    event = action.first
+    more = f" and {len(action.events) - 1} more" if len(action.events) > 1 else ""
     about = f"step {event.step} of {event.run}"
     match event.kind:
         case EventKind.REWARD_GIVEN:
@@ -335,43 +335,43 @@ def words_of(deed: Deed) -> str:
 
 
 def _undo(bank: MemoryBank, session: RatingSession) -> None:
-    def undo(name: str) -> Deed | None:
+    def undo(name: str) -> Action | None:
         try:
-            return bank.deeds.undo(name, REWARDS)
+            return bank.undo.undo(name, REWARDS)
         except MemRLError as error:
             # What others changed since is left alone; what came before it can still be undone.
-            deed = bank.deeds.undo(name, REWARDS, past_blocked=True)
+            action = bank.undo.undo(name, REWARDS, past_blocked=True)
             st.toast(literal(str(error)), duration="long")
-            return deed
+            return action
 
-    _by_deed(bank, session, undo, "Undone")
+    _by_action(bank, session, undo, "Undone")
 
 
 def _redo(bank: MemoryBank, session: RatingSession) -> None:
-    _by_deed(bank, session, lambda name: bank.deeds.redo(name, REWARDS), "Done again")
+    _by_action(bank, session, lambda name: bank.undo.redo(name, REWARDS), "Done again")
 
 
-def _by_deed(bank: MemoryBank, session: RatingSession, act: Callable[[str], Deed | None], verb: str) -> None:
+def _by_action(bank: MemoryBank, session: RatingSession, act: Callable[[str], Action | None], verb: str) -> None:
     try:
-        deed = act(person())
+        action = act(person())
     except MemRLError as error:
         st.session_state[MESSAGE] = str(error)
         return
-    if deed is None:
+    if action is None:
         return
     st.session_state.pop(SAVED, None)
-    st.session_state[MESSAGE] = f"{verb}: {words_of(deed)}."
-    if deed.first.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
-        _return_to(bank, session, deed)
+    st.session_state[MESSAGE] = f"{verb}: {words_of(action)}."
+    if action.first.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
+        _return_to(bank, session, action)
 
 
-def _return_to(bank: MemoryBank, session: RatingSession, deed: Deed) -> None:
-    """Look at what a deed was about; it counts as rated in this session where the person's reward stands now."""
-    steps = tuple(dict.fromkeys((e.run, e.step) for e in deed.events if bank.has_step(e.run, e.step)))
+def _return_to(bank: MemoryBank, session: RatingSession, action: Action) -> None:
+    """Look at what an action was about; it counts as rated in this session where the person's reward stands now."""
+    steps = tuple(dict.fromkeys((e.run, e.step) for e in action.events if bank.has_step(e.run, e.step)))
     in_pairs = st.session_state[SESSION][0][-1] == "pairs"
     about: tuple[Any, ...] = steps
     if in_pairs:
-        compared = len(steps) == 2 and deed.first.payload.get("scale") == "pairwise"
+        compared = len(steps) == 2 and action.first.payload.get("scale") == "pairwise"
         about = (steps,) if compared else tuple(pair for pair in session.places if set(steps) <= set(pair))
     for place in about:
         session.rated.pop(place, None)

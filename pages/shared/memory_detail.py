@@ -102,7 +102,7 @@ def memory_changes(view: View, memory: Memory) -> None:
             help="The run sees it again from its next step on, with the q it had",
         ):  # fmt: skip
             _do(lambda: bank.editing.restore(run, [memory.id], person()))
-        done = bank.deeds.done(person(), MEMORIES)
+        done = bank.undo.done(person(), MEMORIES)
         if done and done[-1].first.run == run:
             st.button(
                 "Undo the last change", icon=":material/undo:", key="undo_change", type="tertiary",
@@ -194,7 +194,7 @@ def _do(act: Callable[[], object]) -> None:
 
 def _undo(bank: MemoryBank) -> None:
     try:
-        deed = bank.deeds.undo(person(), MEMORIES)
+        deed = bank.undo.undo(person(), MEMORIES)
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return

@@ -263,9 +263,9 @@ def _reason_changed(view: View) -> None:
 def _undo(view: View, mine: LedgerEvent) -> None:
     bank = view.place.bank
     try:
-        done = bank.deeds.done(person(), REWARDS)
+        done = bank.undo.done(person(), REWARDS)
         if done and mine in done[-1].events:
-            bank.deeds.undo(person(), REWARDS)
+            bank.undo.undo(person(), REWARDS)
         else:
             bank.revoke_reward(mine.id, person())
     except MemRLError as error:

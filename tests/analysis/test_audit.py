@@ -173,10 +173,10 @@ def test_undo_and_redo_name_what_they_undid_and_mark_it(tmp_path: Path) -> None:
     rate(bank, 3, -1.0)
     edited(bank, "r-0001")
     for _ in range(3):
-        bank.deeds.undo("ann")
-    bank.deeds.redo("ann")
-    bank.deeds.redo("ann")
-    bank.deeds.undo("ann")
+        bank.undo.undo("ann")
+    bank.undo.redo("ann")
+    bank.undo.redo("ann")
+    bank.undo.undo("ann")
     told = [(row.words, row.undone) for row in audit(MemoryBank.open(bank.uri), AuditFilter())]
     assert told[::-1] == [
         ("gave +1.000 to step 3 (5 of 5 stars)", True),
@@ -195,7 +195,7 @@ def test_of_a_deed_of_several_rewards_each_undo_names_its_own(tmp_path: Path) ->
     bank = lived(tmp_path / "bank")
     bank.ratings.rate_all([Rating("r", step, value, "ann") for step, value in ((2, 0.25), (3, 0.5), (4, 0.75))])
     rate(bank, 2, 1.0, "bo")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     rows = audit(bank, AuditFilter(who="ann"))[::-1]
     assert [row.undone for row in rows] == [True] * 3 + [False] * 3
     assert [row.words for row in rows[3:]] == [f"undid: {row.words}" for row in rows[2::-1]]
@@ -207,7 +207,7 @@ def test_taking_back_anothers_reward_and_undoing_that_is_told_of_the_one_who_did
     bank = lived(tmp_path / "bank")
     given = rate(bank, 3, 0.5, "bo")
     bank.revoke_reward(given.id, "ann")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     rows = audit(bank, AuditFilter())[::-1]
     assert [(row.who, row.words, row.undone) for row in rows] == [
         ("bo", "gave +0.500 to step 3", False),
@@ -316,7 +316,7 @@ def an_audited_bank(path: Path) -> tuple[MemoryBank, list[AuditRow]]:
     bank = lived(path)
     rate(bank, 3, 0.5, "=cmd()", scale="stars", stars=4)
     bank.editing.merge("r", ["r-0001", "r-0002"], "both", "of them", AnEmbedder(), "ann", "twice the ‘same’")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     return bank, audit(bank, AuditFilter())
 
 
@@ -487,8 +487,8 @@ def test_what_an_older_wording_earned_after_it_was_replaced_is_not_the_new_ones(
     bank = lived(tmp_path / "bank")
     new = edited(bank, "r-0001")
     bank.commit_step(*a_step(6, ("r-0001",), -1.0))
-    bank.deeds.undo("ann")
-    bank.deeds.redo("ann")
+    bank.undo.undo("ann")
+    bank.undo.redo("ann")
     assert [(m.memory_id, m.after) for m in reconstruct(bank, "r", new)] == [
         ("r-0001", 0.0), ("r-0001", 0.5), (new, 0.5),
     ]  # fmt: skip

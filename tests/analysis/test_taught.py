@@ -265,7 +265,7 @@ def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> N
     theirs = bank.ratings.mine("r", STEPS, "ann")
     assert theirs is not None
     bank.revoke_reward(theirs.id, "cy")
-    bank.deeds.undo("cy")
+    bank.undo.undo("cy")
     revoked, given = deeds_since(bank, "cy")
     assert (revoked.kind, given.kind, given.rater) == (EventKind.REWARD_REVOKED, EventKind.REWARD_GIVEN, "ann")
     assert given.id not in ids_of(bank)

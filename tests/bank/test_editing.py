@@ -83,7 +83,7 @@ def test_any_sequence_of_deeds_equals_the_reference(
         assert _near(handle.utilities("r")) == list(expected.seen.items())
         assert dict(_near(handle.away("r"))) == expected.away
         assert handle.pinned("r") == expected.pinned & expected.seen.keys()
-        assert (len(handle.deeds.done("ann")), len(handle.deeds.undone("ann"))) == (len(model.done), len(model.undone))
+        assert (len(handle.undo.done("ann")), len(handle.undo.undone("ann"))) == (len(model.done), len(model.undone))
         for step, before in begun.items():
             assert _near(handle.utilities("r", step)) == list(model.believed(step).seen.items())
             assert list(handle.utilities("r", step).items()) == before
@@ -101,7 +101,7 @@ def _act(bank: MemoryBank, model: Lifecycle, what: str, one: int, two: int, text
         bank.commit_step(*a_step(newest + 1, credited, 1.0 - one))
         model.step(credited, 1.0 - one, f"r-{newest + 1:04d}")
     elif what in ("undo", "redo"):
-        getattr(bank.deeds, what)("ann")
+        getattr(bank.undo, what)("ann")
         getattr(model, what)()
     elif what == "rate":
         step = 1 + one % newest
@@ -255,7 +255,7 @@ def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: Memor
     trace, _ = a_step(5, reward=None)
     bank.commit_step(replace(trace, write=WriteRecord(())), {})
     new = reworded(bank)
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     bank.editing.pin("r", [TWO], "ann")
     bank.utilities("r")
     bank.editing.restore("r", [new], "ann")
@@ -280,7 +280,7 @@ def test_a_new_wording_of_a_pinned_memory_is_pinned(bank: MemoryBank) -> None:
 def test_what_is_pinned_already_stays_the_deed_of_whoever_pinned_it(bank: MemoryBank) -> None:
     bank.editing.pin("r", [TWO], "ann")
     assert bank.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
-    bank.deeds.undo("bob")
+    bank.undo.undo("bob")
     assert bank.pinned("r") == {TWO}
 
 
@@ -342,20 +342,20 @@ DEEDS: list[Deed] = [
 def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, deed: Deed) -> None:
     states = [state(bank)]
     deed(bank)
-    count = len(bank.deeds.done("ann"))
+    count = len(bank.undo.done("ann"))
     states.append(state(bank))
     undone = MemoryBank.open(bank.uri)
     for _ in range(count):
-        assert undone.deeds.undo("ann") is not None
-    assert undone.deeds.undo("ann") is None
+        assert undone.undo.undo("ann") is not None
+    assert undone.undo.undo("ann") is None
     redone = MemoryBank.open(bank.uri)
     theirs = state(redone)
     for _ in range(count):
-        assert redone.deeds.redo("ann") is not None
-    assert redone.deeds.redo("ann") is None
+        assert redone.undo.redo("ann") is not None
+    assert redone.undo.redo("ann") is None
     assert state(redone) == states[1]
     for _ in range(count):
-        redone.deeds.undo("ann")
+        redone.undo.undo("ann")
     assert state(redone) == theirs == state(MemoryBank.open(bank.uri))
 
 
@@ -365,16 +365,16 @@ def test_undo_brings_back_the_state_before(bank: MemoryBank) -> None:
         deed(bank)
     assert state(bank) != before
     for _ in range(3):
-        bank.deeds.undo("ann")
+        bank.undo.undo("ann")
     assert state(bank) == before
 
 
 def test_each_person_undoes_their_own(bank: MemoryBank) -> None:
     bank.editing.forget("r", [ONE], "ann")
     bank.editing.forget("r", [TWO], "bob")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert list(bank.utilities("r")) == [ONE, THREE, FOUR]
-    assert bank.deeds.undo("ann") is None
+    assert bank.undo.undo("ann") is None
 
 
 @pytest.mark.parametrize(
@@ -390,18 +390,18 @@ def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, m
     theirs(bank)
     before, events = state(bank), bank.events()
     with pytest.raises(InputError, match="was changed since"):
-        bank.deeds.undo("ann")
+        bank.undo.undo("ann")
     assert (state(bank), bank.events()) == (before, events)
 
 
 def test_forgetting_is_not_done_again_where_someone_has_pinned_the_memory_since(bank: MemoryBank) -> None:
     bank.editing.forget("r", [TWO], "ann")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     bank.editing.pin("r", [TWO], "bob")
     with pytest.raises(InputError, match="r-0002 is pinned"):
-        bank.deeds.redo("ann")
-    bank.deeds.undo("bob")
-    bank.deeds.redo("ann")
+        bank.undo.redo("ann")
+    bank.undo.undo("bob")
+    bank.undo.redo("ann")
     assert TWO not in bank.utilities("r")
 
 

@@ -50,7 +50,7 @@ def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) ->
         assert len(given) == EACH
         last = [bank.ratings.mine("r", step, who).value for step in range(1, steps + 1)]  # type: ignore[union-attr]
         assert last == [(EACH // steps - 1) / 16] * steps
-        assert len(bank.deeds.done(who)) == EACH
+        assert len(bank.undo.done(who)) == EACH
 
 
 @pytest.mark.slow
@@ -103,9 +103,9 @@ for n in range(100):
     bank.ratings.rate_pair(("r", 1), ("r", 2), ("first", "second")[n % 2], "ann")
     memory = list(bank.utilities("r"))[-1]
     bank.editing.edit("r", memory, "task 3", f"wording {{n}}", OneDirection(), "ann")
-    bank.deeds.undo("ann")
-    bank.deeds.undo("ann")
-    bank.deeds.redo("ann")
+    bank.undo.undo("ann")
+    bank.undo.undo("ann")
+    bank.undo.redo("ann")
     print(n, flush=True)
 """
 WRITES_A_ROUND = 5
@@ -139,12 +139,12 @@ def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(t
     orphans = set(again.memory_ids()) - {"r-0001", "r-0002", "r-0003"} - edited
     assert not orphans and len(again.utilities("r")) == 3
     assert all(finding.ok for finding in check(bank.uri))
-    done, undone = (len(stack("ann")) for stack in (again.deeds.done, again.deeds.undone))
+    done, undone = (len(stack("ann")) for stack in (again.undo.done, again.undo.undone))
     for _ in range(undone):
-        assert again.deeds.redo("ann") is not None
+        assert again.undo.redo("ann") is not None
     for _ in range(done + undone):
-        assert again.deeds.undo("ann") is not None
-    assert again.deeds.undo("ann") is None
+        assert again.undo.undo("ann") is not None
+    assert again.undo.undo("ann") is None
     assert list(again.utilities("r")) == ["r-0001", "r-0002", "r-0003"]
     assert again.utilities("r") == bank.utilities("r")
 

@@ -124,7 +124,7 @@ def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -
     for deed in RATING.values():
         deed(bank, "cid")
     assert bank.ratings.withdraw("r", 2, "cid") is not None
-    assert bank.deeds.undo("cid") is not None
+    assert bank.undo.undo("cid") is not None
     bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
     standing = bank.credits.standing("r", 2)
     assert standing is not None
@@ -138,15 +138,15 @@ def test_who_lost_the_right_to_rate_takes_nothing_back_either(bank: MemoryBank, 
     note, credit = bank.notes.standing("r")[0].id, bank.credits.standing("r", 2)
     assert credit is not None
     if what == "redo":
-        bank.deeds.undo("cid")
+        bank.undo.undo("cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.LOOK, "ann")
     deeds: Mapping[str, Deed] = {
         "withdraw": lambda bank, who: bank.ratings.withdraw("r", 2, who),
         "remove_note": lambda bank, who: bank.notes.remove(note, who),
         "revoke_credit": lambda bank, who: bank.credits.revoke(credit.id, who),
-        "undo": lambda bank, who: bank.deeds.undo(who),
-        "redo": lambda bank, who: bank.deeds.redo(who),
+        "undo": lambda bank, who: bank.undo.undo(who),
+        "redo": lambda bank, who: bank.undo.redo(who),
     }
     assert "not give rewards" in refused(bank, deeds[what], "cid")
 
@@ -170,11 +170,11 @@ def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rat
     bank.people.assign("bob", Role.RATE, "ann")
     bank.revoke_reward(_rewarded(bank, "bob"), "ann")
     assert bank.ratings.mine("r", 2, "bob") is None
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     mine = bank.ratings.mine("r", 2, "bob")
     assert mine is not None and (mine.rater, mine.value, mine.payload["by"]) == ("bob", -1.0, "ann")
     assert bank.utilities("r") == before
-    bank.deeds.redo("ann")
+    bank.undo.redo("ann")
     assert bank.ratings.mine("r", 2, "bob") is None
 
 
@@ -182,8 +182,8 @@ def test_bob_takes_back_what_a_manager_gave_back_in_his_name(bank: MemoryBank) -
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("bob", Role.RATE, "ann")
     bank.revoke_reward(_rewarded(bank, "bob"), "ann")
-    bank.deeds.undo("ann")
-    assert bank.deeds.undo("bob") is not None
+    bank.undo.undo("ann")
+    assert bank.undo.undo("bob") is not None
     assert bank.ratings.mine("r", 2, "bob") is None
 
 
@@ -191,7 +191,7 @@ def test_who_manages_no_more_does_not_undo_what_they_did_to_others(bank: MemoryB
     bank.revoke_reward(_rewarded(bank, "bob"), "cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
-    assert "not change runs" in refused(bank, lambda bank, who: bank.deeds.undo(who), "cid")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who), "cid")
 
 
 # --- the last manager -------------------------------------------------------------------------------------------------
@@ -318,6 +318,6 @@ def test_undo_passes_over_what_a_person_may_do_no_longer(bank: MemoryBank) -> No
     bank.revoke_reward(_rewarded(bank, "bob"), "cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
-    deed = bank.deeds.undo("cid", past_blocked=True)
+    deed = bank.undo.undo("cid", past_blocked=True)
     assert deed is not None and deed.first.step == 3
-    assert "not change runs" in refused(bank, lambda bank, who: bank.deeds.undo(who, past_blocked=True), "cid")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who, past_blocked=True), "cid")

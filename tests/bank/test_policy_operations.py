@@ -176,9 +176,9 @@ def test_a_pin_goes_on_with_what_took_the_place_and_can_be_undone_there(bank: Me
     bank.editing.pin("r", [ONE], "ann")
     new = updated(bank, 5, updated(bank, 4, ONE, "r-0004"), "r-0005")
     assert bank.pinned("r") == {new}
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert bank.pinned("r") == set()
-    bank.deeds.redo("ann")
+    bank.undo.redo("ann")
     for handle in both(bank):
         assert handle.pinned("r") == {new}
 
@@ -187,9 +187,9 @@ def test_undoing_one_pin_keeps_what_another_pin_is_in(bank: MemoryBank) -> None:
     bank.editing.pin("r", [TWO], "bo")
     bank.editing.pin("r", [ONE], "ann")
     bank.commit_step(*doing(4, an_operation("MERGE", "r-0004", [ONE, TWO])))
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert bank.pinned("r") == {"r-0004"}
-    bank.deeds.undo("bo")
+    bank.undo.undo("bo")
     assert bank.pinned("r") == set()
 
 
@@ -219,14 +219,14 @@ def test_a_memory_is_replaced_once_in_a_step(bank: MemoryBank) -> None:
 def test_the_stacks_of_people_hold_their_own_deeds_only(bank: MemoryBank) -> None:
     bank.editing.edit("r", TWO, bank.memory(TWO).intent, "better", EMBEDDER, "ann")
     bank.editing.forget("r", [THREE], "ann")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     bank.commit_step(*doing(4, an_operation("UPDATE", "r-0004", [ONE]), an_operation("DELETE", replaces=[THREE])))
     for handle in both(bank):
-        assert len(handle.deeds.done("ann")) == len(handle.deeds.undone("ann")) == 1
-        assert handle.deeds.done("the program") == []
+        assert len(handle.undo.done("ann")) == len(handle.undo.undone("ann")) == 1
+        assert handle.undo.done("the program") == []
     with pytest.raises(InputError, match="was changed since"):
-        bank.deeds.redo("ann")
-    bank.deeds.undo("ann")
+        bank.undo.redo("ann")
+    bank.undo.undo("ann")
     assert list(bank.utilities("r")) == [TWO, "r-0004"]
 
 
@@ -234,10 +234,10 @@ def test_an_edit_that_was_rewritten_since_cannot_be_undone_but_restored(bank: Me
     worded = bank.editing.edit("r", ONE, bank.memory(ONE).intent, "better", EMBEDDER, "ann").id
     updated(bank, 4, worded, "r-0004")
     with pytest.raises(InputError, match="was changed since"):
-        bank.deeds.undo("ann")
+        bank.undo.undo("ann")
     bank.editing.restore("r", [worded], "ann")
     assert list(bank.utilities("r")) == [TWO, THREE, worded]
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert list(bank.utilities("r")) == [TWO, THREE, "r-0004"]
 
 

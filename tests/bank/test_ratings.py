@@ -85,10 +85,10 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
         else:
             for who in (person, manager) if value < 1 else (manager,):
                 if getattr(reference, deed)(who):
-                    getattr(bank.deeds, deed)(who)
+                    getattr(bank.undo, deed)(who)
                 else:
                     with pytest.raises(InputError, match="was changed since by"):
-                        getattr(bank.deeds, deed)(who)
+                        getattr(bank.undo, deed)(who)
         people = {(e.step, e.rater): e.value for n in range(1, STEPS + 1) for e in bank.ratings.of("r", n) if e.rater}
         assert people == reference.standing
     expected = beliefs(steps, reference.standing, ALPHA, human_rewards, several_raters)
@@ -97,8 +97,8 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     assert again.utilities("r") == bank.utilities("r")
     assert [again.history("r", i) for i in again.utilities("r")] == [bank.history("r", i) for i in bank.utilities("r")]
     for person in PEOPLE + MANAGERS:
-        assert len(again.deeds.done(person)) == len(reference.done.get(person, []))
-        assert len(again.deeds.undone(person)) == len(reference.undone.get(person, []))
+        assert len(again.undo.done(person)) == len(reference.done.get(person, []))
+        assert len(again.undo.undone(person)) == len(reference.undone.get(person, []))
 
 
 def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path
     rated = believed(bank)
     bank.close()
     again = MemoryBank.open(bank.uri)
-    while again.deeds.undo("ann"):
+    while again.undo.undo("ann"):
         pass
     assert believed(again) == before
     assert again.histories("r") == histories
-    while again.deeds.redo("ann"):
+    while again.undo.redo("ann"):
         pass
     assert believed(again) == rated
 
@@ -123,7 +123,7 @@ def test_the_same_click_twice_counts_once(tmp_path: Path) -> None:
     bank, _ = a_rated_bank(tmp_path / "bank")
     first = bank.ratings.rate(Rating("r", 3, 1.0, "ann", "good", {"scale": "thumbs"}))
     assert bank.ratings.rate(Rating("r", 3, 1.0, " ann ", "good", {"scale": "thumbs"})) == first
-    assert len(bank.deeds.done("ann")) == 1
+    assert len(bank.undo.done("ann")) == 1
     other = MemoryBank.open(bank.uri)
     assert other.ratings.rate(Rating("r", 3, 1.0, "ann", "good", {"scale": "thumbs"})).id == first.id
     changed = bank.ratings.rate(Rating("r", 3, -1.0, "ann", "good", {"scale": "thumbs"}))
@@ -136,7 +136,7 @@ def test_a_change_is_taken_back_to_the_reward_before_it(tmp_path: Path) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "ann", "so so"))
     once = believed(bank)
     bank.ratings.rate(Rating("r", 3, -1.0, "ann", "bad after all"))
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     mine = bank.ratings.mine("r", 3, "ann")
     assert mine is not None and (mine.value, mine.reason) == (0.5, "so so")
     assert believed(bank) == once
@@ -195,7 +195,7 @@ def test_a_clock_that_runs_backwards_changes_no_order(tmp_path: Path, monkeypatc
     for hour, value in ((12, 1.0), (9, -1.0), (3, 0.5)):
         monkeypatch.setattr("memrl_core.bank.ledger.now", lambda hour=hour: f"2026-01-01T{hour:02}:00:00.000+00:00")
         bank.ratings.rate(Rating("r", 3, value, "ann"))
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(3, "ann"): -1.0}, ALPHA)
 
 
@@ -212,7 +212,7 @@ def test_two_answers_to_one_task_are_compared_as_one_deed(tmp_path: Path) -> Non
     assert better.payload["choice"] == "better" and worse.payload["choice"] == "worse"
     with pytest.raises(InputError, match="two answers to one task"):
         bank.ratings.rate_pair(("r", 1), ("r", 3), "first", "ann")
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert believed(bank) == before
 
 
@@ -257,17 +257,17 @@ def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(
     bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
     events = bank.events()
     with pytest.raises(InputError, match=r"The reward of bo for step 3 of run r was changed since by bo\. Nothing"):
-        bank.deeds.undo("ann")
+        bank.undo.undo("ann")
     assert bank.events() == events
 
 
 def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
     bank, _ = a_rated_bank(tmp_path / "bank")
     bank.ratings.rate_all([Rating("r", step, 0.5, "bo", given={"by": "ann"}) for step in (2, 3)])
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
     with pytest.raises(InputError, match="was changed since by bo"):
-        bank.deeds.redo("ann")
+        bank.undo.redo("ann")
     assert [bank.ratings.mine("r", step, "bo") is None for step in (2, 3)] == [True, False]
 
 
@@ -275,7 +275,7 @@ def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(tm
     bank, _ = a_rated_bank(tmp_path / "bank")
     before = believed(bank)
     bank.ratings.rate_all([Rating("r", 2, 1.0, "ann"), Rating("r", 2, 0.5, "ann")])
-    bank.deeds.undo("ann")
+    bank.undo.undo("ann")
     assert bank.ratings.mine("r", 2, "ann") is None
     assert believed(bank) == before
 
@@ -286,11 +286,11 @@ def test_an_older_deed_is_undone_past_one_that_others_have_changed(tmp_path: Pat
     bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
     bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
     bank.ratings.rate(Rating("r", 2, -1.0, "bo"))
-    deed = bank.deeds.undo("ann", past_blocked=True)
+    deed = bank.undo.undo("ann", past_blocked=True)
     assert deed is not None and deed.first.step == 4
     events = bank.events()
     with pytest.raises(InputError, match="was changed since by bo"):
-        bank.deeds.undo("ann", past_blocked=True)
+        bank.undo.undo("ann", past_blocked=True)
     assert bank.events() == events
 
 
@@ -299,7 +299,7 @@ def test_a_reward_that_was_taken_back_is_not_taken_back_again(tmp_path: Path) ->
     given = bank.ratings.rate(Rating("r", 3, 0.5, "bo"))
     revoked = bank.revoke_reward(given.id, "ann")
     assert MemoryBank.open(bank.uri).revoke_reward(given.id, "cy") == revoked
-    assert (len(bank.deeds.done("ann")), bank.deeds.done("cy")) == (1, [])
+    assert (len(bank.undo.done("ann")), bank.undo.done("cy")) == (1, [])
 
 
 @pytest.mark.parametrize("value", [10.5, -11, float("inf"), float("nan")])
@@ -372,14 +372,14 @@ def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
             pins.rate(1, "ann", None if pinned else 1.0)
         else:
             kinds, reference = data.draw(st.sampled_from([(REWARDS, rewards), (MEMORIES, pins)]))
-            getattr(bank.deeds, deed)("ann", kinds)
+            getattr(bank.undo, deed)("ann", kinds)
             getattr(reference, deed)("ann")
     for handle in (bank, MemoryBank.open(bank.uri)):
         mine = handle.ratings.mine("r", 2, "ann")
         assert (mine.value if mine else None) == rewards.standing.get((2, "ann"))
         assert ("r-0001" in handle.pinned("r")) == ((1, "ann") in pins.standing)
         for kinds, reference in ((REWARDS, rewards), (MEMORIES, pins)):
-            counts = len(handle.deeds.done("ann", kinds)), len(handle.deeds.undone("ann", kinds))
+            counts = len(handle.undo.done("ann", kinds)), len(handle.undo.undone("ann", kinds))
             assert counts == (len(reference.done.get("ann", [])), len(reference.undone.get("ann", [])))
 
 
@@ -387,13 +387,13 @@ def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(tmp_path: 
     bank, _ = a_rated_bank(tmp_path / "bank")
     bank.editing.forget("r", ["r-0001"], "ann")
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
-    bank.deeds.undo("ann", MEMORIES)
+    bank.undo.undo("ann", MEMORIES)
     bank.ratings.rate(Rating("r", 2, 1.0, "ann"))
-    assert bank.deeds.undone("ann") == []
-    assert bank.deeds.redo("ann", REWARDS) is None
-    assert bank.deeds.redo("ann", MEMORIES) is not None
+    assert bank.undo.undone("ann") == []
+    assert bank.undo.redo("ann", REWARDS) is None
+    assert bank.undo.redo("ann", MEMORIES) is not None
     assert "r-0001" in bank.away("r")
-    assert [len(bank.deeds.done("ann", kinds)) for kinds in (None, REWARDS, MEMORIES)] == [3, 2, 1]
+    assert [len(bank.undo.done("ann", kinds)) for kinds in (None, REWARDS, MEMORIES)] == [3, 2, 1]
 
 
 # --- several handles --------------------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ def merged(bank: MemoryBank, *memory_ids: str) -> str:
 
 def undone(bank: MemoryBank, times: int = 1) -> None:
     for _ in range(times):
-        bank.deeds.undo("ann")
+        bank.undo.undo("ann")
 
 
 HANDED_ON: dict[str, Deed] = {
@@ -284,7 +284,7 @@ HANDED_ON: dict[str, Deed] = {
     "merged after a rewording": lambda bank: merged(bank, reworded(bank), THREE),
     "reworded after a merge": lambda bank: reworded(bank, merged(bank, ONE, TWO), "and again"),
     "reworded, undone": lambda bank: (reworded(bank), undone(bank)),
-    "merged, undone, done again": lambda bank: (merged(bank, ONE, TWO), undone(bank), bank.deeds.redo("ann")),
+    "merged, undone, done again": lambda bank: (merged(bank, ONE, TWO), undone(bank), bank.undo.redo("ann")),
     "reworded and forgotten": lambda bank: bank.editing.forget("r", [reworded(bank)], "ann"),
     "reworded, restored, reworded": lambda bank: (
         reworded(bank), bank.editing.restore("r", [TWO], "ann"), reworded(bank, TWO, "otherwise")
@@ -357,7 +357,7 @@ BETWEEN_STEPS: dict[str, Deed] = {
     "forget": lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
     "restore": lambda bank: (bank.editing.forget("r", [TWO], "ann"), bank.editing.restore("r", [TWO], "ann")),
     "undo and redo": lambda bank: (
-        merged(bank, ONE, TWO), reworded(bank, THREE), undone(bank, 2), bank.deeds.redo("ann")
+        merged(bank, ONE, TWO), reworded(bank, THREE), undone(bank, 2), bank.undo.redo("ann")
     ),
     "after a late reward": lambda bank: (bank.ratings.rate(Rating("r", 3, -0.3, "bob")), reworded(bank)),
 }  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_synthetic_bank_vanishes() -> None:
 def test_a_rated_bank_is_sound_and_each_of_its_people_has_rated_some_steps() -> None:
     with rated_bank(MEMORIES, 2 * RATED_EACH) as bank:
         assert bank.next_step(RUN) == 2 * RATED_EACH + 1
-        assert {rater: len(bank.deeds.done(rater)) for rater in RATERS} == dict.fromkeys(RATERS, 2)
+        assert {rater: len(bank.undo.done(rater)) for rater in RATERS} == dict.fromkeys(RATERS, 2)
         assert sum(known.visits for known in bank.utilities(RUN).values()) > 0
         assert all(finding.ok for finding in check(bank.uri))
 

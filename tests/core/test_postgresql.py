@@ -86,7 +86,7 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
         bank.refresh()
         for who in ("ann", "bo"):
             assert len([event for event in bank.events("r") if event.rater == who]) == EACH
-            bank.deeds.undo(who)
+            bank.undo.undo(who)
         bank.commit_step(*a_step(4, ("r-0001",)))
         again = MemoryBank.open(uri)
         assert again.utilities("r") == bank.utilities("r")

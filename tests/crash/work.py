@@ -242,7 +242,7 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Told]:
         elif deed == 2:
             taken_back = bank.ratings.withdraw(run, step, person)
             event = taken_back or bank.ratings.rate(Rating(run, step, value, person))
-        elif deed == 3 and bank.deeds.undo(person) is not None:
+        elif deed == 3 and bank.undo.undo(person) is not None:
             event = next(event for event in bank.lately() if event.rater == person)
         else:
             event = bank.give_reward(run, step, step_id, bank.credited(run, step), value, person)

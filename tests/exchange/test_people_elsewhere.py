@@ -61,8 +61,8 @@ def test_everything_people_did_comes_back_and_can_be_undone(bank: MemoryBank, tm
     for run in ("r", "s"):
         assert believed(again, run) == believed(bank, run)
     for person in ("ann", "bob"):
-        assert again.deeds.done(person) == bank.deeds.done(person)
-    assert again.deeds.undo("ann") is not None
+        assert again.undo.done(person) == bank.undo.done(person)
+    assert again.undo.undo("ann") is not None
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -176,8 +176,8 @@ def test_every_name_in_what_people_did_follows_a_renaming(bank: MemoryBank, tmp_
     steps = {row.id for event in new for row in there.step_rows(event.run)}
     for event in new:
         assert not set(_linked(event)) - {*there.memory_ids(), *(e.id for e in new), *steps}
-    assert len(there.deeds.done("ann")) == len(bank.deeds.done("ann"))
-    assert len(there.deeds.done("bob")) == len(bank.deeds.done("bob"))
+    assert len(there.undo.done("ann")) == len(bank.undo.done("ann"))
+    assert len(there.undo.done("bob")) == len(bank.undo.done("bob"))
     again = bring_in(contents, here.uri)
     assert (again.events, again.memories, again.steps) == (0, 0, 0)
 
@@ -296,4 +296,4 @@ def test_a_person_whose_revoked_reward_is_not_in_the_file_can_still_undo(bank: M
 
     bring_in(changed_events(bank, tmp_path, spoil), str(tmp_path / "b"))
     again = MemoryBank.open(str(tmp_path / "b"))
-    assert again.deeds.undo("ann") is not None
+    assert again.undo.undo("ann") is not None

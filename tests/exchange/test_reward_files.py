@@ -373,8 +373,8 @@ def test_the_good_lines_are_one_deed_that_the_importing_person_can_take_back(ban
     assert [(event.step, event.rater, event.value) for event in events] == [
         (2, "ann", 1.0), (3, "bo", -1.0), (4, "cy", -1.0),
     ]  # fmt: skip
-    assert (len(bank.deeds.done("ann")), len(bank.deeds.done("cy"))) == (1, 0)
-    bank.deeds.undo("ann")
+    assert (len(bank.undo.done("ann")), len(bank.undo.done("cy"))) == (1, 0)
+    bank.undo.undo("ann")
     assert given_in(bank) == before
     assert bank.utilities("r") == q
 

@@ -485,7 +485,7 @@ def test_a_step_that_is_taken_back_by_another_waits_again_at_the_end(demo: Path,
     app = visit("rewards", bank="demo", show="wanting")
     assert far(app) == "**0 of 39** rated"
     with MemoryBank.open(str(demo)) as bank:
-        bank.deeds.undo("bob")
+        bank.undo.undo("bob")
     app.run()
     assert "1 more to rate" in plain(app) and far(app) == "**0 of 40** rated"
 

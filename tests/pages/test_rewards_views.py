@@ -205,7 +205,7 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
     give(demo, 5, 1.0, "ann", "right shelf")
     give(demo, 6, 1.0, "bob")
     with MemoryBank.open(str(demo)) as bank:
-        bank.deeds.undo("bob")
+        bank.undo.undo("bob")
         bank.editing.pin(RUN, [f"{RUN}-0001"], "ann")
     app = view(visit, "Audit")
     assert len(table(app, "when (UTC)")) == 4
