@@ -19,7 +19,7 @@ from benchmarks import in_browser
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.synthetic import MEMORIES_AT_ONCE, import_memories, portions, vectors
 from memrl_core.agent import workspace
-from memrl_core.analysis.map.layout import UMAP
+from memrl_core.analysis.map.map_layout import UMAP
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank
 from memrl_core.settings import MemRLSettings

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.map.layout import MapLayout
+from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.labels import SHORT_REASONS
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.errors import MemRLError
@@ -61,9 +61,9 @@ def _about(case: Case) -> None:
     trace = case.at
     said = f"**Step {trace.step}** · {literal(trace.task.intent)}"
     if trace.decision is not None:
-        said += f"\n\nGiven to the model: **{literal(answers.names(trace.decision.selected, case.run))}**"
+        said += f"\n\nGiven to the model: **{literal(findings.names(trace.decision.selected, case.run))}**"
         if case.changed and case.decision is not None:
-            said += f" · under the settings tried out: **{literal(answers.names(case.decision.selected, case.run))}**"
+            said += f" · under the settings tried out: **{literal(findings.names(case.decision.selected, case.run))}**"
     st.markdown(said)
     if trace.origin != "agent":
         lacking = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision import findings
 from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.figures.memory.utility import history_picture
@@ -24,7 +24,7 @@ def origin(case: Case, a: str) -> None:
         st.info("This run does not know this memory, so it has no q for it.")
         return
     history = case.bank.history(case.run, a, as_of=case.place.step)
-    st.markdown(literal(answers.origin(found, a, case.run, brought=history[0].visits)))
+    st.markdown(literal(findings.origin(found, a, case.run, brought=history[0].visits)))
     if history[0].visits:
         _elsewhere(case, a)
     if not found.contributions:

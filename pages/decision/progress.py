@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision import findings
 from memrl_core.analysis.memory.relations import CopyGroup, copies, lineage, partners, with_and_without
 from memrl_core.analysis.memory.uses import attempts
 from memrl_core.analysis.run.over_time import fallback, forgetting, losses, transfer
@@ -94,8 +94,8 @@ def forgot(case: Case) -> None:
                 "task": one.task,
                 "solved in step": one.solved_step,
                 "failed in step": one.failed_step,
-                "no longer given": "not recorded" if one.left is None else answers.names(one.left, case.run),
-                "given instead": "not recorded" if one.entered is None else answers.names(one.entered, case.run),
+                "no longer given": "not recorded" if one.left is None else findings.names(one.left, case.run),
+                "given instead": "not recorded" if one.entered is None else findings.names(one.entered, case.run),
             }
             for one in lost[:SHOWN]
         ],

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.explain import score_formula
 from memrl_core.analysis.decision.required import Requirement, admission, newcomers, required_q, required_similarity
 from memrl_core.analysis.decision.spectrum import normalisers_compared, spectrum
@@ -37,7 +37,7 @@ def pair(case: Case, a: str, b: str) -> None:
         for memory_id in (i for i, c in ((a, one), (b, other)) if c is None):
             st.markdown(literal(_why_not_looked_at(case, memory_id)))
         return
-    st.markdown(literal(answers.pair(one, other, case.run, case.decision, supposed=case.changed)))
+    st.markdown(literal(findings.pair(one, other, case.run, case.decision, supposed=case.changed)))
     if one.terms and other.terms:
         verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
         show(difference_picture(one, other, case.run), "waterfall")
@@ -54,15 +54,15 @@ def flips(case: Case) -> None:
     """At which λ would the choice change?"""
     assert case.decision is not None
     lines = spectrum(case.decision)
-    st.markdown(literal(answers.flips(lines, case.weighed.weight, case.run)))
+    st.markdown(literal(findings.flips(lines, case.weighed.weight, case.run)))
     if lines.flips:
         st.dataframe(
             with_weights(
                 [
                     {
                         "λ": flip.weight,
-                        "added": answers.names(flip.enters, case.run),
-                        "removed": answers.names(flip.leaves, case.run),
+                        "added": findings.names(flip.enters, case.run),
+                        "removed": findings.names(flip.leaves, case.run),
                     }
                     for flip in lines.flips
                 ]
@@ -110,7 +110,7 @@ def required(case: Case, a: str, b: str) -> None:
         except InputError as error:
             st.info(literal(str(error)))
             continue
-        st.markdown("\n".join(f"- {literal(answers.requirement(one, case.run))}" for one in found))
+        st.markdown("\n".join(f"- {literal(findings.requirement(one, case.run))}" for one in found))
         label = f"All stretches for {literal(case.label(memory_id))}"
         with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
             if box.open:
@@ -135,14 +135,14 @@ def gate(case: Case, b: str) -> None:
     """What kept B out of the pool?"""
     assert case.situation is not None and case.recall is not None
     try:
-        st.markdown(literal(answers.admitted(admission(case.situation, b, case.weighed), case.run)))
+        st.markdown(literal(findings.admitted(admission(case.situation, b, case.weighed), case.run)))
     except InputError as error:
         st.info(literal(str(error)))
     if case.changed:
         new = newcomers(case.situation, case.weighed_as_recorded, case.weighed)
         st.markdown(
             f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
-            f"{literal(answers.names([m.memory_id for m in new], case.run))}."
+            f"{literal(findings.names([m.memory_id for m in new], case.run))}."
         )
     else:
         st.caption("Move δ or k1 on the left to see who would come in.")
@@ -187,9 +187,9 @@ def normalisers(case: Case) -> None:
         [
             {
                 "normaliser": ranked.normaliser,
-                "selects": answers.names(ranked.selected, case.run),
+                "selects": findings.names(ranked.selected, case.run),
                 "says nothing (all equal)": ", ".join(ranked.flat),
-                "cut at ±3": answers.names(ranked.clipped, case.run) if ranked.clipped else "",
+                "cut at ±3": findings.names(ranked.clipped, case.run) if ranked.clipped else "",
             }
             for ranked in found.ranked
         ],
@@ -203,7 +203,7 @@ def normalisers(case: Case) -> None:
 def draw(case: Case) -> None:
     """Was this an exploration draw, and what would greedy have done?"""
     assert case.decision is not None
-    st.markdown(literal(answers.draw(case.decision, case.run)))
+    st.markdown(literal(findings.draw(case.decision, case.run)))
     st.caption(f"Seed of the draw: {case.decision.seed}.")
 
 

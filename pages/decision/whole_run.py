@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
-from memrl_core.analysis.decision import answers
+from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
@@ -98,7 +98,7 @@ def calibrated(case: Case) -> None:
 
 def _calibration(case: Case, found: Calibration) -> None:
     unit = "Per use" if found.kind == "prequential" else "Per memory"
-    said = [answers.correlated(found.per_use, unit), answers.correlated(found.per_bin, "Per bin")]
+    said = [findings.correlated(found.per_use, unit), findings.correlated(found.per_bin, "Per bin")]
     st.markdown("\n".join(f"- {literal(sentence)}" for sentence in said))
     if found.bins.empty:
         st.caption("No rated use yet.")
@@ -165,8 +165,8 @@ def _changed(case: Case, found: Changes) -> None:
                 {
                     "step": r.step,
                     "task": r.task,
-                    "then": answers.names(r.before, case.run),
-                    "now": answers.names(r.after, case.run),
+                    "then": findings.names(r.before, case.run),
+                    "now": findings.names(r.after, case.run),
                 }
                 for r in found.reconsidered[:SHOWN]
             ],
@@ -217,8 +217,8 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
             {
                 "step": one.step,
                 "task": one.task,
-                "would enter": answers.names(one.entered, case.run),
-                "would leave": answers.names(one.left, case.run),
+                "would enter": findings.names(one.entered, case.run),
+                "would leave": findings.names(one.left, case.run),
             }
             for one in differing[:SHOWN]
         ],

@@ -8,7 +8,7 @@ from typing import get_args
 import streamlit as st
 
 from memrl_core.analysis.run.learned.deciding import novelty, recollections, tips_in_order
-from memrl_core.analysis.run.learned.texts import (
+from memrl_core.analysis.run.learned.notes import (
     CaseHistory,
     NoteEdit,
     case_calibration,

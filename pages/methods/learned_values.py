@@ -33,8 +33,8 @@ from memrl_core.analysis.run.learned.values import (
 )
 from memrl_core.analysis.run.learned.watching import Watching
 from memrl_core.figures.run.learned.actions import actions_picture
-from memrl_core.figures.run.learned.rates import rates_picture
 from memrl_core.figures.run.learned.reranking import bump_picture, citations_picture, norms_picture
+from memrl_core.figures.run.learned.success_rates import rates_picture
 from memrl_core.figures.run.learned.tallies import operations_picture, pass_picture
 from memrl_core.figures.run.learned.timeline import timeline_picture
 from memrl_core.figures.run.learned.values import values_picture

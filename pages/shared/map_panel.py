@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 import streamlit as st
 
-from memrl_core.analysis.map.layout import MapLayout
+from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.map.map_points import map_points, pool_far_on_screen

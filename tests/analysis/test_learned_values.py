@@ -28,7 +28,7 @@ from memrl_core.analysis.run.learned.deciding import (
     tips_in_order,
     what_became,
 )
-from memrl_core.analysis.run.learned.texts import (
+from memrl_core.analysis.run.learned.notes import (
     case_calibration,
     case_history,
     edits,

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core.analysis.map import layout as map_layout
-from memrl_core.analysis.map.layout import PCA, UMAP, MapLayout
+from memrl_core.analysis.map import map_layout
+from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
 from memrl_core.analysis.map.projection import Plane, Vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.child import ChildFailed

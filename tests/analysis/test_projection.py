@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.map.layout import PCA, UMAP, MapLayout
+from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
 from memrl_core.analysis.map.projection import Pca, aligned, near_neighbours
 from memrl_core.analysis.map.umap_child import FittedUmap
 from memrl_core.analysis.map.umap_process import Umap

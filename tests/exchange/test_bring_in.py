@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.map.layout import MapLayout
+from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.check import check
 from memrl_core.environments.tasks import sample_tasks

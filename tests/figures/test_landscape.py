@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.map.layout import MapLayout
+from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.analysis.memory.landscape import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.memory.landscape import landscape_picture

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from memrl_core.analysis.run.learned.deciding import BECAME, GIVEN, NOTHING, SILENT, Ranks
-from memrl_core.analysis.run.learned.texts import CaseHistory, LinkGraph, NoteNode
+from memrl_core.analysis.run.learned.notes import CaseHistory, LinkGraph, NoteNode
 from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS, Deletion, KnownAction, KnownState
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.learned.actions import actions_picture
 from memrl_core.figures.run.learned.cases import case_calibration_picture, kernel_picture, loss_picture
 from memrl_core.figures.run.learned.lines import names_at_ends
 from memrl_core.figures.run.learned.links import link_picture
-from memrl_core.figures.run.learned.rates import rates_picture
 from memrl_core.figures.run.learned.reranking import bump_picture, citations_picture, norms_picture
+from memrl_core.figures.run.learned.success_rates import rates_picture
 from memrl_core.figures.run.learned.tallies import operations_picture, pass_picture
 from memrl_core.figures.run.learned.timeline import ENDED, timeline_picture
 from memrl_core.figures.run.learned.tips import novelty_picture, tips_picture

@@ -14,7 +14,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.map import layout
+from memrl_core.analysis.map import map_layout
 from tests.instant_umap import InstantUmap
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ components_installed = cache(manifest_scanner.scan_component_manifests)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
-    monkeypatch.setattr(layout, "Umap", InstantUmap)
+    monkeypatch.setattr(map_layout, "Umap", InstantUmap)
     return tmp_path
 
 

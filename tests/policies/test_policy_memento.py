@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent.learned import learned_before, learned_now
-from memrl_core.analysis.run.learned.texts import CaseHistory, case_calibration
+from memrl_core.analysis.run.learned.notes import CaseHistory, case_calibration
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy

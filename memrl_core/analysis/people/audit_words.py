@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from memrl_core.analysis.decision.answers import names
+from memrl_core.analysis.decision.findings import names
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank.roles import NEWCOMERS, Role, actor_of
 from memrl_core.bank.undo import REDOES, TOGETHER, UNDOES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.run.learned.texts import CaseHistory
+from memrl_core.analysis.run.learned.notes import CaseHistory
 from memrl_core.figures.palette import CUT, SELECTED, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.learned.lines import step_axis

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.run.learned.texts import LinkGraph
+from memrl_core.analysis.run.learned.notes import LinkGraph
 from memrl_core.figures.palette import ENTERED, NEUTRAL, POOL, RING, UTILITY, bare_layout
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
