@@ -89,9 +89,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def give(*given: Interrupted) -> None:
         left = list(given)
-        monkeypatch.setattr(
-            workspace, "make_model", lambda *_: left.pop(0) if left else SimulatedModel()
-        )
+        monkeypatch.setattr(workspace, "make_model", lambda *_: left.pop(0) if left else SimulatedModel())
 
     return give
 

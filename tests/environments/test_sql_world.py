@@ -556,8 +556,7 @@ def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
     def fails_once(sandbox: Sandbox, statement: str) -> Any:
         if failing and statement == failing[0]:
             failing.clear()
-            assert sandbox._child is not None
-            sandbox._child.close()
+            sandbox._child.child.close()
             raise EnvironmentFailed("The database stopped.")
         return run(sandbox, statement)
 

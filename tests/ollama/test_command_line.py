@@ -58,7 +58,7 @@ def test_a_run_without_the_models_own_words_asks_for_actions_only(bank: str, ser
     a_run(bank, "--option", "own_words=false", "--run", "quiet")
     assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32}
     with MemoryBank.open(bank) as kept:
-        assert kept.run("quiet").environment_options == {"own_words": False}
+        assert kept.run("quiet").environment_options["own_words"] is False
         assert "In the words of" not in next(iter(kept.view("quiet").memories.values())).experience
         forked = workspace.fork(kept, "quiet", 1, kept.run("quiet").settings)
         live = workspace.live_run(kept, forked.id, workspace.load_preferences())
