@@ -194,10 +194,10 @@ def _do(act: Callable[[], object]) -> None:
 
 def _undo(bank: MemoryBank) -> None:
     try:
-        deed = bank.undo.undo(person(), MEMORIES)
+        action = bank.undo.undo(person(), MEMORIES)
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return
-    if deed is not None and deed.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
-        places.go(memory=deed.first.payload["replaces"][0])
+    if action is not None and action.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+        places.go(memory=action.first.payload["replaces"][0])
     st.toast("Undone: the memory is what it was.", icon=":material/undo:")

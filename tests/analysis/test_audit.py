@@ -1,4 +1,4 @@
-"""The audit of a bank: every deed in words, and every q taken back to the people and events that made it."""
+"""The audit of a bank: every action in words, and every q taken back to the people and events that made it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import GgufModel, weights_of
 from memrl_core.records import Message
 
-pytest.importorskip("xllamacpp")
 SMALL = ModelOptions(num_ctx=512, num_predict=8)
 HELLO = [Message("user", "Say hello")]
 ACTIONS = {"type": "string", "enum": ["go north", 'wait\n\u2028 "here"']}
@@ -24,10 +23,7 @@ ACTIONS = {"type": "string", "enum": ["go north", 'wait\n\u2028 "here"']}
 
 @pytest.fixture(scope="module")
 def model() -> GgufModel:
-    try:
-        return GgufModel("gguf:smollm2")
-    except ModelMissing as error:
-        pytest.skip(str(error))
+    return GgufModel("gguf:smollm2")
 
 
 @pytest.mark.parametrize("data", [None, b"", b"<html>", b"GGUF", b"GGUF\x03\x00\x00\x00" + b"\xff" * 5000])

@@ -70,16 +70,16 @@ class Sentences:
             elif event.kind is EventKind.RUN_STARTED:
                 for kind in (EventKind.SETTINGS_CHANGED, EventKind.ENVIRONMENT_CHANGED):
                     rules.setdefault((kind, event.run), []).append(event)
-        self.undone = {event.id for undo in undoing for event in self._deed(undo)}
+        self.undone = {event.id for undo in undoing for event in self._action(undo)}
 
     def of(self, event: LedgerEvent) -> str:
         """The event in words."""
         if UNDOES in event.payload:
-            deed = self._deed(event)
+            action = self._action(event)
             group = self._together.get(event.payload.get(TOGETHER, ""), [event])
-            # A deed of several events is taken back from its last to its first.
+            # A action of several events is taken back from its last to its first.
             place = next((n for n, member in enumerate(group) if member.id == event.id), 0)
-            taken_back = deed[-1 - place] if place < len(deed) else None
+            taken_back = action[-1 - place] if place < len(action) else None
             return f"undid: {self._plain(taken_back)}" if taken_back else "undid something that is not in this bank"
         return f"did again: {self._plain(event)}" if REDOES in event.payload else self._plain(event)
 
@@ -87,8 +87,8 @@ class Sentences:
         if before is not None:
             self._before[event.id] = before
 
-    def _deed(self, undo: LedgerEvent) -> Sequence[LedgerEvent]:
-        """The events of the deed that an undo takes back, if the same person did it."""
+    def _action(self, undo: LedgerEvent) -> Sequence[LedgerEvent]:
+        """The events of the action that an undo takes back, if the same person did it."""
         first = self._events.get(undo.payload[UNDOES])
         if first is None or actor_of(first) != actor_of(undo):
             return []
