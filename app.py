@@ -4,7 +4,7 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
-from pages.shared import entry
+from pages.shared import entry, place
 from pages.shared.text import literal
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
@@ -19,6 +19,7 @@ if not entry.is_open():
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
 try:
+    place.follow()
     page.run()
     entry.settle(page.title)
 except MemRLError as error:

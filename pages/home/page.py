@@ -6,6 +6,7 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
+from memrl_core.errors import MemRLError
 from memrl_core.numerals import percent
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
@@ -27,9 +28,13 @@ def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int)
 
 
 def _play(name: str) -> None:
-    recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
+    try:
+        recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
+        return
     play(name, recorded.id, recorded.first_step)
-    places.go_to_steps(bank=name, run=recorded.id, step=recorded.first_step)
+    places.steps_next(bank=name, run=recorded.id, step=recorded.first_step)
 
 
 st.title("MemRL Inspector")
@@ -48,8 +53,15 @@ with demo:
         "that misleads is overtaken by a less similar one, and without that one the task fails. The help desk is the "
         "run of a real language model, as it came. Neither needs a model here."
     )
-    if st.button("Play the demo", type="primary", icon=":material/play_arrow:", width="stretch", key="play_demo"):
-        _play(workspace.DEMO)
+    st.button(
+        "Play the demo",
+        type="primary",
+        icon=":material/play_arrow:",
+        width="stretch",
+        key="play_demo",
+        on_click=_play,
+        args=(workspace.DEMO,),
+    )
     if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
         bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
@@ -57,10 +69,14 @@ with demo:
             st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
         else:
             places.go_to_steps(bank=workspace.DEMO, run=found.run, step=found.step)
-    if st.button(
-        "Play SmolLM2 at the help desk", icon=":material/smart_toy:", width="stretch", key="play_demo_smollm2"
-    ):
-        _play(workspace.REAL_DEMO)
+    st.button(
+        "Play SmolLM2 at the help desk",
+        icon=":material/smart_toy:",
+        width="stretch",
+        key="play_demo_smollm2",
+        on_click=_play,
+        args=(workspace.REAL_DEMO,),
+    )
 with start:
     st.subheader("Start a live run")
     st.markdown(

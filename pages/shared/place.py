@@ -21,7 +21,7 @@ from pages.shared.person import person
 from pages.shared.text import literal
 
 NAMES = ("bank", "run", "step", "memory")
-EXPORTED, LEFT = "exported", "left"
+EXPORTED, LEFT, STEPS_NEXT = "exported", "left", "steps_next"
 _HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "memory": ()}
 
 
@@ -74,8 +74,24 @@ def go(**changes: object) -> None:
 
 def go_to_steps(**changes: object) -> None:
     """Move there and show the page Step."""
+    steps_next(**changes)
+    follow()
+
+
+def steps_next(**changes: object) -> None:
+    """Move there, and show the page Step when the script runs next: for callbacks.
+
+    A button that is asked about within the page is forgotten when something in the browser interrupts the script, as a
+    component does that has just been mounted.
+    """
     go(**changes)
-    st.switch_page("pages/step/page.py", query_params=st.session_state["place"])
+    st.session_state[STEPS_NEXT] = True
+
+
+def follow() -> None:
+    """Show the page Step if somebody has asked for it."""
+    if st.session_state.pop(STEPS_NEXT, False):
+        st.switch_page("pages/step/page.py", query_params=st.session_state["place"])
 
 
 def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Place | None:

@@ -142,7 +142,7 @@ def test_a_cell_that_is_given_up_frees_its_worker_within_a_step(tmp_path: Path) 
             tmp_path / "long",
             scheduler=cluster.scheduler_address,
             banks=str(banks),
-            cancelled=lambda: any(banks.glob("*/steps.lance")),
+            cancelled=lambda: any(banks.glob("*/bank.db")),
         )
         assert (stopped.stopped, stopped.done) == (True, 0)
         next_one = run_experiment(a_plan(), tmp_path / "next", scheduler=cluster.scheduler_address)
