@@ -180,7 +180,7 @@ class Household(Environment):
             yield f"It asks for {self._wanted:,} of “{self._object[:80]}”, and there are {there}."
 
     def reliability(self, treatment: str, appliance: str, at_step: int) -> float:
-        """The true chance that `appliance` works at `at_step`: for studies of regret, never for an agent."""
+        """The true chance that `appliance` works at `at_step`: for studies, never for an agent."""
         pair = TREATMENTS[treatment]
         swaps = self._swapped[treatment] + sum(at_step >= shift for shift in self.shifts)
         if swaps % 2 == 0:

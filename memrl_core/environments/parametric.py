@@ -36,6 +36,16 @@ INSTRUCTIONS = (
 )
 
 
+@cache
+def _order(world: int, family: int, ways: int, changes: int) -> tuple[int, ...]:
+    """By way, the rank of its chance in `world` after so many `changes`."""
+    rng = np.random.default_rng([world, family])
+    order = rng.permutation(ways)
+    for _ in range(changes):
+        order = np.roll(order, rng.integers(1, ways))
+    return tuple(int(rank) for rank in order)
+
+
 class ParametricOptions(EnvironmentOptions):
     """The parameters of the world."""
 
@@ -108,16 +118,8 @@ class Parametric(Environment):
 
         A change gives every way the chance of another; the chances of a family are the same before and after.
         """
-        rng = np.random.default_rng([self._world, family])
-        order = rng.permutation(len(self._ways))
-        for _ in range(sum(at_step >= step for step in self._shifts)):
-            order = np.roll(order, rng.integers(1, len(order)))
+        order = _order(self._world, family, len(self._ways), sum(at_step >= step for step in self._shifts))
         return {way: float(self._chances[rank]) for way, rank in zip(self._ways, order, strict=True)}
-
-    def chance(self, task: Task, lines: Sequence[str], at_step: int) -> float:
-        """The true chance that the first of `lines` that is a way solves `task` at `at_step`; 0 when none is one."""
-        chances = self.reliabilities(int(task.data["family"]), at_step)
-        return next((chances[line] for line in lines if line in chances), 0.0)
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this world."""

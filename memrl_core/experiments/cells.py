@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
 from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.run.cost import step_cost, step_regret
+from memrl_core.analysis.run.cost import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import delete_bank
@@ -68,8 +68,6 @@ SCHEMA = pa.schema(
         "tainted": pa.bool_(),
         "poison_left": pa.int64(),
         "poison_q": pa.float64(),
-        "best_chance": pa.float64(),
-        "chance": pa.float64(),
         "set_similarity": pa.float64(),
         "prompt_tokens": pa.int64(),
         "answer_tokens": pa.int64(),
@@ -83,10 +81,9 @@ SCHEMA = pa.schema(
 """A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `used…` is
 what was selected when the task began; q and visits are those before the step. `memories` were seen when it began and
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
-prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `chance` and
-`best_chance` are the true chances of `analysis.regret`, null where nobody knows them. `set_similarity` is the mean
-pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.cost`), how many answers had to be
-one of those offered, and how many were."""
+prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `set_similarity` is the
+mean pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers
+had to be one of those offered, and how many were."""
 
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
@@ -285,7 +282,6 @@ class _Course:
         cost = step_cost(trace)
         self.seconds.append((sum(trace.seconds.values()), cost.seconds))
         valid, choices = valid_answers(trace)
-        regret = step_regret(self._bank, trace) if phase == LEARN else None
         poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         outcome = trace.reward.outcome
         return {
@@ -316,8 +312,6 @@ class _Course:
             "tainted": tainted,
             "poison_left": len(poison_left),
             "poison_q": float(np.mean(poison_left)) if poison_left else None,
-            "best_chance": regret.best if regret else None,
-            "chance": regret.got if regret else None,
             "set_similarity": similarity,
             "prompt_tokens": cost.prompt_tokens,
             "answer_tokens": cost.answer_tokens,

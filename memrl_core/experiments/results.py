@@ -18,7 +18,7 @@ from memrl_core.analysis.run.metrics import (
     outcome_grid,
     solved_before_failing_now,
 )
-from memrl_core.experiments.cells import LEARN, SECONDS
+from memrl_core.experiments.cells import SECONDS
 from memrl_core.experiments.plan import Plan
 from memrl_core.policies import make_policy
 
@@ -44,8 +44,7 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
 
     Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
     policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define
-    them; `regret` is the sum of best minus actual true chance over the epoch, against the arm's own pools: no report
-    sets it beside that of another arm. Forgetting is counted within one stage; it is nan where tasks are met once.
+    them. Forgetting is counted within one stage; it is nan where tasks are met once.
     """
     if steps.empty:
         return pd.DataFrame()
@@ -73,14 +72,12 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
             "never": changes.never,
         }
         per_epoch = part.groupby("epoch")
-        regret = (part["best_chance"] - part["chance"]).groupby(part["epoch"]).sum(min_count=1)
         for position, epoch in enumerate(grid.epochs):
             whole = per_epoch.get_group(epoch)
             rows.append(
                 {"policy": policy, "badge": badge, "arm": arm, "stream": stream, "seed": seed, **settings,
                  "phase": phase, "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
                  **{key: values[position] for key, values in measures.items()},
-                 "regret": regret.get(epoch, np.nan) if phase == LEARN else np.nan,
                  "memories": int(whole["memories"].iloc[-1]), "tainted": float(whole["tainted"].mean()),
                  "set_similarity": whole["set_similarity"].iloc[0]}
             )  # fmt: skip

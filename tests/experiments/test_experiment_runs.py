@@ -367,7 +367,7 @@ def test_a_shipped_experiment_runs_and_leaves_results_a_report_and_what_they_cam
     found = results(out)
     assert list(found["weight"]) == [0, 0.25, 0.5, 0.75, 1]
     assert {"policy", "arm", "stream", "seed", "alpha", "phase", "stage", "set", "epoch", "tasks"} <= set(found)
-    assert {"accuracy", "csr", "forgetting_rate_of_failures", "regret", "memories"} <= set(found)
+    assert {"accuracy", "csr", "forgetting_rate_of_failures", "memories"} <= set(found)
     assert set(found["tasks"]) == {6}
     report = (out / "report.md").read_text(encoding="utf-8")
     assert report.count("| λ = 0.75 |") == 1, "one epoch forgets nothing"
