@@ -22,8 +22,8 @@ from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, RewardSource, Task
 
-FAMILIES = 8
-TASKS_OF_A_FAMILY = 250
+FAMILIES = 4
+TASKS_OF_A_FAMILY = 500
 WORDS = 10
 """Words of an intent that its family decides, of its own and of those that all share; one more is the task's own."""
 SETS = {"parametric-far": 10, "parametric-middle": 5, "parametric-near": 2}
@@ -121,6 +121,10 @@ class Parametric(Environment):
         order = _order(self._world, family, len(self._ways), sum(at_step >= step for step in self._shifts))
         return {way: float(self._chances[rank]) for way, rank in zip(self._ways, order, strict=True)}
 
+    def chance(self, task: Task, answer: str, at_step: int) -> float:
+        """The true chance that `answer` solves `task` at `at_step`, without noise; 0 for what is no way."""
+        return self.reliabilities(int(task.data["family"]), at_step).get(_way(answer), 0.0)
+
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this world."""
         if self.faults(task):
@@ -139,7 +143,7 @@ class Parametric(Environment):
         if self._task is None:
             raise InputError("This episode has ended. Begin the next task.")
         self._task = None
-        way = next(iter(action_lines(action)), "").rstrip(".")
+        way = _way(action)
         if way in self._chance_of:
             success = bool(self._luck < self._chance_of[way]) != self._flipped
             message = f"{way} worked." if success else f"{way} did not work."
@@ -165,6 +169,10 @@ class Parametric(Environment):
         family = task.data.get("family")
         known = isinstance(family, int) and 0 <= family < FAMILIES
         return [] if known else [f"family is a whole number from 0 to {FAMILIES - 1}, not “{str(family)[:80]}”."]
+
+
+def _way(answer: str) -> str:
+    return next(iter(action_lines(answer)), "").rstrip(".")
 
 
 def _lexicon(count: int) -> list[str]:

@@ -24,6 +24,7 @@ from memrl_core.analysis.run.cost import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import delete_bank
+from memrl_core.environments.parametric import Parametric
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.poisoning import poison, prune
@@ -54,6 +55,7 @@ SCHEMA = pa.schema(
         "task": pa.string(),
         "family": pa.string(),
         "success": pa.bool_(),
+        "chance": pa.float64(),
         "reward": pa.float64(),
         "memories": pa.int64(),
         "memories_after": pa.int64(),
@@ -78,12 +80,13 @@ SCHEMA = pa.schema(
         "valid": pa.int64(),
     }
 )
-"""A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `used…` is
-what was selected when the task began; q and visits are those before the step. `memories` were seen when it began and
-`memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
-prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `set_similarity` is the
-mean pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers
-had to be one of those offered, and how many were."""
+"""A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance` is
+the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
+began; q and visits are those before the step. `memories` were seen when it began and `memories_after` when it had
+ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the prompt; `poison_left` poisoned
+memories were there after the step, with the mean q `poison_q`. `set_similarity` is the mean pairwise cosine of the
+intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers had to be one of those
+offered, and how many were."""
 
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
@@ -224,7 +227,7 @@ class _Course:
                 epoch += 1
                 for task in tasks:
                     trace = whole_step(agent, task, epoch, self._cancelled)
-                    yield self._row(trace, LEARN, number, stage.tasks, similarity)
+                    yield self._row(agent, trace, LEARN, number, stage.tasks, similarity)
             for name in cell.stream.evaluate:
                 yield from self._evaluate(number, epoch, name)
 
@@ -234,7 +237,8 @@ class _Course:
         tasks = drawn(name, self._cell.stream.evaluate_count, self._cell.seed)
         similarity = _mean_similarity(agent, tasks)
         for task in tasks:
-            yield self._row(frozen_step(agent, task, epoch, self._cancelled), EVALUATE, stage, name, similarity)
+            trace = frozen_step(agent, task, epoch, self._cancelled)
+            yield self._row(agent, trace, EVALUATE, stage, name, similarity)
 
     def _agent(self, run: str, seed: int, base: str | None) -> Agent:
         cell = self._cell
@@ -271,7 +275,9 @@ class _Course:
         if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total):
             prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
 
-    def _row(self, trace: StepTrace, phase: str, stage: int, name: str, similarity: float | None) -> dict[str, Any]:
+    def _row(
+        self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str, similarity: float | None
+    ) -> dict[str, Any]:
         assert trace.decision is not None and trace.recall is not None and trace.reward is not None
         self.digest.update(_TRACE.dump_json(_timeless(trace)))
         used = _used(trace.decision)
@@ -298,6 +304,7 @@ class _Course:
             "task": trace.task.id,
             "family": trace.task.family,
             "success": None if outcome == "unrated" else outcome == "success",
+            "chance": _chance(agent, trace),
             "reward": trace.reward.reward,
             "memories": trace.recall.memories,
             "memories_after": self._bank.memory_count(trace.run),
@@ -359,6 +366,14 @@ def _mean_similarity(agent: Agent, tasks: Sequence[Task]) -> float | None:
 def _epoch_at(share: float, total: int) -> int:
     """The epoch after which something is done: at least the first and before the last; a single one has it before."""
     return min(max(1, round(share * total)), total - 1)
+
+
+def _chance(agent: Agent, trace: StepTrace) -> float | None:
+    """The true chance that what was answered works, whatever came of it; None in worlds that do not know it."""
+    world, generate = agent.environment, trace.generate
+    if not isinstance(world, Parametric) or generate is None or not generate.turns:
+        return None
+    return world.chance(trace.task, generate.turns[0].reply.text, trace.step)
 
 
 def _timeless(trace: StepTrace) -> StepTrace:

@@ -9,11 +9,13 @@ import pandas as pd
 
 from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, points, share, title
+from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
 
 if TYPE_CHECKING:
     from memrl_core.experiments.plan import Plan, Stream
     from memrl_core.experiments.runner import Experiment
+
+WEIGHT = "weight"
 
 
 def axes(plan: Plan) -> dict[str, list[object]]:
@@ -24,71 +26,89 @@ def axes(plan: Plan) -> dict[str, list[object]]:
     return {name: found for name, found in values.items() if len(found) > 1}
 
 
-def conditions(experiment: Experiment) -> pd.DataFrame:
-    """A row a stream and arm other than the reference, over all steps.
+def counterparts(plan: Plan) -> dict[str, str]:
+    """Arm to the one that it is compared with: equal but for λ = 0 where there is such an arm, else the reference."""
+    settings = {arm.name: (arm.policy, plan.settings_of(arm).model_dump()) for arm in plan.all_arms()}
+    found = {}
+    for name, (policy, its) in settings.items():
+        plain = [other for other, of in settings.items() if WEIGHT in its and of == (policy, {**its, WEIGHT: 0.0})]
+        other = plain[0] if plain else plan.reference
+        if other != name:
+            found[name] = other
+    return found
 
-    Columns: the parameters of `axes`; stream, arm; `reference` and `success`, mean shares of steps solved; `difference`
-    of the two, paired by seed, with its 95 % interval `low` to `high` (null with one seed); `seeds`; `repeated`, the
-    share of steps in which a memory of the very task was in the prompt.
+
+def conditions(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row a stream, epoch and arm that has a counterpart; `epochs` is what `results.by_epoch` gives.
+
+    Columns: the parameters of `axes`; stream, epoch, arm, `against`, its counterpart; `reference` and `success`, the
+    means of both, which are of the true chance of what was answered where that is known, else of steps solved;
+    `difference` of the two, paired by seed, with its 95 % interval `low` to `high` (null with one seed); `seeds`;
+    `own_memory`, the share of steps in which a memory of the very task was in the prompt.
     """
-    steps = experiment.steps[experiment.steps["phase"] == LEARN]
-    varied = axes(experiment.plan)
-    won = steps.groupby(["stream", "arm", "seed"])["success"].apply(lambda found: found.astype(float).mean())
-    own = steps.assign(own=steps["used_same_task"].map(any)).groupby(["stream", "arm"])["own"].mean()
+    learned = epochs[epochs["phase"] == LEARN] if len(epochs) else epochs
+    measure = "chance" if len(learned) and learned["chance"].notna().all() else "accuracy"
+    varied, streams = axes(plan), {stream.name: _parameters(stream) for stream in plan.streams}
     rows = []
-    for stream in experiment.plan.streams:
-        for arm in experiment.plan.all_arms():
-            both_ran = all((stream.name, name) in own.index for name in (arm.name, experiment.plan.reference))
-            if arm.name == experiment.plan.reference or not both_ran:
+    for arm, against in counterparts(plan).items():
+        for (stream, epoch), part in learned.groupby(["stream", "epoch"], sort=False) if len(learned) else ():
+            of = part.set_index(["arm", "seed"])
+            if not {arm, against} <= set(part["arm"]):
                 continue
-            both = pd.concat(
-                [won.loc[stream.name, experiment.plan.reference], won.loc[stream.name, arm.name]], axis=1, join="inner"
-            ).to_numpy()
+            both = pd.concat([of.loc[against, measure], of.loc[arm, measure]], axis=1, join="inner").to_numpy()
             low, high = paired_interval(both[:, 1], both[:, 0])
-            parameters = _parameters(stream)
             rows.append(
                 {
-                    **{name: parameters.get(name) for name in varied},
-                    "stream": stream.name,
-                    "arm": arm.name,
+                    **{name: streams[stream].get(name) for name in varied},
+                    "stream": stream,
+                    "epoch": epoch,
+                    "arm": arm,
+                    "against": against,
                     "reference": both[:, 0].mean(),
                     "success": both[:, 1].mean(),
                     "difference": (both[:, 1] - both[:, 0]).mean(),
                     "low": float(low),
                     "high": float(high),
                     "seeds": len(both),
-                    "repeated": float(own.loc[stream.name, arm.name]),
+                    "own_memory": float(of.loc[arm, "own_memory"].mean()),
                 }
             )
     return pd.DataFrame(rows)
 
 
 def conditions_report(experiment: Experiment) -> ReportTable:
-    """A row a condition and arm: what the reference and the arm solve, and the difference."""
-    found = conditions(experiment)
-    steps = experiment.steps[experiment.steps["phase"] == LEARN]
-    won = steps.groupby(["stream", "arm", "seed"])["success"].apply(lambda solved: solved.astype(float).mean())
-    several = found["arm"].nunique() > 1 if not found.empty else False
+    """A row a condition and arm: the difference to its counterpart in each epoch."""
+    found = conditions(experiment.plan, experiment.epochs)
+    if found.empty:
+        return ReportTable(title(experiment.plan, experiment.epochs, "by condition"), ("condition",), (), ())
+    several = found["arm"].nunique() > 1
+    epochs = sorted(found["epoch"].unique())
     rows = []
-    for row in found.to_dict("records"):
-        theirs, ours = won.loc[row["stream"], experiment.plan.reference], won.loc[row["stream"], row["arm"]]
+    for (stream, arm), part in found.groupby(["stream", "arm"], sort=False):
+        by_epoch = part.set_index("epoch")
+        last = by_epoch.loc[epochs[-1]] if epochs[-1] in by_epoch.index else None
         rows.append(
             (
-                f"{row['stream']} · {row['arm']}" if several else str(row["stream"]),
-                share(theirs.to_numpy(dtype=np.float64)),
-                share(ours.to_numpy(dtype=np.float64)),
-                points(ours, theirs),
-                f"{100 * row['repeated']:.0f} %" if row["repeated"] is not None else NOTHING,
+                f"{stream} · {arm} against {part['against'].iloc[0]}" if several else str(stream),
+                NOTHING if last is None else f"{100 * last['reference']:.1f} → {100 * last['success']:.1f} %",
+                *(
+                    difference(*by_epoch.loc[epoch, ["difference", "low", "high"]])
+                    if epoch in by_epoch.index
+                    else NOTHING
+                    for epoch in epochs
+                ),
+                f"{100 * part['own_memory'].mean():.0f} %",
             )
         )
-    better, worse = (int(side.sum()) for side in (found["low"] > 0, found["high"] < 0)) if len(found) else (0, 0)
+    better, worse = (int(np.count_nonzero(side)) for side in (found["low"] > 0, found["high"] < 0))
     return ReportTable(
-        title(experiment.plan, experiment.epochs, "all steps, by condition"),
-        ("condition", str(experiment.plan.reference), "arm", "difference", "own memory in the prompt"),
+        title(experiment.plan, experiment.epochs, "by condition"),
+        ("condition", "last epoch", *(f"difference, epoch {epoch}" for epoch in epochs), "own memory in the prompt"),
         tuple(rows),
         (
             INTERVAL,
             PAIRED,
+            "success is the true chance of what was answered where the world knows it",
             f"the interval lies above 0 in {better} of {len(found)} conditions and below in {worse}; of conditions "
             "without any difference, 1 in 20 would lie outside",
         ),
@@ -96,6 +116,7 @@ def conditions_report(experiment: Experiment) -> ReportTable:
 
 
 def _parameters(stream: Stream) -> dict[str, object]:
-    """The options of a stream's world, and its first stage's set of tasks and repeats."""
+    """The options of a stream's world, its changes, and its first stage's set of tasks and repeats."""
     stage = stream.stages[0]
-    return {**stream.options, "repeat": stage.repeat, "tasks": stage.tasks}
+    shift = ", ".join(map(str, stream.shift_at)) or "never"
+    return {**stream.options, "repeat": stage.repeat, "tasks": stage.tasks, "shift_at": shift}

@@ -62,9 +62,12 @@ def points(one: pd.Series, other: pd.Series) -> str:
     known = ~(np.isnan(a) | np.isnan(b))
     if not known.any():
         return NOTHING
-    low, high = paired_interval(a[known], b[known])
-    mean = float((a - b)[known].mean())
-    interval = "" if np.isnan(low) else f" ({signed(100 * float(low), 1)}…{signed(100 * float(high), 1)})"
+    return difference(float((a - b)[known].mean()), *map(float, paired_interval(a[known], b[known])))
+
+
+def difference(mean: float, low: float, high: float) -> str:
+    """A difference of shares in percentage points, with its interval where there is one."""
+    interval = "" if np.isnan(low) else f" ({signed(100 * low, 1)}…{signed(100 * high, 1)})"
     return f"{signed(100 * mean, 1)} pp{interval}"
 
 

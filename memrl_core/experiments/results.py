@@ -44,7 +44,9 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
 
     Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
     policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define
-    them. Forgetting is counted within one stage; it is nan where tasks are met once.
+    them. Forgetting is counted within one stage; it is nan where tasks are met once. `chance` is the mean true chance
+    of what was answered, nan where nobody knows it, and `own_memory` the share of steps with a memory of the very task
+    in the prompt.
     """
     if steps.empty:
         return pd.DataFrame()
@@ -72,12 +74,14 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
             "never": changes.never,
         }
         per_epoch = part.groupby("epoch")
+        own = part["used_same_task"].map(any).groupby(part["epoch"]).mean()
         for position, epoch in enumerate(grid.epochs):
             whole = per_epoch.get_group(epoch)
             rows.append(
                 {"policy": policy, "badge": badge, "arm": arm, "stream": stream, "seed": seed, **settings,
                  "phase": phase, "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
                  **{key: values[position] for key, values in measures.items()},
+                 "chance": whole["chance"].astype(float).mean(), "own_memory": own[epoch],
                  "memories": int(whole["memories"].iloc[-1]), "tainted": float(whole["tainted"].mean()),
                  "set_similarity": whole["set_similarity"].iloc[0]}
             )  # fmt: skip

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.experiments.cells import SCHEMA
+from memrl_core.experiments.conditions import conditions, counterparts
 from memrl_core.experiments.plan import Plan, Report
 from memrl_core.experiments.report_table import ReportTable, markdown
 from memrl_core.experiments.reports import reports
@@ -36,7 +37,7 @@ def a_row(
     return {
         "arm": arm, "stream": "household", "seed": seed, "phase": "learn", "stage": 1, "set": SET, "epoch": epoch,
         "step": step, "task": task, "family": "heat", "success": success, "reward": 1.0, "memories": step, "pool": 0,
-        "tainted": False, "set_similarity": 0.5,
+        "tainted": False, "chance": nan, "set_similarity": 0.5,
         "poison_left": 0, "poison_q": None, **empty, **changes,
     }  # fmt: skip
 
@@ -419,3 +420,28 @@ def test_a_report_about_what_was_never_run_says_so(report: str, why: str) -> Non
 def test_a_name_with_a_bar_does_not_break_a_table_of_markdown() -> None:
     text = markdown(the_table(a_plan(arms=["a | b"]), epochs_of("a | b", 0, ["+"])))
     assert "| a \\| b | 100.0 % |" in text
+
+
+def test_conditions_compare_each_arm_with_its_own_similarity_in_every_epoch(tmp_path: Path) -> None:
+    plan = Plan.model_validate(
+        {
+            "title": "t", "seeds": 2, "epochs": 2, "report": ["conditions"],
+            "grid": {"weight": [0.0, 0.5], "k2": [1, 2]},
+            "streams": [
+                {"name": "p", "stages": [{"tasks": "parametric-far", "count": 6, "fresh": True}],
+                 "grid": {"spread": [0.0, 0.4]}}
+            ],
+        }
+    )  # fmt: skip
+    experiment = run_experiment(plan, tmp_path / "out", jobs=1)
+    assert counterparts(plan) == {"λ = 0.5, k2 = 1": "λ = 0.0, k2 = 1", "λ = 0.5, k2 = 2": "λ = 0.0, k2 = 2"}
+    found = conditions(plan, pd.read_parquet(tmp_path / "out" / "results.parquet"))
+    assert len(found) == 2 * 2 * 2
+    steps = experiment.steps
+    for row in found.to_dict("records"):
+        part = steps[(steps["stream"] == row["stream"]) & (steps["epoch"] == row["epoch"])]
+        won = [part[part["arm"] == arm]["chance"].mean() for arm in (row["arm"], row["against"])]
+        assert (row["success"], row["reference"]) == pytest.approx(won)
+        # Where all ways are equally reliable, no choice among them can be better.
+        assert row["spread"] or row["difference"] == pytest.approx(0)
+    assert set(steps[steps["stream"] == "spread 0.4"]["chance"].round(3)) <= {0.1, 0.367, 0.633, 0.9}

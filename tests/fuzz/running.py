@@ -41,7 +41,9 @@ class Target:
 
 
 TARGETS = (
-    Target("bank-zip", imports.ZIP_CASES, imports.check_zip),
+    Target("archive-jsonl", imports.JSONL_CASES, imports.check_jsonl),
+    Target("archive-zip", imports.ZIP_CASES, imports.check_zip),
+    Target("archive-parquet", imports.PARQUET_CASES, imports.check_parquet),
     Target("official-files", imports.OFFICIAL_CASES, imports.check_official),
     Target("reward-files", texts.REWARD_CASES, texts.check_rewards),
     Target("task-files", texts.TASK_CASES, texts.check_tasks, 25),

@@ -9,36 +9,10 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 
-class Linked(BaseModel):
-    """What is asked for, as it stands in the address of a page."""
+class LinkedFilter(BaseModel):
+    """What is asked for between two days; subclasses add what else can be asked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def to_query(self) -> dict[str, str]:
-        """What differs from the default, as parameters of a URL."""
-        return {name: str(value) for name, value in self.model_dump(mode="json", exclude_defaults=True).items()}
-
-    @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The filter in the parameters of a URL, and a sentence for each value that cannot be; other names are ignored.
-
-        Such a value is left at its default.
-        """
-        named = {name: query[name] for name in cls.model_fields if name in query}
-        try:
-            return cls.model_validate_strings(named), []
-        except ValidationError as error:
-            wrong = {str(problem["loc"][0]): problem["msg"] for problem in error.errors(include_url=False)}
-        sentences = [
-            f"The link's {name} “{named[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
-            "The default was taken; choose another if you want one."
-            for name, message in wrong.items()
-        ]
-        return cls.model_validate_strings({name: text for name, text in named.items() if name not in wrong}), sentences
-
-
-class LinkedFilter(Linked):
-    """What is asked for between two days; subclasses add what else can be asked."""
 
     run: str = Field("", title="Run", description="Of this run only; of every run when empty.")
     since: date | None = Field(None, title="From", description="From this day (UTC) on.")
@@ -61,6 +35,28 @@ class LinkedFilter(Linked):
         return (self.since is None or day >= self.since.isoformat()) and (
             self.until is None or day <= self.until.isoformat()
         )
+
+    def to_query(self) -> dict[str, str]:
+        """What differs from the default, as parameters of a URL."""
+        return {name: str(value) for name, value in self.model_dump(mode="json", exclude_defaults=True).items()}
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """The filter in the parameters of a URL, and a sentence for each value that cannot be; other names are ignored.
+
+        Such a value is left at its default.
+        """
+        named = {name: query[name] for name in cls.model_fields if name in query}
+        try:
+            return cls.model_validate_strings(named), []
+        except ValidationError as error:
+            wrong = {str(problem["loc"][0]): problem["msg"] for problem in error.errors(include_url=False)}
+        sentences = [
+            f"The link's {name} “{named[name][:80]}” cannot be used: {_lower(message.removeprefix('Value error, '))}. "
+            "The default was taken; choose another if you want one."
+            for name, message in wrong.items()
+        ]
+        return cls.model_validate_strings({name: text for name, text in named.items() if name not in wrong}), sentences
 
 
 def _lower(words: str) -> str:
