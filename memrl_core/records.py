@@ -48,6 +48,17 @@ class Reason(StrEnum):
     PRUNED_BY_MODEL = "pruned_by_model"
 
 
+MISSED = (
+    Reason.BELOW_DELTA,
+    Reason.BEYOND_K1,
+    Reason.Q_BELOW_MINIMUM,
+    Reason.SAME_TASK,
+    Reason.OTHER_TASK,
+    Reason.NOT_RECENT,
+)
+"""The reasons of memories that never reached the pool."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What an environment asks for. `data` is JSON that only the environment reads."""

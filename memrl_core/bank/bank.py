@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people import People
-from memrl_core.bank.places import place_of
+from memrl_core.bank.places import disk_sentences, place_of, write_parts
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.roles import person_name
@@ -189,6 +190,15 @@ class MemoryBank(BankReading):
             for run in self._state.ids():
                 self._state.save(run)
         self._state.stored()
+
+    def write_parts(self, folder: Path) -> None:
+        """Write a copy of the bank as it is at this moment into a new folder of this machine.
+
+        Raises `BankFull`, `BankReadOnly`, `BankDamaged`.
+        """
+        self.flush()
+        with disk_sentences(folder):
+            write_parts(self._database, self._vectors, folder)
 
     def discard(self) -> None:
         """Delete the whole bank for good."""

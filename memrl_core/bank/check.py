@@ -6,6 +6,7 @@ follows from the facts is made anew and compared: candidates from the traces, q 
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -123,10 +124,13 @@ def _read(name: str, look: Callable[[], Finding], remedy: str = RESTORE) -> Find
 def _integrity(database: Database) -> Finding:
     if not database.is_sqlite:
         return Finding("database", True, "The server keeps the database whole.")
-    said = [str(row[0]) for row in database.raw("PRAGMA integrity_check(5)")]
-    if said == ["ok"]:
-        return Finding("database", True, "SQLite finds nothing amiss in the file.")
-    return Finding("database", False, f"SQLite finds the file damaged: {'; '.join(said)[:200]}.", RESTORE)
+    faults = [str(row[0]) for row in database.raw("PRAGMA integrity_check(5)")]
+    if faults != ["ok"]:
+        return Finding("database", False, f"SQLite finds the file damaged: {'; '.join(faults)[:200]}.", RESTORE)
+    found = {str(row[0]) for row in database.raw("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')")}
+    if odd := found ^ {"ledger_refuses_update", "ledger_refuses_delete"}:
+        return Finding("database", False, f"Triggers are missing or not a bank's own: {_listed(sorted(odd))}.", RESTORE)
+    return Finding("database", True, "SQLite finds nothing amiss in the file.")
 
 
 def _steps(database: Database) -> Finding:
@@ -225,8 +229,11 @@ def _utilities(bank: MemoryBank) -> Finding:
         kept.histories.read_all()
         for memory_id in [*made.histories, *(kept.histories.keys() - made.histories.keys())]:
             count += 1
+            utility = made.utilities.get(memory_id) or made.away.get(memory_id)
             same = (
-                kept.utilities.get(memory_id) == made.utilities.get(memory_id)
+                utility is not None
+                and math.isfinite(utility.q)
+                and kept.utilities.get(memory_id) == made.utilities.get(memory_id)
                 and kept.away.get(memory_id) == made.away.get(memory_id)
                 and (memory_id in kept.pinned) == (memory_id in made.pinned)
                 and kept.histories.get(memory_id) == made.histories.get(memory_id)

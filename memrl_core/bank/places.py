@@ -7,7 +7,7 @@ import shutil
 import tomllib
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,26 +171,25 @@ def copy_bank(source: str | Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
-            write_parts(Path(source), draft)
+            place = place_of(str(source))
+            database = Database.at(place.database, place.shown)
+            with closing(database):
+                write_parts(database, place.open_vectors(int(database.description()["dimension"])), draft)
             draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_parts(source: Path, target: Path) -> None:
-    """Write the two parts of a local bank into a new folder: the facts of one moment, and the memories they name."""
+def write_parts(database: Database, vectors: Vectors, target: Path) -> None:
+    """Write the two parts of a bank into a new folder: the facts of one moment, and the memories they name."""
     target.mkdir()
-    database = Database.at(str(source / FILE), str(source))
-    dimension = int(database.description()["dimension"])
     database.copy_to(target / FILE)
-    database.close()
     # Read afterwards: every memory that the facts name is there by now.
-    before = LanceVectors.open(str(source / FOLDER), dimension)
-    copy = LanceVectors.create(str(target / FOLDER), dimension)
-    rows = before.read()
+    copy = LanceVectors.create(str(target / FOLDER), vectors.dimension)
+    rows = vectors.read()
     if rows.num_rows:
         copy.append(rows)
-    if before.indexed():
+    if isinstance(vectors, LanceVectors) and vectors.indexed():
         copy.index()
 
 

@@ -22,6 +22,7 @@ from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.matrix import MovingView
 from memrl_core.bank.schema import Database
 from memrl_core.bank.state import BankState
+from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps
 from memrl_core.bank.vectors import LanceVectors, Vectors
 from memrl_core.errors import BankDamaged, BankError, InputError
 from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
@@ -325,6 +326,21 @@ class BankReading:
         if steps is not None:
             query = query.where(_STEPS.step.between(*steps))
         return self._database.rows(query)
+
+    def matching_steps(self, run: str, query: StepQuery) -> list[int]:
+        """The numbers of the finished steps of a run that the query lets in, in its order."""
+        with self._lock:
+            self.flush()
+            return matching_steps(self._database, run, query)
+
+    def found_steps(self, run: str, steps: Sequence[int]) -> list[FoundStep]:
+        """The finished steps of these numbers as rows of a table, in the order given."""
+        with self._lock:
+            self.flush()
+            return [
+                row if row.as_it_ended else replace(row, now=self.effective_reward(run, row.step))
+                for row in found_steps(self._database, run, steps)
+            ]
 
     def late_changes(self, run: str) -> list[int]:
         """For each reward, credit or setting that came when a later step than its own had begun: that later step."""

@@ -36,6 +36,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
@@ -386,15 +387,24 @@ class Database:
         return changed
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy of a SQLite database as it is at this moment, whoever writes meanwhile."""
+        """Write a SQLite copy of all tables as they are at this moment, whoever writes meanwhile."""
         with self.lock, self._sentences("the database"):
-            source: Any = self._connection.connection.driver_connection
             target = sqlite3.connect(path, isolation_level=None)
             try:
-                source.backup(target)
-                target.execute("PRAGMA journal_mode = DELETE")
+                if self.is_sqlite:
+                    source: Any = self._connection.connection.driver_connection
+                    source.backup(target)
+                    target.execute("PRAGMA journal_mode = DELETE")
+                    return
             finally:
                 target.close()
+        copy = Database.at(str(path), str(path))
+        copy.create({})
+        with self.snapshot():
+            for table in metadata.sorted_tables:
+                copy.insert(table, [dict(row._mapping) for row in self.rows(select(table))])
+        copy.execute(text("PRAGMA journal_mode = DELETE"))
+        copy.close()
 
     def raw(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
         """All rows of a statement of the database's own, as plain tuples: quicker where there are many."""

@@ -14,10 +14,9 @@ from memrl_core.bank import MemoryBank
 from memrl_core.commands.console import BankOption, RunOption, console, progress
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
-from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
 from memrl_core.exchange.merging import merge
-from memrl_core.exchange.reading import read_any
 from memrl_core.exchange.spans import send_steps
 from memrl_core.numerals import signed
 from memrl_core.report.document import write_report
@@ -28,15 +27,15 @@ PER_CENT = 100
 
 
 def import_file(
-    path: Annotated[Path, typer.Argument(help="A bank exported here, or what the official MemRL code left.")],
+    path: Annotated[Path, typer.Argument(help="A bank's zip, or what the official MemRL code left.")],
     bank: BankOption,
 ) -> None:
-    """Take a file or a checkpoint folder into a bank: all of it or nothing, and what was skipped is told."""
-    _tell(bring_in(read_any(path), bank))
+    """Take a file or a checkpoint folder into a bank: all of it or nothing, and what was skipped is listed."""
+    _report(bring_in(read_any(path), bank))
 
 
 def export_bank(
-    out: Annotated[Path, typer.Argument(help="Ends in .zip (everything), .jsonl, .parquet or .csv.")],
+    out: Annotated[Path, typer.Argument(help="Ends in .zip (a backup), .jsonl, .parquet or .csv.")],
     bank: BankOption,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:
@@ -125,7 +124,7 @@ def _run_of(bank: MemoryBank, asked: str) -> str:
     return bank.run(asked).id if asked else runs[-1].id
 
 
-def _tell(arrival: Arrival) -> None:
+def _report(arrival: Arrival) -> None:
     account = arrival.account
     console.print(f"Read {escape(account.source)}:")
     for sentence in account.read:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local, plain
+from memrl_core.bank.places import is_bank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import BankMissing, InputError
-from memrl_core.exchange.contents import Account, Contents, Places, Skipped
-from memrl_core.exchange.meeting import Meeting
-from memrl_core.exchange.renaming import renamed_event, renamed_memory, renamed_trace
+from memrl_core.exchange.archive import is_archive, read_bank
+from memrl_core.exchange.contents import NOTHING, Account, Contents, Places, Skipped
+from memrl_core.exchange.naming import Arriving
+from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.records import EventKind
 
@@ -38,6 +40,24 @@ class Arrival:
     renamed_runs: Mapping[str, str] = field(default_factory=dict)
 
 
+def read_any(path: Path) -> Contents:
+    """What can be imported, known by its content: a bank's zip, or a checkpoint, trace or run of the official code.
+
+    Raises `InputError`, with what can be imported, for anything else; nothing is changed.
+    """
+    if path.is_file() and is_archive(path):
+        return read_bank(path)
+    if path.is_dir() and is_bank(path):
+        raise InputError(f"{path.name} is a bank itself. {NOTHING} Open it instead.")
+    if is_official(path):
+        return read_official(path)
+    what = "is not something that can be imported" if path.exists() else "is not there"
+    raise InputError(
+        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, or a checkpoint folder, a trace "
+        "or a run of the official MemRL code."
+    )
+
+
 def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     """Take `contents` into the bank at `uri`, which is made when nothing is there.
 
@@ -59,7 +79,7 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
 
 def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
     with (
-        drafted_folder(path, "Nothing was imported.") as draft,
+        drafted_folder(path, NOTHING) as draft,
         MemoryBank.create(str(draft), contents.embedder, contents.dimension, contents.digest) as bank,
     ):
         return _into(bank, contents, uri)
@@ -92,14 +112,14 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
     with bank.alone():
         if by and bank.facts:
             bank.people.must_be(by, Role.MANAGE)
-        meeting = Meeting(contents, bank)
-        names = meeting.names()
-        arriving = {names.memories.get(i, i): (renamed_memory(m, names), v) for i, (m, v) in contents.memories.items()}
-        memories = {i: placed for i, placed in arriving.items() if i not in meeting.memories}
-        events = [e for e in (renamed_event(e, names) for e in contents.events) if e.id not in meeting.events]
-        left_out = [e for e in events if meeting.keeps_its_roles and e.kind is EventKind.ROLE_ASSIGNED]
+        arriving = Arriving(contents, bank)
+        names = arriving.names()
+        named = {names.memories.get(i, i): (names.memory(m), v) for i, (m, v) in contents.memories.items()}
+        memories = {i: placed for i, placed in named.items() if i not in arriving.memories}
+        events = [e for e in map(names.event, contents.events) if e.id not in arriving.events]
+        left_out = [e for e in events if bank.facts > 0 and e.kind is EventKind.ROLE_ASSIGNED]
         events = events if not left_out else [e for e in events if e.kind is not EventKind.ROLE_ASSIGNED]
-        traces = [t for t in (renamed_trace(t, names) for t in contents.traces) if t.id not in meeting.steps]
+        traces = [t for t in map(names.trace, contents.traces) if t.id not in arriving.steps]
         account = contents.account
         if left_out:
             roles = Skipped(f"{len(left_out):,} roles of people", ROLES_STAY)
@@ -109,7 +129,7 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
         else:
             account = replace(account, read=(*account.read, UNCHANGED))
         # Two maps have no common directions: a bank that has its own map places the newcomers in it.
-        if contents.places is not None and not meeting.memories and bank.layouts.newest() is None:
+        if contents.places is not None and not arriving.memories and bank.layouts.newest() is None:
             _lay_out(bank, contents.places)
     return Arrival(
         account,

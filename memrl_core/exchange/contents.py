@@ -1,4 +1,4 @@
-"""A bank outside of a bank: what every import reads and every export writes, and what there is to say about it."""
+"""The facts of a bank, ready for another bank: what every import reads, and what there is to say about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.records import LedgerEvent, Memory, StepTrace
+from memrl_core.bank import MemoryBank
+from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
+
+NOTHING = "Nothing was imported."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,33 @@ class Contents:
     places: Places | None = None
     account: Account = field(default_factory=lambda: Account("a bank"))
     digest: str = ""
+
+
+def contents_of(bank: MemoryBank, source: str = "") -> Contents:
+    """Everything that was written to `bank` until now, as it was written, with its newest map.
+
+    `source` is what the account calls the bank. Raises `BankDamaged` for a step that cannot be read.
+    """
+    bank.flush()
+    bank.refresh()
+    # A writer appends memories, then the ledger, then the step: read the other way round, no reference dangles.
+    runs = [info.id for info in bank.runs()]
+    traces = tuple(trace for run in runs for trace in bank.traces(run))
+    events = tuple(e for e in bank.events() if e.run in runs or e.kind is EventKind.ROLE_ASSIGNED)
+    memories = {memory.id: (memory, bank.embedding(memory.id)) for memory in bank.memories()}
+    layout = bank.layouts.newest()
+    places = None
+    if layout is not None:
+        known = {i: place for i, place in layout.coordinates.items() if i in memories}
+        places = Places(layout.method, known, tuple(i for i in layout.fitted if i in known))
+    read = f"Memories: {len(memories):,}. Steps: {len(traces):,}. Events: {len(events):,}. Runs: {len(runs):,}."
+    return Contents(
+        bank.embedder.name,
+        bank.embedder.dimension,
+        memories,
+        events,
+        traces,
+        places,
+        Account(source or f"the bank at {bank.uri}", (read,)),
+        bank.embedder.digest,
+    )

@@ -15,7 +15,7 @@ from memrl_core.bank.addresses import is_local, shown
 from memrl_core.bank.ledger import now
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.contents import contents_of
 from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, Utility
 

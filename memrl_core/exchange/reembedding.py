@@ -15,8 +15,7 @@ from memrl_core.bank.addresses import is_local, plain
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.contents import Contents, contents_of
 from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, policy_class

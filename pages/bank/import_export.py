@@ -13,11 +13,10 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
-from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.checkpoints import ALPHA, CheckpointDiff, compare_checkpoints
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge
-from memrl_core.exchange.reading import read_any
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.picture import in_signs
@@ -25,12 +24,12 @@ from pages.shared.place import Place
 from pages.shared.text import literal
 
 KINDS = {
-    "zip": "Everything, as one zip",
+    "zip": "Everything, as one zip that can be imported",
     "jsonl": "Everything, as JSON lines",
     "parquet": "The memories with vectors and q, as Parquet",
     "csv": "The memories as a table for people, as CSV",
 }
-FILE_TYPES = ["zip", "jsonl", "parquet", "json"]
+FILE_TYPES = ["zip", "jsonl", "json"]
 SHOWN = 200
 
 
@@ -52,7 +51,7 @@ def import_export(place: Place | None) -> None:
 
 def _import_form() -> None:
     st.markdown(
-        "A bank exported here (zip, JSONL, Parquet), or a checkpoint, a trace or a run of the official MemRL code. "
+        "A bank exported here as a zip, or a checkpoint, a trace or a run of the official MemRL code. "
         "All of it arrives or nothing."
     )
     uploaded = st.file_uploader("File", type=FILE_TYPES, key="import_file")

@@ -16,8 +16,7 @@ from pages.shared.models import ollama_panel
 from pages.shared.place import play
 from pages.shared.text import literal
 
-LAST = 50
-"""Steps of a run whose answers are counted: enough to see how it goes, and soon read."""
+LAST = 50  # Steps of a run whose answers are counted: enough to see how it goes, and soon read.
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

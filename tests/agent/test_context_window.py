@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import ModelInterrupted, PromptTooLong
-from memrl_core.exchange.renaming import Names, renamed_trace
+from memrl_core.exchange.naming import Names
 from memrl_core.models.base import ModelOptions, fewest_tokens
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CAUTION, FOLLOW, YOUR_TASK, first_messages, messages_sent, without
@@ -110,7 +110,7 @@ def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Pa
     assert sent == model.sent[0] and fewest_tokens([Message("user", sent)]) < whole
     assert trace.reward.credited == decision.selected == trace.write.operations[0].parents  # type: ignore[union-attr]
     assert {i for i, more in visits.items() if more} == set(decision.selected)
-    renamed = renamed_trace(trace, Names({out: "new-1"})).generate
+    renamed = Names({out: "new-1"}).trace(trace).generate
     assert renamed is not None and renamed.turns[0].left_out == ("new-1",)
 
 

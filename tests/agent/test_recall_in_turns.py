@@ -16,7 +16,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.renaming import Names, renamed_trace
+from memrl_core.exchange.naming import Names
 from memrl_core.exchange.step_spans import spans_of
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
@@ -178,7 +178,7 @@ def test_what_is_mentioned_in_turns_and_kept_with_memories_follows_a_renaming(he
     data = {"of": old, old: [1, {"in": [old, f"see {old}"]}], "n": 2}
     merged = MemoryOperation("MERGE", "x", "i", "e", "success", "k", 0.0, (old,), replaces=(old, "y"), data=data)
     trace = replace(traces[-1], write=WriteRecord((merged,)))
-    renamed = renamed_trace(trace, Names(memories={old: "new"}))
+    renamed = Names(memories={old: "new"}).trace(trace)
     (operation,) = renamed.write.operations
     assert (operation.replaces, operation.parents) == (("new", "y"), ("new",))
     assert operation.data == {"of": "new", "new": [1, {"in": ["new", f"see {old}"]}], "n": 2}

@@ -19,8 +19,7 @@ from memrl_core.bank.addresses import shown
 from memrl_core.bank.check import check
 from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank, RunMoved
 from memrl_core.exchange.archive import write_bank
-from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.reading import read_any
+from memrl_core.exchange.bring_in import bring_in, read_any
 from tests.builders import a_bank, a_run, a_step
 from tests.object_store import ObjectStore, object_store, set_environment
 

@@ -16,6 +16,7 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import BankError, BankUnreachable, NotABank
+from memrl_core.exchange.archive import read_bank, write_bank
 from tests.builders import a_bank, a_step
 from tests.object_store import object_store, set_environment
 
@@ -77,7 +78,7 @@ def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             MemoryBank.open(str(file)).discard()
 
 
-def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: str) -> None:
+def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: str, tmp_path: Path) -> None:
     with a_bank(uri) as bank:
         for step in range(1, 4):
             bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
@@ -93,6 +94,8 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
         assert again.histories("r") == bank.histories("r")
         assert again.traces("r") == bank.traces("r")
         again.close()
+        write_bank(bank, tmp_path / "bank.zip")
+        assert list(read_bank(tmp_path / "bank.zip").events) == bank.events()
     assert [finding for finding in check(uri) if not finding.ok] == []
 
 

@@ -114,6 +114,22 @@ def test_a_slider_moves_the_decision_and_the_link_remembers_it(page: Page, app: 
     expect(page.get_by_role("slider", name=re.compile("λ"))).to_have_value("1")
 
 
+def test_a_row_of_the_table_of_steps_leads_to_its_step(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/steps?bank=demo&run=household&outcome=failure")
+    rows = page.locator(".steps tbody tr")
+    expect(rows.first).to_be_visible()
+    settled(page)
+    assert violations(page) == []
+    page.locator(".steps th button", has_text="step").click()
+    page.wait_for_url(re.compile("order=down"))
+    settled(page)
+    step = rows.first.get_attribute("data-step")
+    assert step == rows.first.locator("a").inner_text()
+    assert f"step={step}" in (rows.first.locator("a").get_attribute("href") or "")
+    rows.first.locator("td").nth(1).click()
+    page.wait_for_url(re.compile(rf"/step\?.*step={step}(&|$)"))
+
+
 def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/rewards?bank=demo")
     expect(page.locator(rewards.OUTPUT)).to_be_visible()

@@ -41,10 +41,9 @@ def test_an_official_checkpoint_is_imported_and_q_values_holds_its_utilities(tmp
     assert "2 memories" in said and "Skipped" in said
 
 
-@pytest.mark.parametrize("kind", ["zip", "jsonl"])
-def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path, kind: str) -> None:
-    assert memrl("export", "--bank", str(bank), str(tmp_path / f"out.{kind}"))[0] == 0
-    assert memrl("import", str(tmp_path / f"out.{kind}"), "--bank", str(tmp_path / "again"))[0] == 0
+def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path) -> None:
+    assert memrl("export", "--bank", str(bank), str(tmp_path / "out.zip"))[0] == 0
+    assert memrl("import", str(tmp_path / "out.zip"), "--bank", str(tmp_path / "again"))[0] == 0
     with MemoryBank.open(str(bank)) as one, MemoryBank.open(str(tmp_path / "again")) as other:
         assert other.events() == one.events()
         assert other.traces("mine") == one.traces("mine")

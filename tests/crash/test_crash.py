@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.contents import contents_of
 from tests.analysis.eventful import an_eventful_bank
 from tests.builders import a_bank, a_step
 from tests.crash import crash

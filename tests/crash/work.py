@@ -36,7 +36,7 @@ from memrl_core.exchange.archive import read_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge_runs
-from memrl_core.exchange.renaming import Names, renamed_event, renamed_memory, renamed_trace
+from memrl_core.exchange.naming import Names
 from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
@@ -266,9 +266,9 @@ def contents_called(read: Contents, name: str) -> Contents:
     return Contents(
         read.embedder,
         read.dimension,
-        {names.memories[i]: (renamed_memory(memory, names), v) for i, (memory, v) in read.memories.items()},
-        tuple(renamed_event(event, names) for event in read.events),
-        tuple(renamed_trace(trace, names) for trace in read.traces),
+        {names.memories[i]: (names.memory(memory), v) for i, (memory, v) in read.memories.items()},
+        tuple(map(names.event, read.events)),
+        tuple(map(names.trace, read.traces)),
         None,
         read.account,
     )

@@ -15,7 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.contents import contents_of
 from memrl_core.exchange.merging import merge, merge_runs
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import policy_class

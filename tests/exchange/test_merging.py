@@ -11,7 +11,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import InputError, UnknownRun
 from memrl_core.exchange import merging
-from memrl_core.exchange.contents_of_bank import contents_of
+from memrl_core.exchange.contents import contents_of
 from memrl_core.exchange.merging import merge, merge_runs
 from memrl_core.records import EventKind, Utility
 from tests.analysis.eventful import an_eventful_bank

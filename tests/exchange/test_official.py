@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.exchange import official_files
 from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.official import is_official, read_official
+from memrl_core.exchange.official import json_files
+from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.records import EventKind
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, unit, write_lines
 
@@ -424,7 +424,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = CheckpointWriter(three()).write(tmp_path / "c")
-    monkeypatch.setattr(official_files, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(json_files, "LARGEST_FILE", 1000)
     with pytest.raises(InputError, match="is larger than"):
         read_official(folder)
 

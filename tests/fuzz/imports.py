@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import sqlite3
 import struct
-from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import ZIP_BZIP2, ZIP_STORED, ZipFile, ZipInfo
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
-from memrl_core.exchange.archive import bank_bytes, read_bank
-from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.reading import read_any
-from tests.builders import DIMENSION
+from memrl_core.exchange.archive import MANIFEST, read_bank, write_bank
+from memrl_core.exchange.bring_in import bring_in, read_any
 from tests.fuzz.mutations import Cut, Edit, as_json, cut, cuts, edited, edits, reals, texts, wholes
 from tests.fuzz.sources import (
     archive,
@@ -28,12 +26,10 @@ from tests.fuzz.sources import (
     facts_of,
     is_a_sentence,
     is_whole,
-    jsonl,
     official_files,
     small_bank_path,
 )
 
-MEMBERS = ("run.json", "steps.jsonl", "ledger.jsonl", "memories.parquet")
 PLACES = ("a new bank", "the same bank", "another bank")
 
 
@@ -62,86 +58,47 @@ def _target(folder: Path, into: str) -> Path:
 
 def _comes_back(uri: Path, folder: Path) -> None:
     with MemoryBank.open(str(uri)) as bank:
-        again = folder / "again.jsonl"
-        again.write_bytes(bank_bytes(bank, "jsonl"))
+        again = folder / "again.zip"
+        write_bank(bank, again)
         contents = read_bank(again)
         assert set(contents.memories) == set(bank.memory_ids())
         assert [event.id for event in contents.events] == [event.id for event in bank.events()]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One change to the lines of a file: a line goes, stands twice, moves to the front, or is edited."""
+class Cell:
+    """Another value in one place of the database: table, row and column are counted around the end."""
 
-    how: str
-    at: int
-    edits: Sequence[Edit] = ()
-
-
-def lines(most: int = 3) -> st.SearchStrategy[list[Line]]:
-    """A few changes to lines, most of them edits."""
-    how = st.sampled_from(["edit", "edit", "edit", "edit", "drop", "double", "first"])
-    return st.lists(st.builds(Line, how, st.integers(0, 500), edits(2)), min_size=1, max_size=most)
-
-
-def spoilt(records: Sequence[Any], changes: Sequence[Line], is_counted: bool) -> list[Any]:
-    """The lines of a bank's file with all changes made; with `is_counted`, its header counts what there is then."""
-    made = list(records)
-    for change in changes:
-        at = change.at % len(made)
-        if change.how == "edit":
-            made[at] = edited(made[at], change.edits)
-        elif change.how == "double":
-            made.insert(at, made[at])
-        elif len(made) > 1:
-            line = made.pop(at)
-            made[0:0] = [line] if change.how == "first" else []
-    if is_counted and isinstance(made[0], dict) and isinstance(made[0].get("counts"), dict):
-        keys = {"memories": "memory", "steps": "step", "ledger": "event"}
-        counted = {name: sum(isinstance(m, dict) and key in m for m in made) for name, key in keys.items()}
-        made[0] = {**made[0], "counts": counted}
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class JsonlCase:
-    """Changes to the JSONL file of a bank."""
-
-    lines: list[Line]
-    is_counted: bool
-    cuts: list[Cut]
-    into: str
-
-
-JSONL_CASES = st.builds(JsonlCase, lines(), st.booleans(), st.just([]) | cuts(1), st.sampled_from(PLACES))
-
-
-def check_jsonl(case: JsonlCase, folder: Path) -> None:
-    """A bank's JSONL file."""
-    text = "\n".join(map(as_json, spoilt(jsonl(), case.lines, case.is_counted)))
-    path = folder / "bank.jsonl"
-    path.write_bytes(cut(text.encode("utf-8", "surrogatepass"), case.cuts))
-    taken_or_refused(path, folder, case.into)
+    table: int
+    row: int
+    column: int
+    value: str | int | float | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class ZipCase:
-    """Changes to the zip of a bank: to the lines of its members, a member's bytes, how it is packed, its own bytes."""
+    """Changes to the zip of a bank: cells of its database, the manifest, a member's bytes, how it is packed."""
 
-    lines: list[Line]
-    member: str
+    cells: list[Cell]
+    manifest: list[Edit]
+    member: int
     inside: list[Cut]
+    is_described: bool
     packing: str
     cuts: list[Cut]
     into: str
 
 
+VALUES = st.none() | texts() | wholes().filter(lambda n: abs(n) < 2**63) | reals() | st.binary(max_size=8)
+CELLS = st.builds(Cell, st.integers(0, 50), st.integers(0, 500), st.integers(0, 50), VALUES)
 PACKINGS = ("", "", "", "stored", "bzip2", "twice", "stranger", "out", "link", "missing", "empty", "comment", "sizes")
 ZIP_CASES = st.builds(
     ZipCase,
-    st.just([]) | lines(2),
-    st.sampled_from(MEMBERS),
+    st.lists(CELLS, max_size=3),
+    st.just([]) | edits(2),
+    st.integers(0, 50),
     st.just([]) | cuts(1),
+    st.booleans(),
     st.sampled_from(PACKINGS),
     st.just([]) | cuts(1),
     st.sampled_from(PLACES),
@@ -151,32 +108,62 @@ ZIP_CASES = st.builds(
 def check_zip(case: ZipCase, folder: Path) -> None:
     """A bank's zip."""
     path = folder / "bank.zip"
-    path.write_bytes(cut(_packed(_members(case), case), case.cuts))
+    path.write_bytes(cut(_packed(_members(case, folder), case), case.cuts))
     taken_or_refused(path, folder, case.into)
 
 
-def _members(case: ZipCase) -> dict[str, bytes]:
-    with ZipFile(io.BytesIO(archive("zip"))) as whole:
-        members = {name: whole.read(name) for name in MEMBERS}
-    if case.lines:
-        made = spoilt(jsonl(), case.lines, False)
-        members["run.json"] = as_json(made[0]).encode()
-        for name, key in (("steps.jsonl", "step"), ("ledger.jsonl", "event")):
-            found = [as_json(one[key]) for one in made[1:] if isinstance(one, dict) and key in one]
-            members[name] = "\n".join(found).encode()
-    members[case.member] = cut(members[case.member], case.inside)
+def _members(case: ZipCase, folder: Path) -> dict[str, bytes]:
+    with ZipFile(io.BytesIO(archive())) as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    if case.cells:
+        path = folder / "spoiled.db"
+        path.write_bytes(members["bank.db"])
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            for cell in case.cells:
+                _put(database, cell)
+        members["bank.db"] = path.read_bytes()
+    names = list(members)
+    member = names[case.member % len(names)]
+    members[member] = cut(members[member], case.inside)
+    if member != MANIFEST:
+        manifest = json.loads(members[MANIFEST])
+        if case.is_described:
+            for name, described in manifest["files"].items():
+                described |= {"bytes": len(members[name]), "sha256": hashlib.sha256(members[name]).hexdigest()}
+        members[MANIFEST] = as_json(edited(manifest, case.manifest)).encode("utf-8", "surrogatepass")
     return members
+
+
+def _put(database: sqlite3.Connection, cell: Cell) -> None:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"
+    tables = [name for (name,) in database.execute(query)]
+    table = tables[cell.table % len(tables)]
+    columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+    ((rows,),) = database.execute(f"SELECT count(*) FROM {table}")
+    triggers = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        database.execute(f"DROP TRIGGER {name}")
+    key = columns[cell.column % len(columns)]
+    where = " AND ".join(f'"{column}" IS ?' for column in columns)
+    row = database.execute(f"SELECT * FROM {table} LIMIT 1 OFFSET ?", (cell.row % max(1, rows),)).fetchone()
+    # A value of which the table says that it cannot stand there is not put there.
+    with suppress(sqlite3.Error, UnicodeEncodeError):
+        if row is not None:
+            database.execute(f'UPDATE {table} SET "{key}" = ? WHERE {where}', (cell.value, *row))
+    for _, statement in triggers:
+        database.execute(statement)
 
 
 def _packed(members: dict[str, bytes], case: ZipCase) -> bytes:
     file = io.BytesIO()
     kind = {"stored": ZIP_STORED, "bzip2": ZIP_BZIP2}.get(case.packing, 8)
+    odd = list(members)[case.member % len(members)]
     with ZipFile(file, "w", kind) as packed:
         for name, data in members.items():
-            if name == case.member and case.packing == "missing":
+            if name == odd and case.packing == "missing":
                 continue
-            packed.writestr(name, b"" if name == case.member and case.packing == "empty" else data)
-            if name == case.member and case.packing == "twice":
+            packed.writestr(name, b"" if name == odd and case.packing == "empty" else data)
+            if name == odd and case.packing == "twice":
                 packed.writestr(name, data)
         if case.packing in ("stranger", "out", "link"):
             stranger = ZipInfo("../out.txt" if case.packing == "out" else "notes.txt")
@@ -189,90 +176,6 @@ def _packed(members: dict[str, bytes], case: ZipCase) -> bytes:
         at = data.find(b"PK\x01\x02")
         data = data[: at + 20] + struct.pack("<II", 3, 2**31) + data[at + 28 :]
     return data
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One value of a table: in which row and column, counted around the end. `text`, `whole` and `real` by its type."""
-
-    row: int
-    column: int
-    text: str | None
-    whole: int | None
-    real: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetCase:
-    """Changes to the Parquet file of a bank: cells, a column that goes, its header, its bytes."""
-
-    cells: list[Cell]
-    without: int | None
-    header: list[Edit]
-    cuts: list[Cut]
-    into: str
-
-
-CELLS = st.builds(
-    Cell,
-    st.integers(0, 50),
-    st.integers(0, 50),
-    st.none() | texts(),
-    st.none() | wholes(),
-    st.none() | reals(),
-)
-PARQUET_CASES = st.builds(
-    ParquetCase,
-    st.lists(CELLS, max_size=4),
-    st.just(None) | st.none() | st.integers(0, 20),
-    st.just([]) | edits(2),
-    st.just([]) | cuts(1),
-    st.sampled_from(PLACES),
-)
-
-
-def check_parquet(case: ParquetCase, folder: Path) -> None:
-    """A bank's Parquet file."""
-    table = pq.read_table(io.BytesIO(archive("parquet")))
-    for cell in case.cells:
-        table = with_cell(table, cell)
-    if case.without is not None:
-        table = table.remove_column(case.without % table.num_columns)
-    if case.header:
-        told = as_json(edited(jsonl()[0], case.header))
-        table = table.replace_schema_metadata({b"memrl-bank": told.encode("utf-8", "surrogatepass")})
-    file = io.BytesIO()
-    pq.write_table(table, file)
-    path = folder / "bank.parquet"
-    path.write_bytes(cut(file.getvalue(), case.cuts))
-    taken_or_refused(path, folder, case.into)
-
-
-def with_cell(table: pa.Table, cell: Cell) -> pa.Table:
-    """The table with another value in one place, as far as its column can hold one; texts as null where they cannot."""
-    at = cell.column % table.num_columns
-    field = table.schema.field(at)
-    column = table.column(at).to_pylist()
-    row = cell.row % len(column)
-    column[row] = _fitting(field.type, column[row], cell)
-    try:
-        return table.set_column(at, field, pa.array(column, field.type))
-    except (pa.ArrowException, ValueError, OverflowError):
-        return table
-
-
-def _fitting(kind: pa.DataType, now: Any, cell: Cell) -> Any:
-    if pa.types.is_string(kind):
-        return cell.text
-    if pa.types.is_integer(kind):
-        return cell.whole
-    if pa.types.is_floating(kind):
-        return cell.real
-    if pa.types.is_fixed_size_list(kind):
-        return None if cell.real is None else [cell.real, *(now or [0.0] * DIMENSION)[1:]]
-    if pa.types.is_struct(kind.value_type):
-        return None if cell.text is None else [{"run": cell.text, "q": cell.real, "visits": cell.whole}]
-    return None if cell.whole is None else [cell.text]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,7 @@ class Target:
 
 
 TARGETS = (
-    Target("archive-jsonl", imports.JSONL_CASES, imports.check_jsonl),
-    Target("archive-zip", imports.ZIP_CASES, imports.check_zip),
-    Target("archive-parquet", imports.PARQUET_CASES, imports.check_parquet),
+    Target("bank-zip", imports.ZIP_CASES, imports.check_zip),
     Target("official-files", imports.OFFICIAL_CASES, imports.check_official),
     Target("reward-files", texts.REWARD_CASES, texts.check_rewards),
     Target("task-files", texts.TASK_CASES, texts.check_tasks, 25),

@@ -21,7 +21,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.models.simulated import SimulatedModel
-from tests.bank.deeds_of_people import a_bank_of_people
+from tests.bank.bank_of_people import a_bank_of_people
 from tests.builders import DIMENSION, a_run, a_step
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record
 
@@ -45,7 +45,7 @@ def source_path(name: str) -> Path:
 @cache
 def bank_path() -> Path:
     """A bank with events of every kind: people's, an agent's, a credit, a note, a fork that went on, and a map."""
-    path, file = source_path("bank"), source_path("bank.jsonl")
+    path, file = source_path("bank"), source_path("bank.zip")
     with a_bank_of_people(source_path("in the making")) as bank:
         bank.start_run(replace(a_run("agent", delta=0.0), environment="household"))
         agent = Agent(bank, "agent", SimulatedModel(), HashingEmbedder(DIMENSION), make_environment("household"))
@@ -78,16 +78,10 @@ def small_bank_path() -> Path:
 
 
 @cache
-def archive(kind: str) -> bytes:
-    """The file of `bank_path`."""
+def archive() -> bytes:
+    """The zip of `bank_path`."""
     with MemoryBank.open(str(bank_path())) as bank:
-        return bank_bytes(bank, kind)
-
-
-@cache
-def jsonl() -> list[Any]:
-    """The lines of its JSONL file."""
-    return [json.loads(line) for line in archive("jsonl").splitlines()]
+        return bank_bytes(bank, "zip")
 
 
 def _checkpoint() -> CheckpointWriter:
@@ -136,9 +130,7 @@ def official_files() -> dict[str, Any]:
 def make_all() -> None:
     """Make every source now, so that a fault in one is not taken for a fault of a case."""
     small_bank_path()
-    jsonl()
-    for kind in ("zip", "parquet"):
-        archive(kind)
+    archive()
     official_files()
 
 

@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.official import read_official
+from memrl_core.exchange.official.reader import read_official
 from memrl_core.recorder import Recorder
 from pages.decision.catalogue import BY_KEY
 from tests.builders import a_bank, a_step, a_vector, an_agent

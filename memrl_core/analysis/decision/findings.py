@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from memrl_core.analysis.decision.labels import MISSED, memory_label
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.required import Admission, Requirement
 from memrl_core.analysis.decision.spectrum import Spectrum
 from memrl_core.analysis.memory.provenance import Provenance
 from memrl_core.analysis.run.calibration import Correlation
 from memrl_core.numerals import fixed, percent, signed
-from memrl_core.records import Candidate, Decision
+from memrl_core.records import MISSED, Candidate, Decision
 
 
 def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> str:

@@ -8,16 +8,6 @@ from typing import Any
 
 from memrl_core.records import Candidate, Decision, Reason, RecallRecord
 
-MISSED = (
-    Reason.BELOW_DELTA,
-    Reason.BEYOND_K1,
-    Reason.Q_BELOW_MINIMUM,
-    Reason.SAME_TASK,
-    Reason.OTHER_TASK,
-    Reason.NOT_RECENT,
-)
-"""The reasons of memories that never reached the pool."""
-
 SHORT_REASONS = {
     Reason.TOP_K2: "in k2",
     Reason.RANDOM_EXPLORE: "drawn",
@@ -82,6 +72,17 @@ def memory_label(memory_id: str, run: str) -> str:
     if memory_id.startswith(f"{run}-") and _GIVEN.fullmatch(memory_id, len(run) + 1):
         return memory_id[len(run) + 1 :]
     return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)
+
+
+def memory_named(written: str, run: str) -> str:
+    """The id of the memory that a person names by its id or by its label in `run`, such as "#17", "17" or "given-031".
+
+    What is no label is taken for an id.
+    """
+    name = written.strip()
+    if number := _NUMBER.fullmatch(name.removeprefix("#")):
+        return f"{run}-{int(number[1]):04d}{number[2]}"
+    return f"{run}-{name}" if _GIVEN.fullmatch(name) else name
 
 
 def weights_label(facts: Mapping[str, Any]) -> str:

@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from memrl_core.analysis.decision.labels import MISSED
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import active_rewards, effective_reward, order_key
 from memrl_core.policies import outcome_of
-from memrl_core.records import LedgerEvent
+from memrl_core.records import MISSED, LedgerEvent
 
 ATTEMPT = ("step", "epoch", "task", "outcome", "reward")
 

@@ -9,32 +9,10 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 
-class LinkedFilter(BaseModel):
-    """What is asked for between two days; subclasses add what else can be asked."""
+class Linked(BaseModel):
+    """What is asked for, as it stands in the address of a page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    run: str = Field("", title="Run", description="Of this run only; of every run when empty.")
-    since: date | None = Field(None, title="From", description="From this day (UTC) on.")
-    until: date | None = Field(None, title="To", description="Up to and with this day (UTC).")
-
-    @field_validator("since", "until", mode="before")
-    @classmethod
-    def _written_day(cls, given: Any) -> Any:
-        """Pydantic would also read text of digits as seconds since 1970."""
-        if not isinstance(given, str):
-            return given
-        try:
-            return date.fromisoformat(given)
-        except ValueError:
-            raise ValueError("a day is written like 2026-01-31") from None
-
-    def holds(self, created: str) -> bool:
-        """Whether a moment (ISO 8601, UTC) lies within the days asked for."""
-        day = created[:10]
-        return (self.since is None or day >= self.since.isoformat()) and (
-            self.until is None or day <= self.until.isoformat()
-        )
 
     def to_query(self) -> dict[str, str]:
         """What differs from the default, as parameters of a URL."""
@@ -57,6 +35,32 @@ class LinkedFilter(BaseModel):
             for name, message in wrong.items()
         ]
         return cls.model_validate_strings({name: text for name, text in named.items() if name not in wrong}), sentences
+
+
+class LinkedFilter(Linked):
+    """What is asked for between two days; subclasses add what else can be asked."""
+
+    run: str = Field("", title="Run", description="Of this run only; of every run when empty.")
+    since: date | None = Field(None, title="From", description="From this day (UTC) on.")
+    until: date | None = Field(None, title="To", description="Up to and with this day (UTC).")
+
+    @field_validator("since", "until", mode="before")
+    @classmethod
+    def _written_day(cls, given: Any) -> Any:
+        """Pydantic would also read text of digits as seconds since 1970."""
+        if not isinstance(given, str):
+            return given
+        try:
+            return date.fromisoformat(given)
+        except ValueError:
+            raise ValueError("a day is written like 2026-01-31") from None
+
+    def holds(self, created: str) -> bool:
+        """Whether a moment (ISO 8601, UTC) lies within the days asked for."""
+        day = created[:10]
+        return (self.since is None or day >= self.since.isoformat()) and (
+            self.until is None or day <= self.until.isoformat()
+        )
 
 
 def _lower(words: str) -> str:

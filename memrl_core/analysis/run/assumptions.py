@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from memrl_core.analysis.compare.comparison import ENOUGH_TASKS
-from memrl_core.analysis.decision.labels import MISSED
 from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.memory.uses import parsed, uses
@@ -25,7 +24,7 @@ from memrl_core.analysis.run.rates import Floats, percentiles, resampled
 from memrl_core.analysis.run.theory import half_life, mean_q
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import signed
-from memrl_core.records import Reason
+from memrl_core.records import MISSED, Reason
 from memrl_core.settings import MemRLSettings
 
 SAME = "The mean reward of a memory stays the same"

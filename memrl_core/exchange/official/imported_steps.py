@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.exchange.official_files import text_of
-from memrl_core.exchange.official_memories import Taken
+from memrl_core.exchange.official.imported_memories import Taken
+from memrl_core.exchange.official.json_files import text_of
 from memrl_core.records import (
     Candidate,
     Decision,
@@ -66,7 +66,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldStep:
+class ReportedStep:
     """One step as a file tells it. `place` names file and line; `used` are the memories that were in the prompt."""
 
     place: str
@@ -117,42 +117,42 @@ def similarity_scale(choices: Iterable[Choice | None]) -> SimilarityScale | None
 
 
 def trace_of(
-    told: ToldStep, step: int, run: str, embedder: str, settings: Mapping[str, Any], taken: Taken
+    reported: ReportedStep, step: int, run: str, embedder: str, settings: Mapping[str, Any], taken: Taken
 ) -> StepTrace:
     """The trace of a step; memories that are not in the checkpoint cannot be shown and are named in `lacks`."""
-    known = tuple(i for i in told.used if i in taken.memories)
-    lacks = [*told.lacks, "the reward as a number, and how far it moved each q"]
-    if strangers := [i for i in told.used if i not in taken.memories]:
+    known = tuple(i for i in reported.used if i in taken.memories)
+    lacks = [*reported.lacks, "the reward as a number, and how far it moved each q"]
+    if strangers := [i for i in reported.used if i not in taken.memories]:
         lacks.append(f"{len(strangers)} of the memories in its prompt, which are not in the checkpoint")
     recall, decision = None, None
-    if told.choice is not None and not strangers:
-        recall, decision = _recalled(told.choice), _decided(told.choice)
+    if reported.choice is not None and not strangers:
+        recall, decision = _recalled(reported.choice), _decided(reported.choice)
         lacks += [
             "the candidates that were not selected",
             "mean and standard deviation of the pool",
             "whether it explored",
             "how many memories it could choose from",
         ]
-    elif told.used:
+    elif reported.used:
         lacks.append("the decision: scores and q of the candidates")
-    vector = taken.intents.get(told.task.intent)
+    vector = taken.intents.get(reported.task.intent)
     if vector is None:
         lacks.append("the embedding of its intent")
-    outcome: Outcome = "unrated" if told.success is None else "success" if told.success else "failure"
+    outcome: Outcome = "unrated" if reported.success is None else "success" if reported.success else "failure"
     return StepTrace(
-        id=hashlib.sha256(f"{run}\n{told.place}".encode()).hexdigest()[:32],
+        id=hashlib.sha256(f"{run}\n{reported.place}".encode()).hexdigest()[:32],
         run=run,
         step=step,
-        epoch=told.epoch,
-        task=told.task,
+        epoch=reported.epoch,
+        task=reported.task,
         policy="memrl",
         settings=settings,
-        started=told.started,
+        started=reported.started,
         embed=None if vector is None else EmbedRecord(embedder, taken.dimension, tuple(map(float, vector))),
         recall=recall,
         decision=decision,
-        generate=_generated(told, known, taken),
-        reward=RewardRecord(None, None, outcome, told.verdict, "", "", known),
+        generate=_generated(reported, known, taken),
+        reward=RewardRecord(None, None, outcome, reported.verdict, "", "", known),
         origin="import",
         lacks=tuple(lacks),
     )
@@ -216,26 +216,28 @@ def _terms(scored: Scored, choice: Choice) -> tuple[Term, ...]:
     )
 
 
-def _generated(told: ToldStep, known: Sequence[str], taken: Taken) -> GenerateRecord | None:
-    if not told.messages or not told.turns:
+def _generated(reported: ReportedStep, known: Sequence[str], taken: Taken) -> GenerateRecord | None:
+    if not reported.messages or not reported.turns:
         return None
     spans = []
     for memory_id in known:
         words = taken.memories[memory_id][0].experience.strip()
-        places = ((number, message.content.find(words)) for number, message in enumerate(told.messages))
+        places = ((number, message.content.find(words)) for number, message in enumerate(reported.messages))
         found = next(((number, start) for number, start in places if words and start >= 0), None)
         if found is not None:
             spans.append(MemorySpan(memory_id, found[0], found[1], found[1] + len(words)))
-    return GenerateRecord(told.model, False, told.options or {}, told.messages, tuple(spans), told.turns)
+    return GenerateRecord(
+        reported.model, False, reported.options or {}, reported.messages, tuple(spans), reported.turns
+    )
 
 
 # --- what the files have in common ------------------------------------------------------------------------------------
 
 
-def messages_of(told: Any) -> list[Message]:
+def messages_of(reported: Any) -> list[Message]:
     """Chat messages as they were sent; of a message in parts the text, and a mark where a picture was."""
     read = []
-    for message in told if isinstance(told, list) else ():
+    for message in reported if isinstance(reported, list) else ():
         if isinstance(message, dict):
             read.append(Message(_ROLES.get(str(message.get("role")), "user"), _content(message.get("content"))))
     return read
@@ -250,5 +252,5 @@ def _content(content: Any) -> str:
 
 def options_of(params: Any) -> dict[str, Any]:
     """How an answer was sampled; nothing else is taken over, since calls may carry keys."""
-    told = params if isinstance(params, dict) else {}
-    return {name: told[name] for name in _OPTIONS if isinstance(told.get(name), str | int | float)}
+    reported = params if isinstance(params, dict) else {}
+    return {name: reported[name] for name in _OPTIONS if isinstance(reported.get(name), str | int | float)}

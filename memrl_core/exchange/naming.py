@@ -1,7 +1,8 @@
 """What facts from elsewhere are called in a bank that may hold the same, or others under the same names.
 
-The same content is the same thing. Another thing of the same name gets -2, -3 ... behind it, and gets the same again
-whenever it is imported again. A run that is here in part is the same run when nothing in it contradicts the other.
+The same content is the same thing. Another thing of the same name gets -2, -3 ... behind it, wherever it is mentioned,
+and gets the same again whenever it is imported again. A run that is here in part is the same run when nothing in it
+contradicts the other.
 """
 
 from __future__ import annotations
@@ -9,21 +10,103 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from memrl_core.bank import MemoryBank, codec
 from memrl_core.bank.undo import REVERSIBLE
 from memrl_core.errors import InputError
-from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.renaming import LINKS, Names, renamed_event, renamed_trace
+from memrl_core.exchange.contents import NOTHING, Contents
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 
+_TRACE = TypeAdapter(StepTrace)
+_LINKS = {"undoes": "events", "redoes": "events", "together": "events", "other": "steps"}
+"""Keys of an event's payload that lead to other events or steps, perhaps of another run."""
+_NAMED_BY = {
+    **dict.fromkeys(
+        ("memory_id", "memory_ids", "duplicate_of", "parents", "selected", "greedy", "credited"), "memories"
+    ),
+    **dict.fromkeys(("left_out", "replaces", "takes_away", "rewards", "data", "filled"), "memories"),
+    **dict.fromkeys(("run", "base"), "runs"),
+    **dict.fromkeys(("id", "step_id"), "steps"),
+    "revokes": "events",
+    **_LINKS,
+}
+"""What the keys of a record name. All other texts stay as they are: prompts as they were sent."""
 
-class Meeting:
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The new name of what is renamed, by its old one; what is not there keeps its name.
+
+    `events` names events, and by what they say they were appended together.
+    """
+
+    memories: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.memories or self.runs or self.steps or self.events)
+
+    def memory(self, memory: Memory) -> Memory:
+        """A memory with its parents and run under their new names."""
+        return replace(
+            memory,
+            id=self.memories.get(memory.id, memory.id),
+            parents=self._in(memory.parents, "memories"),
+            run=self.runs.get(memory.run, memory.run),
+        )
+
+    def event(self, event: LedgerEvent) -> LedgerEvent:
+        """An event with its run, attempt, memories, what it revokes and its payload under their new names."""
+        if not self:
+            return event
+        payload = self._in(event.payload, "")
+        if event.kind is EventKind.RUN_STARTED:
+            payload["id"] = self.runs.get(event.run, event.run)
+        elif event.kind is EventKind.NOTE_PINNED:
+            # What the person saw: the memories that were picked stand among other words and numbers.
+            payload = {key: self._in(seen, "memories") for key, seen in payload.items()}
+        return replace(
+            event,
+            id=self.events.get(event.id, event.id),
+            run=self.runs.get(event.run, event.run),
+            step_id=self.steps.get(event.step_id, event.step_id),
+            memory_ids=self._in(event.memory_ids, "memories"),
+            revokes=self.events.get(event.revokes, event.revokes),
+            payload=payload,
+        )
+
+    def trace(self, trace: StepTrace) -> StepTrace:
+        """A step with its run and every memory that it mentions under their new names."""
+        if not self:
+            return trace
+        values = _TRACE.dump_python(trace)
+        kept = {name: values[name] for name in ("task", "settings")}
+        moved: StepTrace = _TRACE.validate_python({**self._in(values, ""), **kept})
+        return moved
+
+    def _in(self, value: Any, kind: str) -> Any:
+        """A value in which every text of this kind has its new name; a mapping's keys say what they name."""
+        if isinstance(value, str):
+            return getattr(self, kind).get(value, value) if kind else value
+        if isinstance(value, Mapping):
+            if kind:
+                return {self._in(key, kind): self._in(inner, kind) for key, inner in value.items()}
+            return {key: self._in(inner, _NAMED_BY.get(key, "")) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._in(inner, kind) for inner in value)
+        return value
+
+
+class Arriving:
     """Contents beside the bank that they are to be taken into: what is there already, and what the rest is called."""
 
     def __init__(self, contents: Contents, bank: MemoryBank) -> None:
@@ -32,7 +115,6 @@ class Meeting:
         self.memories = set(bank.memory_ids())
         self.events = {event.id: event for event in bank.events()}
         self.steps = {row.id: row for info in bank.runs() for row in bank.step_rows(info.id)}
-        self.keeps_its_roles = bank.facts > 0
         self._runs = {info.id for info in bank.runs()}
         self._taken = {(row.run, row.step) for row in self.steps.values()}
         self._events_of: dict[str, list[LedgerEvent]] = defaultdict(list)
@@ -48,18 +130,16 @@ class Meeting:
         names = Names(self._memory_names())
         bases = self._bases()
         for run in _bases_first(bases):
-            tried = (self._with_run(names, run, name) for name in _candidates(run, bases))
+            tried = (self._with_run(names, run, name) for name in _free_names(run, bases))
             names = next(found for found in tried if self._fits(run, found))
         return names
-
-    # --- memories -----------------------------------------------------------------------------------------------------
 
     def _memory_names(self) -> dict[str, str]:
         names: dict[str, str] = {}
         for memory_id, (memory, vector) in self._contents.memories.items():
             names[memory_id] = next(
                 name
-                for name in _candidates(memory_id, self._contents.memories)
+                for name in _free_names(memory_id, self._contents.memories)
                 if name not in self.memories or self._is_same(name, memory, vector, names)
             )
         return {before: after for before, after in names.items() if before != after}
@@ -71,15 +151,13 @@ class Meeting:
         moved = replace(memory, id=name, run=here.run, parents=parents)
         return moved == here and vector.astype(np.float32).tobytes() == self._bank.embedding(name).tobytes()
 
-    # --- runs ---------------------------------------------------------------------------------------------------------
-
     def _bases(self) -> dict[str, str | None]:
         starts = [event for event in self._contents.events if event.kind is EventKind.RUN_STARTED]
         bases = {event.run: codec.run_of(event.payload).base for event in starts}
         begun = set(bases) | self._runs
         named = {*self._events_of, *self._traces_of} - set(bases) | {b for b in bases.values() if b and b not in begun}
         if named:
-            raise InputError(f"The run “{min(named)[:80]}” is named and never begins. Nothing was imported.")
+            raise InputError(f"The run “{min(named)[:80]}” is named and never begins. {NOTHING}")
         return bases
 
     def _with_run(self, names: Names, run: str, name: str) -> Names:
@@ -87,18 +165,18 @@ class Meeting:
             return names
         tail = name.removeprefix(run)
         events = self._events_of[run]
-        ids = {event.id for event in events} | {event.payload["together"] for event in events if _is_joint(event)}
-        attempts = {trace.id for trace in self._traces_of[run]} | {e.step_id for e in self._events_of[run] if e.step_id}
+        joint = {e.payload["together"] for e in events if e.kind in REVERSIBLE and "together" in e.payload}
+        attempts = {trace.id for trace in self._traces_of[run]} | {event.step_id for event in events if event.step_id}
         return Names(
             names.memories,
             {**names.runs, run: name},
             {**names.steps, **{attempt: attempt + tail for attempt in attempts}},
-            {**names.events, **{event_id: event_id + tail for event_id in ids}},
+            {**names.events, **{event_id: event_id + tail for event_id in {e.id for e in events} | joint}},
         )
 
     def _fits(self, run: str, names: Names) -> bool:
-        return all(self._event_fits(renamed_event(event, names)) for event in self._events_of[run]) and all(
-            self._step_fits(renamed_trace(trace, names)) for trace in self._traces_of[run]
+        return all(self._event_fits(names.event(event)) for event in self._events_of[run]) and all(
+            self._step_fits(names.trace(trace)) for trace in self._traces_of[run]
         )
 
     def _event_fits(self, event: LedgerEvent) -> bool:
@@ -120,17 +198,13 @@ def _as_stored(trace: StepTrace) -> StepTrace:
     return codec.trace_of(row["trace"], row["embedding"])
 
 
-def _is_joint(event: LedgerEvent) -> bool:
-    return event.kind in REVERSIBLE and "together" in event.payload
-
-
 def _unlinked(event: LedgerEvent) -> LedgerEvent:
     if event.kind not in REVERSIBLE:
         return event
-    return replace(event, payload={key: value for key, value in event.payload.items() if key not in LINKS})
+    return replace(event, payload={key: value for key, value in event.payload.items() if key not in _LINKS})
 
 
-def _candidates(name: str, reserved: Container[str]) -> Iterator[str]:
+def _free_names(name: str, reserved: Container[str]) -> Iterator[str]:
     yield name
     yield from (f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in reserved)
 

@@ -13,8 +13,8 @@ import numpy as np
 from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
-from memrl_core.exchange.official_files import text_of
-from memrl_core.exchange.official_store import Item, Stores, Vector, faults_between, named, told_q, visits_of
+from memrl_core.exchange.official.json_files import text_of
+from memrl_core.exchange.official.stores import Item, Stores, Vector, faults_between, named, stored_q, visits_of
 from memrl_core.policies.base import intent_key
 from memrl_core.records import Memory, Outcome, Utility
 
@@ -49,7 +49,7 @@ def taken_from(stores: Stores) -> Taken:
     items = {**stores.cached, **stores.cube}
     taken = Taken(_dimension(items.values(), stores))
     taken.faults += stores.faults
-    q = {i: stores.current_q.get(i, told_q(item)) for i, item in items.items()}
+    q = {i: stores.current_q.get(i, stored_q(item)) for i, item in items.items()}
     valued = {i: 0.0 if value is None else value for i, value in q.items()}
     taken.faults += faults_between(stores, valued)
     filed = {i: intent for intent, ids in (stores.index or {}).items() for i in ids}
@@ -129,21 +129,21 @@ def _dimension(items: Iterable[Item], stores: Stores) -> int:
 
 
 def _memory(item: Item, filed: str | None, same_text: bool) -> Memory:
-    told = item.metadata
-    intent = (filed if same_text else item.text) or text_of(told.get("task_description")) or filed or ""
-    related = told.get("related_memory_ids")
+    metadata = item.metadata
+    intent = (filed if same_text else item.text) or text_of(metadata.get("task_description")) or filed or ""
+    related = metadata.get("related_memory_ids")
     parents = [text_of(i) for i in related if isinstance(i, str) and i] if isinstance(related, list) else []
     return Memory(
         id=item.id,
         intent=intent,
-        experience=text_of(told.get("full_content")) or item.text,
-        outcome=_outcome(told),
+        experience=text_of(metadata.get("full_content")) or item.text,
+        outcome=_outcome(metadata),
         intent_key=intent_key(filed or intent),
         parents=tuple(i for i in dict.fromkeys(parents) if i != item.id),
         run="",
         step=0,
-        task=task_of(told.get("task_id"), told.get("sample_index")),
-        created=_created(told),
+        task=task_of(metadata.get("task_id"), metadata.get("sample_index")),
+        created=_created(metadata),
     )
 
 
@@ -151,11 +151,11 @@ def _same_text(text: str, intent: str) -> bool:
     return text == intent or (len(text) == STORED_CHARACTERS and intent.startswith(text))
 
 
-def _outcome(told: Mapping[str, Any]) -> Outcome:
-    success = told.get("success")
+def _outcome(metadata: Mapping[str, Any]) -> Outcome:
+    success = metadata.get("success")
     if isinstance(success, bool):
         return "success" if success else "failure"
-    named_outcome = told.get("outcome")
+    named_outcome = metadata.get("outcome")
     if named_outcome == "success":
         return "success"
     return "failure" if named_outcome == "failure" else "unrated"
@@ -177,8 +177,8 @@ def _stored(item: Item) -> str:
     return moment(item.metadata.get("updated_at"), "microseconds") or ""
 
 
-def _created(told: Mapping[str, Any]) -> str:
-    return next((m for name in ("memory_time", "created_at", "updated_at") if (m := moment(told.get(name)))), "")
+def _created(metadata: Mapping[str, Any]) -> str:
+    return next((m for name in ("memory_time", "created_at", "updated_at") if (m := moment(metadata.get(name)))), "")
 
 
 def moment(value: Any, precision: str = "milliseconds") -> str | None:

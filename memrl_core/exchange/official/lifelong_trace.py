@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.exchange.contents import Skipped
-from memrl_core.exchange.official_files import lines_of, text_of
-from memrl_core.exchange.official_memories import moment, task_of
-from memrl_core.exchange.official_steps import Choice, Scored, ToldStep, messages_of, options_of
+from memrl_core.exchange.official.imported_memories import moment, task_of
+from memrl_core.exchange.official.imported_steps import Choice, ReportedStep, Scored, messages_of, options_of
+from memrl_core.exchange.official.json_files import lines_of, text_of
 from memrl_core.records import Message, Reply, Task, Turn
 
 _MARKS = (b'"sample_index"', b'"task_description"')
@@ -32,7 +32,7 @@ def is_trace(path: Path) -> bool:
     return all(mark in head for mark in _MARKS)
 
 
-def steps_of(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+def steps_of(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ReportedStep]:
     """The tasks of a trace file in its order. Raises `InputError`."""
     met: Counter[str] = Counter()
     for number, record in lines_of(path, root, skipped):
@@ -60,7 +60,7 @@ def _parts(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
-def _step(record: Mapping[str, Any], place: str, task: Task, epoch: int) -> ToldStep:
+def _step(record: Mapping[str, Any], place: str, task: Task, epoch: int) -> ReportedStep:
     lacks = ["the epoch (counted here by how often the task came up)"]
     success = _part(record, "outcome").get("success")
     if not isinstance(success, bool):
@@ -70,10 +70,10 @@ def _step(record: Mapping[str, Any], place: str, task: Task, epoch: int) -> Told
     chosen = [memory for name in ("successed", "failed") for memory in _parts(buckets, name)]
     used = [text_of(m.get("memory_id")) for m in chosen]
     choice = _choice(_part(_part(record, "retrieval"), "params"), chosen)
-    messages, turns, options, told = _generation(record)
-    if not told:
+    messages, turns, options, is_complete = _generation(record)
+    if not is_complete:
         lacks.append("how its calls of the model follow from one another (the first is shown)")
-    return ToldStep(
+    return ReportedStep(
         place=place,
         epoch=epoch,
         task=task,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.exchange.official_files import (
+from memrl_core.exchange.official.json_files import (
     AGAIN,
     Checkpoint,
     data_of,
@@ -61,7 +61,7 @@ class Stores:
 
     def stale(self, q: Mapping[str, float]) -> list[str]:
         """The memories whose q in `mem_cache.json` is not the one in `q`: there is no fault in that."""
-        return [i for i, item in self.cached.items() if _differ(told_q(item), q.get(i))]
+        return [i for i, item in self.cached.items() if _differ(stored_q(item), q.get(i))]
 
 
 def stores_of(found: Checkpoint, root: Path) -> Stores:
@@ -69,8 +69,8 @@ def stores_of(found: Checkpoint, root: Path) -> Stores:
     stores = Stores()
     meta = found.folder / "snapshot_meta.json"
     if meta.is_symlink() or meta.is_file():
-        told = value_of(data_of(meta, root), meta.name)
-        stores.meta = told if isinstance(told, dict) else {}
+        description = value_of(data_of(meta, root), meta.name)
+        stores.meta = description if isinstance(description, dict) else {}
     if found.cube is not None:
         data = data_of(found.cube, root)
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -95,9 +95,11 @@ def _read_cube(data: bytes, stores: Stores) -> None:
             raise InputError(f"{where} has the id “{item.id}” of an earlier one. {AGAIN}")
         else:
             stores.cube[item.id] = item
-            told = value["payload"].get("id") if isinstance(value.get("payload"), dict) else None
-            if told is not None and told != value.get("id"):
-                stores.faults.append(f"{where} names two ids: “{item.id}”, which was taken, and “{str(told)[:80]}”.")
+            found_id = value["payload"].get("id") if isinstance(value.get("payload"), dict) else None
+            if found_id is not None and found_id != value.get("id"):
+                stores.faults.append(
+                    f"{where} names two ids: “{item.id}”, which was taken, and “{str(found_id)[:80]}”."
+                )
     if empty:
         stores.faults.append(f"{len(empty):,} vectors of textual_memory.json have no memory: entries {named(empty)}.")
 
@@ -126,10 +128,10 @@ def _read_caches(cache: Path, root: Path, stores: Stores) -> None:
                 stores.intents[text_of(intent)] = vector_of(numbers, f"An intent of {path.name}")
 
 
-def _read_index(told: Mapping[str, Any], stores: Stores) -> None:
+def _read_index(index_file: Mapping[str, Any], stores: Stores) -> None:
     index: dict[str, tuple[str, ...]] = {}
     nobody, placed, twice = 0, set[str](), []
-    for intent, ids in told.items():
+    for intent, ids in index_file.items():
         if not isinstance(ids, list):
             raise InputError(f"dict_memory.json does not list the memories of “{intent[:80]}”. {AGAIN}")
         real = [text_of(i) for i in ids if isinstance(i, str) and i]
@@ -192,7 +194,7 @@ def visits_of(item: Item) -> int:
     return int(visits)
 
 
-def told_q(item: Item) -> float | None:
+def stored_q(item: Item) -> float | None:
     """The q that stands with the memory itself; None when there is none."""
     q = item.metadata.get("q_value")
     return None if q is None else number_of(q, f"The memory “{item.id[:80]}”", "q")
@@ -207,22 +209,22 @@ def faults_between(stores: Stores, q: Mapping[str, float]) -> list[str]:
         unknown = [i for i in filed if i not in stores.cube and i not in stores.cached]
         bare = [intent for intent, ids in stores.index.items() if ids and intent not in stores.intents]
         idle = [intent for intent in stores.intents if intent not in stores.index]
-        faults += _told(orphans, "stand in no place of the index, so the official code cannot retrieve them")
-        faults += _told(sorted(unknown), "stand in the index, and no file holds them")
+        faults += _fault(orphans, "stand in no place of the index, so the official code cannot retrieve them")
+        faults += _fault(sorted(unknown), "stand in the index, and no file holds them")
         if bare:
             faults.append(f"{len(bare):,} intents of the index have no vector in query_embeddings.json.")
         if idle:
             faults.append(f"{len(idle):,} vectors of query_embeddings.json belong to no intent of the index.")
     if stores.cube:
         missing = [i for i in q if i not in stores.cube]
-        faults += _told(missing, "stand in mem_cache.json and not in textual_memory.json")
+        faults += _fault(missing, "stand in mem_cache.json and not in textual_memory.json")
     lost = [i for i in stores.current_q if i not in q]
-    faults += _told(lost, "have a q in q_cache.json and were not found")
-    apart = [i for i, item in stores.cube.items() if i in stores.current_q and _differ(told_q(item), q.get(i))]
-    faults += _told(apart, "have another q in textual_memory.json than in q_cache.json, which was taken")
+    faults += _fault(lost, "have a q in q_cache.json and were not found")
+    apart = [i for i, item in stores.cube.items() if i in stores.current_q and _differ(stored_q(item), q.get(i))]
+    faults += _fault(apart, "have another q in textual_memory.json than in q_cache.json, which was taken")
     only_cached = [i for i in q if i not in stores.cube and i not in stores.current_q]
-    faults += _told(only_cached, "have their q from mem_cache.json alone, which may be old")
-    faults += _told(
+    faults += _fault(only_cached, "have their q from mem_cache.json alone, which may be old")
+    faults += _fault(
         [i for i in q if i not in stores.cube], "have their visits from mem_cache.json alone, which may be too few"
     )
     return faults
@@ -232,7 +234,7 @@ def _differ(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and abs(one - other) > SAME_Q
 
 
-def _told(ids: list[str], what: str) -> list[str]:
+def _fault(ids: list[str], what: str) -> list[str]:
     return [f"{len(ids):,} memories {what}: {named(ids)}."] if ids else []
 
 

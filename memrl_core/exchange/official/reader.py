@@ -18,12 +18,18 @@ from typing import Any
 from memrl_core.bank import codec
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.contents import Account, Contents, Skipped
-from memrl_core.exchange.official_files import Checkpoint, checkpoint_in, text_of
-from memrl_core.exchange.official_llb import is_trace, steps_of
-from memrl_core.exchange.official_memories import Taken, moment, taken_from
-from memrl_core.exchange.official_runs import bcb_steps, hle_call_steps, hle_result_steps, phases_in
-from memrl_core.exchange.official_steps import Choice, SimilarityScale, ToldStep, similarity_scale, trace_of
-from memrl_core.exchange.official_store import Stores, stores_of
+from memrl_core.exchange.official.imported_memories import Taken, moment, taken_from
+from memrl_core.exchange.official.imported_steps import (
+    Choice,
+    ReportedStep,
+    SimilarityScale,
+    similarity_scale,
+    trace_of,
+)
+from memrl_core.exchange.official.json_files import Checkpoint, checkpoint_in, text_of
+from memrl_core.exchange.official.lifelong_trace import is_trace, steps_of
+from memrl_core.exchange.official.run_files import bcb_steps, hle_call_steps, hle_result_steps, phases_in
+from memrl_core.exchange.official.stores import Stores, stores_of
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
 from memrl_core.settings import MemRLSettings
 
@@ -56,7 +62,7 @@ class _Found:
 class _Steps:
     """The steps of all run files in order, and what was left out on the way."""
 
-    told: list[ToldStep] = field(default_factory=list)
+    reported: list[ReportedStep] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
 
@@ -76,7 +82,7 @@ def read_official(path: Path) -> Contents:
     """A checkpoint and the run files beside it as one run; of a folder with several checkpoints, the newest.
 
     `path` is the folder of a run, `snapshot/<n>` or `local_cache` in it, or one run file. Steps bring no reward into
-    the ledger: the imported q holds their rewards already (see `official_steps`), so `utilities` of the run are exactly
+    the ledger: the imported q holds their rewards already (see `imported_steps`), so `utilities` of the run are exactly
     those of the checkpoint, whatever lies beside it. The same files give the same ids, so importing them again changes
     nothing. Raises `InputError` when there is nothing of the kind, or a part is broken; nothing is imported then.
     """
@@ -97,15 +103,15 @@ def read_official(path: Path) -> Contents:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path.name} cannot be read ({why}). Nothing was imported; check the folder.") from error
-    if not taken.memories and not steps.told:
+    if not taken.memories and not steps.reported:
         raise InputError(f"{path.name} holds nothing that can be used. Nothing was imported; take another copy.")
-    run = _run_id(name, taken, steps.told)
-    scale = similarity_scale(told.choice for told in steps.told)
-    info = _run(run, stores, taken, steps.told, _settings(None, scale))
+    run = _run_id(name, taken, steps.reported)
+    scale = similarity_scale(reported.choice for reported in steps.reported)
+    info = _run(run, stores, taken, steps.reported, _settings(None, scale))
     memories = {i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()}
     traces = tuple(
-        trace_of(told, number, run, UNKNOWN, _settings(told.choice, scale), taken)
-        for number, told in enumerate(steps.told, start=1)
+        trace_of(reported, number, run, UNKNOWN, _settings(reported.choice, scale), taken)
+        for number, reported in enumerate(steps.reported, start=1)
     )
     return Contents(
         embedder=UNKNOWN,
@@ -151,10 +157,10 @@ def _steps(found: _Found) -> _Steps:
     readers = ((found.traces, steps_of), (found.phases, bcb_steps), (found.calls, hle_call_steps))
     for places, reader in (*readers, (found.tables, hle_result_steps)):
         for place in places:
-            before = len(steps.told)
-            steps.told += reader(place, found.root, steps.skipped)
+            before = len(steps.reported)
+            steps.reported += reader(place, found.root, steps.skipped)
             name = place.relative_to(found.root).as_posix()
-            steps.read.append(f"{len(steps.told) - before:,} steps from {'this folder' if name == '.' else name}.")
+            steps.read.append(f"{len(steps.reported) - before:,} steps from {'this folder' if name == '.' else name}.")
     return steps
 
 
@@ -182,23 +188,23 @@ def _name(path: Path, checkpoint: Checkpoint) -> str:
     return given.name if checkpoint.folder in (given, given.parent) else f"{given.name}-{checkpoint.name}"
 
 
-def _run_id(name: str, taken: Taken, told: list[ToldStep]) -> str:
+def _run_id(name: str, taken: Taken, reported: list[ReportedStep]) -> str:
     """A name that the same contents always get, and others never."""
     facts = hashlib.sha256()
     for memory_id, utility in taken.utilities.items():
         facts.update(f"{memory_id}\n{utility.q!r} {utility.visits}\n".encode())
-    for step in told:
+    for step in reported:
         facts.update(f"{step.place}\n{step.task.intent}\n".encode())
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40]
     return f"official-{plain}-{facts.hexdigest()[:6]}" if plain else f"official-{facts.hexdigest()[:6]}"
 
 
-def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep], settings: Mapping[str, Any]) -> RunInfo:
-    models = {item.metadata.get("model") for item in stores.cube.values()} | {step.model for step in told}
+def _run(run: str, stores: Stores, taken: Taken, reported: list[ReportedStep], settings: Mapping[str, Any]) -> RunInfo:
+    models = {item.metadata.get("model") for item in stores.cube.values()} | {step.model for step in reported}
     models = {model for model in models if isinstance(model, str) and model != UNKNOWN}
     return RunInfo(
         id=run,
-        environment=told[0].task.environment if told else "imported",
+        environment=reported[0].task.environment if reported else "imported",
         tasks="",
         policy="memrl",
         settings=settings,
@@ -208,20 +214,20 @@ def _run(run: str, stores: Stores, taken: Taken, told: list[ToldStep], settings:
         embedder=UNKNOWN,
         base=None,
         base_step=0,
-        created=moment(stores.meta.get("created_at")) or (told[0].started if told else ""),
+        created=moment(stores.meta.get("created_at")) or (reported[0].started if reported else ""),
     )
 
 
 def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[str, Any]:
     """This program's own settings, with the official code's k1 and ties, and what the steps tell."""
-    told: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
+    reported: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
     if scale is not None:
-        told |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
+        reported |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
     if choice is not None and choice.weight_similarity + choice.weight_q > 0:
         weight = choice.weight_q / (choice.weight_similarity + choice.weight_q)
-        told |= {"k1": choice.k1, "k2": choice.k2, "delta": choice.delta, "weight": weight}
+        reported |= {"k1": choice.k1, "k2": choice.k2, "delta": choice.delta, "weight": weight}
     try:
-        return MemRLSettings.of(told).model_dump()
+        return MemRLSettings.of(reported).model_dump()
     except SettingsError:
         return MemRLSettings(k1_counts="intent", ties="older").model_dump()
 

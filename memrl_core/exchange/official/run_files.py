@@ -17,9 +17,9 @@ from typing import Any
 
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
-from memrl_core.exchange.official_files import AGAIN, data_of, lines_of, numbered, text_of
-from memrl_core.exchange.official_memories import moment, task_of
-from memrl_core.exchange.official_steps import ToldStep, messages_of
+from memrl_core.exchange.official.imported_memories import moment, task_of
+from memrl_core.exchange.official.imported_steps import ReportedStep, messages_of
+from memrl_core.exchange.official.json_files import AGAIN, data_of, lines_of, numbered, text_of
 from memrl_core.records import Message, Reply, Task, Turn
 
 _LONGEST_CELL = 16 * 2**20
@@ -33,7 +33,7 @@ def phases_in(folder: Path) -> list[Path]:
     return [place for place in places if (place / "memory_retrieval.jsonl").is_file()]
 
 
-def bcb_steps(phase: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+def bcb_steps(phase: Path, root: Path, skipped: list[Skipped]) -> Iterator[ReportedStep]:
     """The tasks of one phase, as far as both files tell of them. Raises `InputError`."""
     samples = {}
     path = phase / "samples.jsonl"
@@ -52,7 +52,7 @@ def bcb_steps(phase: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldS
             continue
         epoch, kind = record.get("epoch"), text_of(record.get("phase"))
         status, used = sample.get("status"), record.get("selected_ids")
-        yield ToldStep(
+        yield ReportedStep(
             place=place,
             epoch=epoch if isinstance(epoch, int) and 1 <= epoch < 2**31 else 1,
             task=Task(task_of(record.get("task_id")) or place, prompt, "bigcodebench", kind),
@@ -74,7 +74,7 @@ def _answer(text: Any) -> tuple[Turn, ...]:
     return (Turn(Reply(text_of(text)), "", 0.0, terminated=True, truncated=False),) if isinstance(text, str) else ()
 
 
-def hle_call_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+def hle_call_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ReportedStep]:
     """The questions of `llm_calls.jsonl`, each with its judgement. Raises `InputError`.
 
     Many threads write the file, so a judgement belongs to the oldest answer to its question that has none yet.
@@ -104,10 +104,10 @@ def hle_call_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[T
 
 def _judged(
     place: str, question: str, epoch: int, solution: Mapping[str, Any], judge: Mapping[str, Any], intent: str
-) -> ToldStep:
+) -> ReportedStep:
     parsed = judge.get("parsed")
     correct = parsed.get("correct") if isinstance(parsed, dict) else None
-    return ToldStep(
+    return ReportedStep(
         place=place,
         epoch=epoch,
         task=Task(question or place, intent or "(no text)", "hle"),
@@ -124,7 +124,7 @@ def _judged(
     )
 
 
-def hle_result_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ToldStep]:
+def hle_result_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ReportedStep]:
     """The questions of a table of results. Raises `InputError`."""
     name = path.relative_to(root).as_posix()
     csv.field_size_limit(_LONGEST_CELL)
@@ -135,7 +135,7 @@ def hle_result_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator
             if not intent.strip():
                 skipped.append(Skipped(place, "it has no question"))
                 continue
-            yield ToldStep(
+            yield ReportedStep(
                 place=place,
                 epoch=1,
                 task=Task(task_of(row.get("id")) or place, intent, "hle", "valid"),

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.exchange.archive_format import NOTHING, reason_of
-from memrl_core.exchange.contents import Skipped
+from memrl_core.exchange.contents import NOTHING, Skipped
 from memrl_core.exchange.whole_files import opened
 
 NAMED = 5
@@ -193,7 +192,7 @@ def _why(error: Exception) -> str:
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    return reason_of(error)
+    return str(error)[:200]
 
 
 def lines_of(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[tuple[int, Any]]:

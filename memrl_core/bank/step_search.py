@@ -1,0 +1,175 @@
+"""The finished steps of a run as rows to filter, sort and page through: asked of the tables, not of the traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import JSON, ColumnElement, Select, Subquery, and_, case, cast, func, or_, select
+
+from memrl_core.bank import schema
+from memrl_core.bank.schema import AT_ONCE, Database
+from memrl_core.records import MISSED, EventKind
+
+SortKey = Literal["step", "task", "epoch", "outcome", "reward", "reranked", "pool", "used", "seconds"]
+SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
+COUNTED: tuple[SortKey, ...] = ("reranked", "pool", "used")
+"""What is counted over the candidates of a step."""
+_S, _C, _L = schema.steps.c, schema.candidates.c, schema.ledger.c
+_POOLED = or_(_C.reason.is_(None), _C.reason.not_in([str(reason) for reason in MISSED]))
+_RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank_recall)
+
+
+@dataclass(frozen=True, slots=True)
+class StepQuery:
+    """Which steps, and in which order; what is None or "" asks for nothing.
+
+    `task` is part of a task's id or intent. `source` asks for steps with a standing reward of the environment, of a
+    person, or with none. `memory` is the id of a memory that was in the pool.
+    """
+
+    task: str = ""
+    outcome: str = ""
+    source: Literal["", "environment", "person", "nobody"] = ""
+    empty_pool: bool | None = None
+    reranked: bool | None = None
+    memory: str = ""
+    sort: SortKey = "step"
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStep:
+    """A finished step as a row of a table.
+
+    `reward` and `outcome` are those it ended with; `now` is the reward that counts by now, and `sources` who gave it.
+    Of the `asked` answers that had to come from a list, `valid` did. `reranked` of the `pool` recalled changed their
+    rank from phase A to phase B, and `used` went to the model.
+    """
+
+    step: int
+    task: str
+    intent: str
+    epoch: int
+    outcome: str
+    reward: float | None
+    sources: tuple[str, ...]
+    valid: int
+    asked: int
+    reranked: int
+    pool: int
+    used: int
+    seconds: float
+    now: float | None
+
+    @property
+    def as_it_ended(self) -> bool:
+        """Whether nothing but the environment's reward stands, or no reward where none was given."""
+        return self.sources == (("environment",) if self.reward is not None else ())
+
+
+def matching_steps(database: Database, run: str, query: StepQuery) -> list[int]:
+    """The numbers of the finished steps that the query lets in, in its order; what is equal there goes by step."""
+    return [step for (step,) in database.rows(_ordered(database, run, query))]
+
+
+def found_steps(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
+    """The rows of these steps, in the order given."""
+    return [row for at in range(0, len(steps), AT_ONCE) for row in _rows(database, run, steps[at : at + AT_ONCE])]
+
+
+def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnElement[bool]]:
+    wanted: list[ColumnElement[bool]] = [_S.run == run]
+    if query.task:
+        words = query.task.lower()
+        columns = func.lower(_S.task), func.lower(_intent(database))
+        wanted.append(or_(*(column.contains(words, autoescape=True) for column in columns)))
+    if query.outcome:
+        wanted.append(_S.outcome == query.outcome)
+    if query.source:
+        given = _given(run, query.source)
+        wanted.append(_S.id.not_in(given) if query.source == "nobody" else _S.id.in_(given))
+    if query.empty_pool is not None:
+        recalled = select(_C.step).where(_C.run == run, _POOLED)
+        wanted.append(_S.step.not_in(recalled) if query.empty_pool else _S.step.in_(recalled))
+    if query.reranked is not None:
+        moved = select(_C.step).where(_C.run == run, _RERANKED)
+        wanted.append(_S.step.in_(moved) if query.reranked else _S.step.not_in(moved))
+    if query.memory:
+        wanted.append(_S.step.in_(select(_C.step).where(_C.run == run, _C.memory_id == query.memory, _POOLED)))
+    return wanted
+
+
+def _intent(database: Database) -> ColumnElement[Any]:
+    if database.is_sqlite:
+        return func.json_extract(_S.trace, "$.task.intent")
+    intent: ColumnElement[Any] = cast(_S.trace, JSON)["task"]["intent"].as_string()
+    return intent
+
+
+def _given(run: str, source: str) -> Select[Any]:
+    """The attempts with a standing reward of this source; of any source for "nobody"."""
+    revoked = select(_L.revokes).where(_L.run == run, _L.kind == EventKind.REWARD_REVOKED)
+    given = select(_L.step_id).where(_L.run == run, _L.kind == EventKind.REWARD_GIVEN, _L.id.not_in(revoked))
+    return given if source == "nobody" else given.where(_L.source == source)
+
+
+def _ordered(database: Database, run: str, query: StepQuery) -> Select[Any]:
+    statement = select(_S.step).where(*_conditions(database, run, query))
+    if query.sort in COUNTED:
+        counts = _counts(run)
+        statement = statement.outerjoin(counts, counts.c.step == _S.step)
+        by: ColumnElement[Any] = func.coalesce(counts.c[query.sort], 0)
+    else:
+        by = _S[query.sort]
+    order = by.desc() if query.descending else by.asc()
+    return statement.order_by(order.nulls_last(), _S.step)
+
+
+def _counts(run: str, steps: Sequence[int] | None = None) -> Subquery:
+    counted = (("pool", _POOLED), ("used", _C.selected), ("reranked", _RERANKED))
+    counts = (func.sum(case((one, 1), else_=0)).label(name) for name, one in counted)
+    statement = select(_C.step, *counts).where(_C.run == run)
+    if steps is not None:
+        statement = statement.where(_C.step.in_(steps))
+    return statement.group_by(_C.step).subquery()
+
+
+def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
+    counts = _counts(run, steps)
+    columns = (_S.step, _S.id, _S.task, _S.epoch, _S.outcome, _S.reward, _S.seconds, _S.trace)
+    statement = (
+        select(*columns, counts.c.reranked, counts.c.pool, counts.c.used)
+        .outerjoin(counts, counts.c.step == _S.step)
+        .where(_S.run == run, _S.step.in_(steps))
+    )
+    sources = _sources(database, run, steps)
+    found = {}
+    for step, attempt, task, epoch, outcome, reward, seconds, trace, reranked, pool, used in database.rows(statement):
+        intent, valid, asked = _told(trace)
+        found[step] = FoundStep(
+            step, task, intent, epoch, outcome, reward, sources.get(attempt, ()), valid, asked,
+            reranked or 0, pool or 0, used or 0, seconds or 0.0, reward,
+        )  # fmt: skip
+    return [found[step] for step in steps]
+
+
+def _sources(database: Database, run: str, steps: Sequence[int]) -> dict[str, tuple[str, ...]]:
+    """Who gave the rewards that stand, by attempt: "environment", then people by name."""
+    given = _given(run, "nobody").add_columns(_L.source, _L.rater).where(_L.step.in_(steps)).order_by(_L.position)
+    found: dict[str, dict[str, None]] = {}
+    for attempt, source, rater in database.rows(given):
+        found.setdefault(attempt, {})[rater if source == "person" else str(source)] = None
+    return {attempt: tuple(names) for attempt, names in found.items()}
+
+
+def _told(trace: str) -> tuple[str, int, int]:
+    """The intent in a trace's JSON, how many answers were on the list offered, and how many had to be."""
+    try:
+        record = json.loads(trace)
+        offered = [turn["reply"].get("offered") for turn in (record.get("generate") or {}).get("turns", ())]
+        return str(record["task"]["intent"]), offered.count(True), len(offered) - offered.count(None)
+    except (ValueError, KeyError, TypeError, AttributeError):  # A step that cannot be read still has its row.
+        return "", 0, 0

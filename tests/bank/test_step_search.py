@@ -1,0 +1,102 @@
+"""The table of steps, asked of the tables by SQL, against the traces themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.run.step_filter import StepFilter
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.ratings import Rating
+from memrl_core.records import StepTrace
+
+RUN = "household"
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """The demo, with one step rated by a person against its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMRL_HOME", str(tmp_path_factory.mktemp("home")))
+        bank = MemoryBank.open(str(workspace.demo_bank()))
+    then = next(trace.reward.reward for trace in bank.traces(RUN) if trace.step == 12 and trace.reward)
+    bank.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann"))
+    return bank
+
+
+def _pool(trace: StepTrace) -> list[str]:
+    return [one.memory_id for one in trace.recall.pool] if trace.recall else []
+
+
+def _moved(trace: StepTrace) -> int:
+    ranks = {one.memory_id: one for one in trace.decision.candidates} if trace.decision else {}
+    return sum(ranks[i].rank_select not in (None, ranks[i].rank_recall) for i in _pool(trace))
+
+
+def _memory(bank: MemoryBank) -> str:
+    """One that was in a pool, and that another step looked at and left out."""
+    traces = bank.traces(RUN)
+    left_out = {c.memory_id for t in traces if t.decision for c in t.decision.candidates if c.memory_id not in _pool(t)}
+    return next(i for trace in traces for i in _pool(trace) if i in left_out)
+
+
+FILTERS: dict[str, tuple[dict[str, str], Callable[[StepTrace, MemoryBank], object]]] = {
+    "all": ({}, lambda t, _: True),
+    "failures": ({"outcome": "failure"}, lambda t, _: t.reward and t.reward.outcome == "failure"),
+    "words of the intent": ({"task": "CANDLE"}, lambda t, _: "candle" in t.task.intent),
+    "the task's id": ({"task": "train-017"}, lambda t, _: t.task.id == "train-017"),
+    "nothing is a wildcard": ({"task": "%"}, lambda t, _: False),
+    "nothing recalled": ({"empty": "yes"}, lambda t, _: not _pool(t)),
+    "something recalled": ({"empty": "no"}, lambda t, _: _pool(t)),
+    "a rank changed": ({"reranked": "yes"}, lambda t, _: _moved(t)),
+    "no rank changed": ({"reranked": "no"}, lambda t, _: not _moved(t)),
+    "a person's reward": ({"by": "person"}, lambda t, _: t.step == 12),
+    "nobody's reward": ({"by": "nobody"}, lambda t, _: False),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_lets_in_the_steps_whose_traces_pass_it(bank: MemoryBank, name: str) -> None:
+    asked, passes = FILTERS[name]
+    expected = [trace.step for trace in bank.traces(RUN) if passes(trace, bank)]
+    assert bank.matching_steps(RUN, StepFilter(**asked).query(RUN)) == expected
+
+
+def test_a_memory_in_the_pool_is_asked_for_by_its_id_or_number(bank: MemoryBank) -> None:
+    memory = _memory(bank)
+    expected = [trace.step for trace in bank.traces(RUN) if memory in _pool(trace)]
+    for written in (memory, f"#{int(memory.removeprefix(f'{RUN}-'))}"):
+        assert bank.matching_steps(RUN, StepFilter(pooled=written).query(RUN)) == expected
+    assert expected
+
+
+def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
+    rows = bank.found_steps(RUN, bank.matching_steps(RUN, StepFilter().query(RUN)))
+    for row, trace in zip(rows, bank.traces(RUN), strict=True):
+        assert trace.reward and trace.generate and trace.decision
+        offered = [turn.reply.offered for turn in trace.generate.turns]
+        assert (row.step, row.task, row.intent, row.epoch) == (
+            trace.step, trace.task.id, trace.task.intent, trace.epoch,
+        )  # fmt: skip
+        assert (row.outcome, row.reward) == (trace.reward.outcome, trace.reward.reward)
+        assert (row.valid, row.asked) == (offered.count(True), len(offered) - offered.count(None))
+        assert (row.pool, row.used, row.reranked) == (len(_pool(trace)), len(trace.decision.selected), _moved(trace))
+        assert row.seconds == pytest.approx(sum(trace.seconds.values()))
+        assert row.now == bank.effective_reward(RUN, row.step)
+    assert rows[11].sources == ("environment", "ann")
+    assert rows[11].now == -rows[11].reward
+
+
+@pytest.mark.parametrize("key", ["pool", "reward", "reranked", "seconds", "task"])
+def test_sorting_goes_both_ways_and_equal_rows_by_step(bank: MemoryBank, key: str) -> None:
+    up, down = (
+        bank.found_steps(RUN, bank.matching_steps(RUN, StepFilter(sort=key, order=order).query(RUN)))
+        for order in ("up", "down")
+    )
+    assert [row.step for row in up] == [row.step for row in sorted(up, key=lambda r: (getattr(r, key), r.step))]
+    values = [getattr(row, key) for row in down]
+    assert values == sorted(values, reverse=True)
+    assert all(a.step < b.step for a, b in pairwise(down) if getattr(a, key) == getattr(b, key))
