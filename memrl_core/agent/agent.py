@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.agent.asking import Asking
-from memrl_core.agent.learned import learn_at, learned_now
+from memrl_core.agent.learned import learn_at, learned_before, learned_now
 from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
@@ -50,7 +50,7 @@ from memrl_core.records import (
     ValueChange,
     WriteRecord,
 )
-from memrl_core.retrieval.view import Asked
+from memrl_core.retrieval.view import Asked, MemoryView
 
 PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRecord | UpdateRecord | WriteRecord
 
@@ -76,6 +76,7 @@ class Agent:
         self.model = model
         self.embedder = embedder
         self.environment = environment
+        self._seen: tuple[int, MemoryView] | None = None
         self._chosen = options.model_dump() if options else checked_options(bank.run(run).model_options)
 
     @property
@@ -87,6 +88,12 @@ class Agent:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The unit vectors (n, d) of `texts`. Raises `ModelError` for an embedder that gives anything else."""
         return embedded(self.embedder, texts)
+
+    def as_of(self, step: int) -> MemoryView:
+        """What the run saw when a step had ended; kept for the steps of one mini-batch."""
+        if self._seen is None or self._seen[0] != step:
+            self._seen = step, self.bank.as_of(self.run_id, step)
+        return self._seen[1]
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
         """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
@@ -320,7 +327,11 @@ class Episode:
 
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
         bank, run = self._agent.bank, self.trace.run
-        self._view = replace(bank.view(run), asked=self._asked(self._query()), learned=learned_now(bank, run))
+        until = bank.seen_until(run, self.trace.step, self.trace.epoch)
+        self._in_batch = until < self.trace.step - 1
+        learned = learned_before(bank, run, until + 1) if self._in_batch else learned_now(bank, run)
+        seen = self._agent.as_of(until) if self._in_batch else bank.view(run)
+        self._view = replace(seen, asked=self._asked(self._query()), learned=learned)
         return self.policy.recall(self._query(), self._view)
 
     def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
@@ -454,7 +465,9 @@ class Episode:
             map("{}-{}".format, repeat(memory_id), count(2)).__next__,
             agent.embed,
         )
-        view = replace(agent.bank.view(trace.run), asked=self._view.asked, learned=self._view.learned)
+        # Within a mini-batch nothing is known of what its earlier steps wrote.
+        now = self._view if self._in_batch else agent.bank.view(trace.run)
+        view = replace(now, asked=self._view.asked, learned=self._view.learned)
         ask = self._asking(Phase.WRITE, on_text, cancelled)
         written = self.policy.write(new, view, ask)
         self._keep(ask)

@@ -43,11 +43,12 @@ def said_in(trace: StepTrace) -> Said:
 
 
 def view_before(bank: MemoryBank, trace: StepTrace, policy: str = "") -> MemoryView:
-    """What the run saw when a finished step began, with what its policy, or another, had learned by then."""
+    """What a finished step recalled from, with what its policy, or another, had learned by then."""
+    until = bank.seen_until(trace.run, trace.step, trace.epoch)
     return replace(
-        bank.as_of(trace.run, trace.step - 1),
+        bank.as_of(trace.run, until),
         asked=asked_by(trace) if trace.embed is not None else None,
-        learned=learned_before(bank, trace.run, trace.step, policy),
+        learned=learned_before(bank, trace.run, until + 1, policy),
     )
 
 

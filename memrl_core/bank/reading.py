@@ -161,8 +161,16 @@ class BankReading:
         with self._lock:
             return self._state.memories.view(self._state.past(run, step))
 
+    def seen_until(self, run: str, step: int, epoch: int) -> int:
+        """The step after which the memory stood that a step of an epoch recalls from: the one before its mini-batch.
+
+        A mini-batch has `batch_size` steps of one epoch, the last perhaps fewer; with 1 it is the step before.
+        """
+        with self._lock:
+            return self._state.seen_until(run, step, epoch)
+
     def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
-        """Every finished step with what the run saw when it began: `as_of(run, step - 1)` for all, in one pass.
+        """Every finished step with what it recalled from: `as_of(run, seen_until(run, step, epoch))`, in one pass.
 
         The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
         """

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import takewhile
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -672,8 +673,17 @@ class BankState:
                 self._pasts.popitem(last=False)
         return kept[1]
 
+    def seen_until(self, run: str, step: int, epoch: int) -> int:
+        """The step after which the memory stood that a step of an epoch recalls from (`batch_size`)."""
+        size = _batch_size(self.settings_at(run)(step))
+        if size == 1:
+            return step - 1
+        earlier = (row for row in reversed(self.step_rows(run)) if row.step < step)
+        first = min((row.step for row in takewhile(lambda row: row.epoch == epoch, earlier)), default=step)
+        return _before_batch(first, step, size)
+
     def walk(self, run: str) -> Iterator[tuple[int, Fold, Collection[str] | None]]:
-        """Every finished step with the fold of what was known before it, and which memories changed since the last.
+        """Every finished step with the fold of what it recalled from, and which memories changed since the last.
 
         The fold grows in place, so it is to be read before the next is asked for. The changes are None where everything
         has to be read again: at first, and after a reward that came late. Raises `UnknownRun`.
@@ -686,10 +696,14 @@ class BankState:
                 arrivals.setdefault(event.known_at, []).append(event)
         fold, changed, at = self.start(run), None, -1
         waiting: dict[int, list[LedgerEvent]] = {}
+        settings_at, epoch, first = self.settings_at(run), None, 0
         for row in self.step_rows(run):
             step = row.step
+            if row.epoch != epoch:
+                epoch, first = row.epoch, step
+            until = _before_batch(first, step, _batch_size(settings_at(step)))
             moved: set[str] | None = set() if changed is not None else None
-            for known in range(at + 1, step):
+            for known in range(at + 1, until + 1):
                 come = sorted(arrivals.get(known, ()), key=order_key)
                 if any(event.step < known for event in come):
                     fold, moved, waiting = copied(self.past(run, known)), None, {}
@@ -701,7 +715,7 @@ class BankState:
                 fold.take(known, now)
                 if moved is not None:
                     moved.update(memory_id for event in now for memory_id in named_by(event))
-            at = step - 1
+            at = max(at, until)
             changed = moved
             yield step, fold, changed
             changed = set()
@@ -855,6 +869,15 @@ class BankState:
     def named(self) -> set[str]:
         """The ids of all memories that a run has come to know."""
         return set(self._column(select(_VALUES.memory_id).distinct()))
+
+
+def _batch_size(settings: Mapping[str, Any]) -> int:
+    return int(settings.get("batch_size", 1))
+
+
+def _before_batch(first: int, step: int, size: int) -> int:
+    """The step before the mini-batch of `size` steps that `step` is in, counted from the epoch's `first` step."""
+    return first - 1 + (step - first) // size * size
 
 
 def _since(points: Sequence[UtilityPoint], first: int) -> Iterator[tuple[int, UtilityPoint]]:

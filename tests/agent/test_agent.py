@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrl_core.agent import Agent
+from memrl_core.agent.asking import view_before
+from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepError
 from memrl_core.models.base import ModelOptions
@@ -285,3 +289,38 @@ def test_cancelling_keeps_what_is_done_and_drops_the_rest(tmp_path: Path) -> Non
     for trace in agent.run(sample_tasks("household-train")[:9], cancelled=lambda: len(done) >= 3):
         done.append(trace)
     assert len(done) == len(agent.bank.step_rows("r")) == 3
+
+
+def test_a_mini_batch_recalls_from_one_memory_and_counts_after_it(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", batch_size=2, delta=-1.0, k2=2)
+    bank, tasks = agent.bank, sample_tasks("household-train")[:3]
+    traces = list(agent.run(tasks, 2))
+    # Steps 1 and 2, 3 alone at the end of its epoch, 4 and 5, 6.
+    assert [trace.recall.memories for trace in traces if trace.recall] == [0, 0, 2, 3, 3, 5]
+    q: dict[str, float] = {}
+    until = {1: 0, 2: 0, 3: 2, 4: 3, 5: 3, 6: 5}
+    known: dict[int, dict[str, float]] = {0: {}}
+    for trace in traces:
+        assert trace.decision and trace.update and trace.write and trace.reward and trace.reward.reward is not None
+        seen = known[until[trace.step]]
+        assert {c.memory_id for c in trace.decision.candidates} <= seen.keys()
+        assert all(c.q == pytest.approx(seen[c.memory_id]) for c in trace.decision.candidates)
+        for memory_id in trace.decision.selected:
+            q[memory_id] += 0.3 * (trace.reward.reward - q[memory_id])
+        q |= {op.memory_id: 0.0 for op in trace.write.operations if op.op != "NOOP"}
+        known[trace.step] = dict(q)
+    assert {i: u.q for i, u in bank.utilities("r").items()} == pytest.approx(q)
+    assert {s: view.size for s, view in bank.walk("r")} == {s: len(known[at]) for s, at in until.items()}
+    for supposed in counterfactual(bank, "r", {}):
+        assert supposed.selected == supposed.recorded
+    for trace in traces:
+        assert trace.decision and view_before(bank, trace).size == len(known[until[trace.step]])
+
+
+def test_a_run_that_goes_on_in_another_process_keeps_its_mini_batches(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:6]
+    whole = decisions(list(an_agent(tmp_path / "whole", batch_size=4).run(tasks)))
+    first = an_agent(tmp_path / "bank", batch_size=4)
+    begun = [next(steps) for steps in [first.run(tasks)] for _ in range(2)]
+    again = Agent(first.bank, "r", SimulatedModel(), first.embedder, make_environment("household"))
+    assert decisions([*begun, *again.run(tasks, after=2)]) == whole

@@ -22,6 +22,7 @@ CODE: Mapping[str, Mapping[str, Any]] = {
     "below the least q are not": {"q_min": -0.8},
     "under that one's embedding": {"duplicates": "group"},
     "HLE runner gives 1": {"q0_success": 1.0},
+    "5 tasks of an epoch recall": {"batch_size": 5},
 }
 OURS: Mapping[str, Mapping[str, Any]] = {
     "bonus of UCB": {"exploration": "ucb"},
@@ -72,6 +73,8 @@ def test_the_presets_are_the_four_configurations_of_the_official_code() -> None:
 def test_the_mini_batches_of_the_official_runners_are_told() -> None:
     (told,) = [sentence for sentence in SPEC.deviations if "mini-batch" in sentence]
     assert [int(number) for number in re.findall(r"\d+", told)] == [32, 25, 5]
+    sizes = [PRESETS[name]["batch_size"] for name in ("alfworld", "hle", "bigcodebench", "lifelong")]
+    assert sizes == [32, 32, 25, 5]
 
 
 def test_the_defaults_are_the_papers() -> None:

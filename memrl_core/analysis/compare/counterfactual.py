@@ -247,7 +247,8 @@ def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int]
 
     def at(step: int) -> tuple[Any, Asked | None]:
         trace, state = next((trace, state) for trace, state in steps if trace.step == step)
-        return state, asked_by(trace)
+        until = bank.seen_until(run, step, trace.epoch)
+        return (state if until == step - 1 else learned_before(bank, run, until + 1)), asked_by(trace)
 
     return at
 

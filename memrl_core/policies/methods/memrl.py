@@ -29,9 +29,9 @@ SPEC = PolicySpec(
         "similar, then to the one that the step's seed draws, or to the older by a setting, as in the official code.",
         "ε, the q floor and the least q are the official code's, not the paper's; all are off unless set. With its "
         "normaliser the mean and sd of q are taken before memories below the least q leave, with the paper's after.",
-        "Every task finds the memory that the task before it left. The official runners retrieve for a mini-batch of "
-        "tasks from one state of the memory, and update and write after it: 32 tasks on ALFWorld and HLE, 25 on "
-        "BigCodeBench, 5 on LifelongAgentBench.",
+        "Every task finds the memory that the task before it left, unless batch_size is set. The official runners "
+        "retrieve for a mini-batch of tasks from one state of the memory, and update and write after it: 32 tasks on "
+        "ALFWorld and HLE, 25 on BigCodeBench, 5 on LifelongAgentBench.",
         "Two switches of the official code, off in its configurations, are not here: one memory a task, and a bonus "
         "for memories used before.",
     ),
@@ -149,6 +149,11 @@ def _of_code(settings: MemRLSettings) -> Iterator[str]:
             "Official code: a memory whose intent is like a known one is kept under that one's embedding. In the paper "
             "each has its own."
         )
+    if settings.batch_size > 1:
+        yield (
+            f"Official code: {settings.batch_size} tasks of an epoch recall from one state of the memory, none sees "
+            "what the others left. The paper says nothing of mini-batches."
+        )
     if settings.q0_success or settings.q0_failure:
         yield (
             "Official code: the first q is a setting for each outcome (q_init: 0.5 for both on LifelongAgentBench; its "
@@ -167,6 +172,8 @@ def _left_as_in_the_paper(settings: MemRLSettings) -> Iterator[str]:
         yield "As in the paper, k1 counts memories; in the official code it counts intents."
     if settings.ties == "seeded":
         yield "Of equals the step's seed draws one; the official code's stable sort puts the older memory first."
+    if settings.batch_size == 1:
+        yield "Every task finds the memory that the task before it left; the official runners work in mini-batches."
     if settings.duplicates == "keep":
         yield "As in the paper, every memory has its own embedding; the official code groups intents that are alike."
 

@@ -23,7 +23,10 @@ class NoMemory(Policy[PolicySettings]):
 
     why = WHY
     wants_summary = False
-    ignored = ("k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "duplicates", "duplicate_threshold")
+    ignored = (
+        "k1", "k1_counts", "delta", "k2", "ties", "exclude_same_task", "batch_size", "duplicates",
+        "duplicate_threshold",
+    )  # fmt: skip
 
     spec = PolicySpec(
         name="none",
