@@ -42,6 +42,12 @@ st.markdown(
     "and watch the memory's utilities move."
 )
 
+st.page_link(
+    "pages/playground/page.py",
+    label="**Playground**: a frozen model and a memory that learns, running in this page. Shift the world and see.",
+    icon=":material/play_circle:",
+)
+
 place = places.current(stop=False)
 
 demo, start, openings = st.columns(3, border=True)

@@ -11,7 +11,20 @@ from memrl_core.commands.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_ow
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
-ORDER = ("home", "step", "steps", "decision", "rewards", "tasks", "methods", "compare", "lab", "lessons", "bank")
+ORDER = (
+    "home",
+    "playground",
+    "step",
+    "steps",
+    "decision",
+    "rewards",
+    "tasks",
+    "methods",
+    "compare",
+    "lab",
+    "lessons",
+    "bank",
+)
 STYLE = """<style>
 .stMainBlockContainer { padding: 4.2rem 2.5rem 3rem; }
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */

@@ -1,0 +1,384 @@
+// The pictures of the playground: the memory as a map, the strip of a run over time, the plane. Each paints a canvas.
+
+const FAMILY_NAMES = ["Kitchen", "Garden", "Garage", "Office", "Attic", "Cellar", "Studio", "Library"];
+const WAY_NAMES = ["Amber", "Birch", "Coral", "Denim"];
+const taskName = (task) => `${FAMILY_NAMES[familyOf(task)]} ${1 + (task % TASKS_OF_A_FAMILY)}`;
+const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
+const percent = (x) => `${Math.round(100 * x)} %`;
+const ORANGE = "#e08214", BLUE = "#4c8fd6", GREEN = "#1b9e77", GREY = "#8a8f98";
+// ColorBrewer's PuOr with a darker middle, as in all figures of this program: orange below 0, purple above.
+const PUOR = [[179, 88, 6], [241, 163, 64], [201, 199, 207], [153, 142, 195], [84, 39, 136]];
+
+function colourOf(q) {
+  const at = Math.min(Math.max(2 * (q + 1), 0), 3.9999), i = Math.floor(at), part = at - i;
+  return `rgb(${PUOR[i].map((low, k) => Math.round(low + part * (PUOR[i + 1][k] - low))).join(",")})`;
+}
+
+// A canvas with sharp pixels, cleared, as [context, width, height, ink].
+function cleared(canvas) {
+  const box = canvas.getBoundingClientRect(), scale = window.devicePixelRatio || 1;
+  const [width, height] = [Math.max(1, box.width), Math.max(1, box.height)];
+  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+    Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
+  }
+  const context = canvas.getContext("2d"), style = getComputedStyle(canvas);
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = `12px ${style.fontFamily}`;
+  context.textBaseline = "middle";
+  return [context, width, height, style.color];
+}
+
+const bigger = (context, size, weight = "") => (context.font = context.font.replace(/^.*?\d+px/, `${weight} ${size}px`));
+
+// --- the map ----------------------------------------------------------------------------------------------------------
+
+// Families lie on a ring, as in the embeddings; a family's tasks around its middle, a task's memories around it.
+const RING = [[0.22, 0], [0.5, 0], [0.78, 0], [1, 0.5], [0.78, 1], [0.5, 1], [0.22, 1], [0, 0.5]];
+
+function mapPlaces(width, height) {
+  const small = Math.min(width / 780, height / 460);
+  const middle = (family) => {
+    const [x, y] = RING[family], side = 78 * small;
+    return [side + x * (width - 2 * side), side + 14 * small + y * (height - 2 * side - 20 * small)];
+  };
+  const task = (one) => {
+    const [x, y] = middle(familyOf(one)), angle = ((one % TASKS_OF_A_FAMILY) / TASKS_OF_A_FAMILY) * 2 * Math.PI + 0.5 + familyOf(one);
+    return [x + 37 * small * Math.cos(angle), y + 37 * small * Math.sin(angle)];
+  };
+  const memory = (one, place) => {
+    const [x, y] = task(one), r = small * (6.5 + 5.6 * Math.sqrt(place)), angle = place * 2.399963 + one;
+    return [x + r * Math.cos(angle), y + r * Math.sin(angle)];
+  };
+  return { middle, task, memory, small };
+}
+
+// Where each memory lies, and which it is of those of its task.
+function memoryPlaces(run, places) {
+  const counts = new Array(TASKS).fill(0);
+  return run.steps.map(({ task }) => places.memory(task, counts[task]++));
+}
+
+const eased = (x) => (x < 0 ? 0 : x > 1 ? 1 : x * x * (3 - 2 * x));
+
+// The memory after `t` steps with q as in `q`; `phase` from 0 to 1 is how far the next step is.
+function paintMap(canvas, run, t, q, phase, hovered = -1) {
+  const [context, width, height, ink] = cleared(canvas);
+  const places = mapPlaces(width, height), where = memoryPlaces(run, places), { small } = places;
+  const next = phase > 0 ? run.steps[t] : null;
+  const first = Math.max(0, t - run.settings.keep);
+  const pool = new Set(next?.pool), chosen = new Set(next?.chosen);
+  for (let family = 0; family < FAMILIES; family += 1) {
+    const [x, y] = places.middle(family), ago = t - (run.changed[family].findLast((step) => step <= t + (next ? 1 : 0)) ?? -1e9);
+    context.beginPath();
+    context.arc(x, y, 72 * small, 0, 7);
+    context.fillStyle = GREY;
+    context.globalAlpha = 0.1;
+    context.fill();
+    context.globalAlpha = 1;
+    if (ago < 36) {
+      context.setLineDash([5, 4]);
+      context.lineWidth = ago < 2 ? 4 : 2;
+      context.strokeStyle = ORANGE;
+      context.stroke();
+      context.setLineDash([]);
+    }
+    bigger(context, Math.max(10, 12.5 * small), "600");
+    context.textAlign = "center";
+    context.fillStyle = ink;
+    context.fillText(FAMILY_NAMES[family] + (ago < 36 ? " changed" : ""), x, y - 80 * small);
+  }
+  if (next) {
+    const [x, y] = places.task(next.task);
+    for (const id of next.pool) {
+      const inside = chosen.has(id), reach = eased(phase / 0.22);
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(x + reach * (where[id][0] - x), y + reach * (where[id][1] - y));
+      const picked = inside && phase > 0.28;
+      context.lineWidth = picked ? 3.5 : 1;
+      context.globalAlpha = picked ? 0.95 : 0.45;
+      context.strokeStyle = picked ? BLUE : GREY;
+      context.stroke();
+    }
+    context.globalAlpha = 1;
+  }
+  for (let id = first; id < t; id += 1) {
+    const [x, y] = where[id], credited = next && phase > 0.78 && chosen.has(id);
+    const value = credited ? q[id] + eased((phase - 0.78) / 0.14) * (next.moved[next.chosen.indexOf(id)] - q[id]) : q[id];
+    const r = small * (3.6 + 2.2 * Math.abs(value)) * (credited ? 1.35 : 1) + (hovered === id ? 2 : 0);
+    context.beginPath();
+    if (run.steps[id].success) context.arc(x, y, r, 0, 7);
+    else context.rect(x - r * 0.85, y - r * 0.85, 1.7 * r, 1.7 * r);
+    context.globalAlpha = next && phase > 0.1 && phase < 0.9 && !pool.has(id) && canvas.dim ? 0.3 : 1;
+    context.fillStyle = colourOf(value);
+    context.fill();
+    context.lineWidth = chosen.has(id) && phase > 0.28 ? 2 : 0.8;
+    context.strokeStyle = chosen.has(id) && phase > 0.28 ? BLUE : GREY;
+    context.stroke();
+  }
+  context.globalAlpha = 1;
+  if (next) {
+    const [x, y] = places.task(next.task);
+    context.fillStyle = "#f2c230";
+    context.strokeStyle = ink;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let i = 0; i < 10; i += 1) {
+      const r = (i % 2 ? 3.6 : 8.5) * small * 1.15, angle = (i / 10) * 2 * Math.PI - Math.PI / 2;
+      context.lineTo(x + r * Math.cos(angle), y + r * Math.sin(angle));
+    }
+    context.closePath();
+    context.fill();
+    context.stroke();
+    if (phase < 0.25) {
+      context.beginPath();
+      context.arc(x, y, 8 + 60 * phase * 4 * small, 0, 7);
+      context.globalAlpha = 1 - phase * 4;
+      context.strokeStyle = "#f2c230";
+      context.lineWidth = 3;
+      context.stroke();
+      context.globalAlpha = 1;
+    }
+    paintReward(context, next, phase, where, width, height, small, ink);
+  }
+  bigger(context, Math.max(11, 13 * small));
+  context.textAlign = "center";
+  context.fillStyle = ink;
+  const made = next ?? run.steps[t - 1];
+  const told = !made ? "Nothing is remembered yet." : !next || phase > 0.45
+    ? `${taskName(made.task)} → ${WAY_NAMES[made.way]}${!next || phase > 0.55 ? (made.success ? " worked" : " failed") : ""}`
+    : `${taskName(made.task)} has come`;
+  context.fillText(told, width / 2, height / 2 + 38 * small);
+  if (made?.explored && (!next || phase > 0.28)) context.fillText("ε: the memories were drawn by chance", width / 2, height / 2 + 56 * small);
+  return where;
+}
+
+// The reward falls into the middle, and from there on the memories that get the credit.
+function paintReward(context, step, phase, where, width, height, small, ink) {
+  if (phase < 0.5) return;
+  const coin = (x, y, r) => {
+    context.beginPath();
+    context.arc(x, y, r, 0, 7);
+    context.fillStyle = step.success ? "#542788" : "#b35806";
+    context.fill();
+    context.fillStyle = "white";
+    bigger(context, Math.round(r * 0.95), "700");
+    context.textAlign = "center";
+    if (r > 8) context.fillText(step.success ? "+1" : "−1", x, y + 0.5);
+  };
+  const fall = eased((phase - 0.5) / 0.14), middle = height / 2;
+  if (phase < 0.9) coin(width / 2, -20 + fall * (middle + 20), 17 * small);
+  if (phase > 0.64 && phase < 0.8) {
+    const way = eased((phase - 0.64) / 0.14);
+    for (const id of step.chosen) coin(width / 2 + way * (where[id][0] - width / 2), middle + way * (where[id][1] - middle), 6 * small);
+  }
+  if (phase > 0.8) {
+    bigger(context, Math.max(10, 11.5 * small), "700");
+    context.textAlign = "left";
+    context.fillStyle = ink;
+    step.chosen.forEach((id, at) => context.fillText(signed(step.moved[at]), where[id][0] + 8 * small, where[id][1] - 7 * small - 6 * (at % 2)));
+  }
+}
+
+// --- the strip --------------------------------------------------------------------------------------------------------
+
+// Over all steps: the mean of the seeds bold in its band, the ever solved, the hatched gap; the own run thin up to `t`.
+function paintStrip(canvas, run, t, band, baseline, shown = {}) {
+  const [context, width, height, ink] = cleared(canvas);
+  const left = 38, right = width - Math.min(176, width * 0.26), top = 12, bottom = height - 22, steps = run.steps.length;
+  const x = (step) => left + (step / steps) * (right - left), y = (share) => bottom - share * (bottom - top);
+  const line = (values, until, colour, weight, dash = []) => {
+    context.beginPath();
+    for (let i = 0; i < until; i += 1) context.lineTo(x(i + 1), y(values(i)));
+    Object.assign(context, { strokeStyle: colour, lineWidth: weight, lineJoin: "round" });
+    context.setLineDash(dash);
+    context.stroke();
+    context.setLineDash([]);
+  };
+  const area = (low, high) => {
+    context.beginPath();
+    for (let i = 0; i < steps; i += 1) context.lineTo(x(i + 1), y(high[i]));
+    for (let i = steps - 1; i >= 0; i -= 1) context.lineTo(x(i + 1), y(low[i]));
+    context.closePath();
+  };
+  context.strokeStyle = GREY;
+  context.fillStyle = ink;
+  bigger(context, 11);
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+    context.globalAlpha = 0.25;
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(left, y(share));
+    context.lineTo(right, y(share));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.textAlign = "right";
+    context.fillText(percent(share), left - 4, y(share));
+  }
+  context.textAlign = "center";
+  for (let step = 0; step <= steps; step += 48) context.fillText(step ? `${step}` : "step 0", x(step) + (step ? 0 : 10), bottom + 12);
+  for (const at of run.settings.shifts.filter((one) => one <= steps)) {
+    context.strokeStyle = ORANGE;
+    context.lineWidth = 2;
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    context.moveTo(x(at), top - 8);
+    context.lineTo(x(at), bottom);
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = "left";
+    context.fillText("the world shifts", x(at) + 4, bottom - 8);
+  }
+  if (band) {
+    context.save();
+    area(band.now, band.ever);
+    context.clip();
+    context.strokeStyle = ORANGE;
+    context.globalAlpha = 0.45;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let i = left - height; i < right; i += 7) {
+      context.moveTo(i, bottom);
+      context.lineTo(i + height, bottom - height);
+    }
+    context.stroke();
+    context.restore();
+    context.fillStyle = BLUE;
+    context.globalAlpha = 0.22;
+    area(band.low, band.high);
+    context.fill();
+    context.globalAlpha = 1;
+  }
+  if (baseline) line((i) => baseline.now[i], steps, GREY, 1.5, [2, 3]);
+  if (band) {
+    line((i) => band.ever[i], steps, GREEN, 3);
+    line((i) => band.now[i], steps, BLUE, 3.5);
+  }
+  line((i) => run.steps[i].ever, t, GREEN, 1);
+  line((i) => run.steps[i].now, t, ink, 1.2);
+  context.strokeStyle = ink;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(x(t), top);
+  context.lineTo(x(t), bottom);
+  context.stroke();
+  // At the end of each line what it is, apart from each other.
+  const names = [];
+  if (band) {
+    const last = steps - 1, gap = band.ever[last] - band.now[last];
+    names.push([band.ever[last], GREEN, `ever solved ${percent(band.ever[last])}`]);
+    names.push([band.now[last] + gap / 2, ORANGE, `gap ${percent(gap)}: solved, now failing`]);
+    names.push([band.now[last], BLUE, `solved now ${percent(band.now[last])}, ${band.seeds} seeds`]);
+    if (baseline) names.push([baseline.now[last], GREY, shown.baseline ?? "dotted: the default"]);
+  }
+  if (t) names.push([run.steps[t - 1].now, ink, `thin: seed ${run.settings.seed}, ${percent(run.steps[t - 1].now)}`]);
+  names.sort((a, b) => b[0] - a[0]);
+  const ys = names.map(([share]) => y(share));
+  for (let i = 1; i < ys.length; i += 1) ys[i] = Math.max(ys[i], ys[i - 1] + 15);
+  const over = Math.max(0, (ys.at(-1) ?? 0) - bottom);
+  context.textAlign = "left";
+  names.forEach(([, colour, text], i) => {
+    const at = Math.max(ys[i] - over, top + 15 * i);
+    context.fillStyle = colour;
+    context.fillRect(right + 6, at - 5, 4, 10);
+    context.fillStyle = ink;
+    context.fillText(text, right + 14, at, width - right - 16);
+  });
+}
+
+// --- the plane --------------------------------------------------------------------------------------------------------
+
+// What was kept of the old world against what was gained in the new: `plane` is the file of memrl_core.lessons.plane.
+function paintPlane(canvas, plane, own) {
+  const [context, width, height, ink] = cleared(canvas);
+  const left = 44, right = width - 10, top = 10, bottom = height - 32, low = 0.35, high = 0.9;
+  const x = (share) => left + ((share - low) / (high - low)) * (right - left);
+  const y = (share) => bottom - ((share - low) / (high - low)) * (bottom - top);
+  bigger(context, 11);
+  context.fillStyle = ink;
+  context.strokeStyle = GREY;
+  context.lineWidth = 1;
+  for (let share = 0.4; share < 0.91; share += 0.1) {
+    context.globalAlpha = 0.25;
+    context.beginPath();
+    context.moveTo(x(share), top);
+    context.lineTo(x(share), bottom);
+    context.moveTo(left, y(share));
+    context.lineTo(right, y(share));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.textAlign = "center";
+    context.fillText(Math.round(share * 100), x(share), bottom + 10);
+    context.textAlign = "right";
+    context.fillText(Math.round(share * 100), left - 5, y(share));
+  }
+  context.textAlign = "center";
+  context.fillText("kept of the old world, % → stability", (left + right) / 2, bottom + 24);
+  context.save();
+  context.translate(11, (top + bottom) / 2);
+  context.rotate(-Math.PI / 2);
+  context.fillText("gained in the new, % → plasticity", 0, 0);
+  context.restore();
+  const cross = ({ kept, gained }) => {
+    context.beginPath();
+    context.moveTo(x(kept[0] - kept[1]), y(gained[0]));
+    context.lineTo(x(kept[0] + kept[1]), y(gained[0]));
+    context.moveTo(x(kept[0]), y(gained[0] - gained[1]));
+    context.lineTo(x(kept[0]), y(gained[0] + gained[1]));
+    context.stroke();
+  };
+  const better = (a, b) => a.kept[0] >= b.kept[0] && a.gained[0] >= b.gained[0] && (a.kept[0] > b.kept[0] || a.gained[0] > b.gained[0]);
+  const frontier = plane.dots.filter((one) => !plane.dots.some((other) => better(other, one))).sort((a, b) => a.kept[0] - b.kept[0]);
+  context.strokeStyle = BLUE;
+  context.lineWidth = 2;
+  context.beginPath();
+  for (const one of frontier) context.lineTo(x(one.kept[0]), y(one.gained[0]));
+  context.stroke();
+  const marks = [];
+  for (const one of plane.dots) {
+    context.globalAlpha = 0.4;
+    context.strokeStyle = BLUE;
+    context.lineWidth = 1;
+    cross(one);
+    context.globalAlpha = 0.25 + 0.75 * one.lambda;
+    context.beginPath();
+    context.arc(x(one.kept[0]), y(one.gained[0]), 2.2 + 2.6 * one.alpha, 0, 7);
+    context.fillStyle = BLUE;
+    context.fill();
+    context.globalAlpha = 1;
+    marks.push([x(one.kept[0]), y(one.gained[0]), one]);
+  }
+  for (const ghost of plane.ghosts) {
+    const [gx, gy] = [x(ghost.kept[0]), y(ghost.gained[0])];
+    context.strokeStyle = ORANGE;
+    context.lineWidth = 1;
+    context.setLineDash([3, 3]);
+    context.beginPath();
+    context.moveTo(x(ghost.before[0]), gy);
+    context.lineTo(gx, gy);
+    context.stroke();
+    context.setLineDash([]);
+    cross(ghost);
+    context.lineWidth = 2;
+    context.beginPath();
+    context.arc(gx, gy, 6, 0, 7);
+    context.stroke();
+    context.fillStyle = ink;
+    context.textAlign = "center";
+    context.fillText(ghost.loss === "value" ? "trained on" : "trained on (softmax)", gx, gy + 15);
+    marks.push([gx, gy, ghost]);
+  }
+  if (own) {
+    context.fillStyle = "#f2c230";
+    context.strokeStyle = ink;
+    context.lineWidth = 1.5;
+    cross(own);
+    context.beginPath();
+    context.arc(x(own.kept[0]), y(own.gained[0]), 7, 0, 7);
+    context.fill();
+    context.stroke();
+    marks.push([x(own.kept[0]), y(own.gained[0]), own]);
+  }
+  return marks;
+}

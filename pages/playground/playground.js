@@ -1,0 +1,437 @@
+// The screen of the playground: one state, which is also the address; everything on it follows from the state.
+
+const LENGTH = 288;
+const SEEDS = 50;
+const PLANE_SEEDS = 40;
+// What the address may say: its name there, the least, the most, the step of the slider, the value without one.
+const RANGES = {
+  alpha: [0, 1, 0.01, 0.3],
+  lambda: [0, 1, 0.01, 0.5],
+  epsilon: [0, 1, 0.01, 0],
+  change: [0, 0.2, 0.005, 0],
+  k1: [1, 48, 1, 24],
+  k2: [1, 8, 1, 3],
+  delta: [-0.1, 0.95, 0.01, -0.1],
+  keep: [8, LENGTH, 4, LENGTH],
+  seed: [1, 9999, 1, 1],
+  speed: [1, 60, 1, 3],
+};
+const SLIDERS = [
+  ["alpha", "α", "alpha", "step size: how far a reward moves q"],
+  ["lambda", "λ", "lambda", "weight of q against similarity"],
+  ["epsilon", "ε", "epsilon", "chance that memories are drawn blindly"],
+  ["change", "world", "change rate", "chance per step that a family changes"],
+  ["k1", "k1", "k1", "recalled"],
+  ["k2", "k2", "k2", "given to the model"],
+  ["delta", "δ", "delta", "least similarity"],
+  ["keep", "kept", "memories kept", "the latest only"],
+];
+const MOST_SHIFTS = 6;
+const shown = (name, value) => (Number.isInteger(RANGES[name][2]) ? String(value) : Number(value).toFixed(RANGES[name][2] < 0.01 ? 3 : 2));
+const defaults = () => ({ ...Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, range[3]])), shifts: [145] });
+const coreOf = (state) => ({
+  seed: state.seed, alpha: state.alpha, weight: state.lambda, epsilon: state.epsilon, change: state.change, delta: state.delta,
+  k1: state.k1, k2: state.k2, keep: state.keep, shifts: state.shifts, rest: false,
+});
+
+// The state that an address names, and a sentence for each part of it that could not be taken as it is.
+function stateOf(search) {
+  const asked = new URLSearchParams(search), state = defaults(), told = [];
+  let step = 0;
+  for (const [name, [least, most]] of Object.entries(RANGES)) {
+    if (!asked.has(name)) continue;
+    const given = Number(asked.get(name));
+    if (asked.get(name).trim() === "" || Number.isNaN(given)) {
+      told.push(`${name} is a number`);
+      continue;
+    }
+    const whole = Number.isInteger(RANGES[name][2]) ? Math.round(given) : given;
+    state[name] = Math.min(Math.max(whole, least), most);
+    if (state[name] !== given) told.push(`${name} is ${state[name]} (from ${least} to ${most}; the link asks for ${asked.get(name).slice(0, 12)})`);
+  }
+  if (asked.has("shift")) {
+    const given = asked.get("shift").split(",").filter(Boolean), steps = given.map(Number);
+    state.shifts = [...new Set(steps.filter((one) => Number.isInteger(one) && one >= 1 && one <= LENGTH))].sort((a, b) => a - b).slice(0, MOST_SHIFTS);
+    if (state.shifts.length !== given.length && asked.get("shift") !== "none") {
+      told.push(`shift is at most ${MOST_SHIFTS} steps from 1 to ${LENGTH}; here: ${state.shifts.join(", ") || "none"}`);
+    }
+  }
+  if (asked.has("step")) {
+    const given = Number(asked.get("step"));
+    step = Number.isFinite(given) ? Math.min(Math.max(Math.round(given), 0), LENGTH) : 0;
+    if (step !== given) told.push(`step is ${step} (from 0 to ${LENGTH})`);
+  }
+  return { state, step, paused: asked.has("step"), told };
+}
+
+function addressOf(state, step) {
+  const parts = Object.keys(RANGES).filter((name) => state[name] !== RANGES[name][3]).map((name) => `${name}=${state[name]}`);
+  if (state.shifts.join() !== "145") parts.push(`shift=${state.shifts.join(",") || "none"}`);
+  if (step !== null) parts.push(`step=${step}`);
+  return parts.length ? `?${parts.join("&")}` : "";
+}
+
+// A whole run of one seed, with all that the pictures need.
+function runOf(settings) {
+  const steps = [], changed = Array.from({ length: FAMILIES }, () => []), made = play(settings);
+  for (let i = 0; i < LENGTH; i += 1) {
+    const { memory, world, ...step } = made.next().value;
+    for (const [family] of step.changes) changed[family].push(step.step);
+    steps.push(step);
+  }
+  return { settings, steps, changed };
+}
+
+// q of each memory after `t` steps of a run.
+function qAfter(run, t) {
+  const q = new Array(LENGTH).fill(0);
+  for (let i = 0; i < t; i += 1) run.steps[i].chosen.forEach((id, at) => (q[id] = run.steps[i].moved[at]));
+  return q;
+}
+
+// Work in slices between frames: the newest of each name; an older one is dropped.
+function slices() {
+  const jobs = new Map();
+  let asked = false;
+  const work = () => {
+    asked = false;
+    const until = performance.now() + 9;
+    while (jobs.size && performance.now() < until) {
+      const [name, job] = jobs.entries().next().value;
+      if (job.next().done) jobs.delete(name);
+    }
+    more();
+  };
+  const more = () => {
+    if (!jobs.size || asked) return;
+    asked = true;
+    setTimeout(work, 2);
+  };
+  return (name, job) => {
+    jobs.delete(name);
+    jobs.set(name, job);
+    more();
+  };
+}
+
+// Mean, and the tenth and ninetieth of a hundred, over seeds; told as often as something is new.
+function* bandOf(settings, seeds, tell) {
+  const all = [], at = (sorted, part) => sorted[Math.round(part * (sorted.length - 1))];
+  for (let seed = 1; seed <= seeds; seed += 1) {
+    const now = new Float64Array(LENGTH), ever = new Float64Array(LENGTH), made = play({ ...settings, seed });
+    for (let i = 0; i < LENGTH; i += 1) {
+      ({ now: now[i], ever: ever[i] } = made.next().value);
+      if (i % 48 === 47) yield;
+    }
+    all.push({ now, ever });
+    if (seed % 10 && seed < seeds) continue;
+    const band = { now: [], ever: [], low: [], high: [], seeds: seed };
+    for (let i = 0; i < LENGTH; i += 1) {
+      const sorted = all.map((one) => one.now[i]).sort((a, b) => a - b);
+      band.now.push(sorted.reduce((sum, one) => sum + one, 0) / seed);
+      band.ever.push(all.reduce((sum, one) => sum + one.ever[i], 0) / seed);
+      band.low.push(at(sorted, 0.1));
+      band.high.push(at(sorted, 0.9));
+    }
+    tell(band);
+    yield;
+  }
+}
+
+// The own dot of the plane: means over seeds, each with its standard error.
+function* ownDot(settings, tell) {
+  const rows = [];
+  for (let seed = 1; seed <= PLANE_SEEDS; seed += 1) {
+    rows.push(keptAndGained(settings, seed));
+    if (seed % 8 === 0) {
+      const [before, kept, gained] = [0, 1, 2].map((i) => {
+        const mean = rows.reduce((sum, row) => sum + row[i], 0) / seed;
+        const square = rows.reduce((sum, row) => sum + (row[i] - mean) ** 2, 0) / (seed - 1);
+        return [mean, Math.sqrt(square / seed)];
+      });
+      tell({ before, kept, gained, seeds: seed });
+    }
+    yield;
+  }
+}
+
+const LOCK = `<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path fill="currentColor" d="M17 9V7A5 5 0 0 0 7 7v2H5v13h14V9Zm-8-2a3 3 0 0 1 6 0v2H9Zm3 10.7a1.7 1.7 0 1 1 0-3.4 1.7 1.7 0 0 1 0 3.4Z"/></svg>`;
+
+// What stands on the screen; texts are this program's own, what comes from an address are numbers.
+function markup(presets) {
+  const slider = ([name, sign, label, what]) => `<label class="pg-slider" title="${what}"><span><b>${sign}</b> <small>${what}</small></span>
+    <span class="pg-value" data-of="${name}"></span><input type="range" aria-label="${label}" data-name="${name}" min="${RANGES[name][0]}" max="${RANGES[name][1]}" step="${RANGES[name][2]}"></label>`;
+  return `<header class="pg-head"><h1>Playground</h1>
+    <p class="pg-idea">The model never changes. The memory learns: <b>stable</b> is what it keeps, <b>plastic</b> what it can still learn.</p>
+    <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" aria-pressed="false">${one.name}</button>`).join("")}</div>
+    <button type="button" class="pg-link">Copy link</button></header>
+  <p class="pg-told" role="status"></p>
+  <section class="pg-model" aria-label="The model and its task">
+    <div class="pg-box">${LOCK}<div><b>Frozen model</b><small>0 weights change</small></div></div>
+    <h2>The task</h2><p class="pg-task">–</p>
+    <h2>It is given</h2><ul class="pg-given"></ul>
+    <h2>It answers</h2><p class="pg-answer">–</p>
+    <h2>Reward</h2><p class="pg-reward">–</p>
+    <p class="pg-formula">q ← q + α (R − q)</p></section>
+  <div class="pg-map"><canvas role="img"></canvas><div class="pg-hint" hidden></div>
+    <div class="pg-legend" aria-hidden="true"><span>q −1</span><i></i><span>+1</span><span>● worked</span><span>■ failed</span><span>thin: recalled</span><span class="pg-thick">thick: chosen</span></div></div>
+  <section class="pg-controls" aria-label="Settings">
+    <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-step">Step</button><button type="button" class="pg-again">Again</button></div>
+    <button type="button" class="pg-shift">Shift the world</button>
+    <label class="pg-slider"><span><b>speed</b> <small>steps a second</small></span><span class="pg-value" data-of="speed"></span><input type="range" aria-label="speed" data-name="speed" min="1" max="60" step="1"></label>
+    ${SLIDERS.map(slider).join("")}</section>
+  <div class="pg-strip"><canvas role="img"></canvas></div>
+  <div class="pg-plane"><canvas role="img"></canvas><div class="pg-hint" hidden></div></div>
+  <p class="pg-note">Solved now: at the latest attempt of each of the 24 tasks; the band holds 8 of 10 seeds. Plane: 144 steps of all tasks, then
+    every second family changes and for 96 steps only its tasks come; an exam without learning asks each task once. Kept: mean chance of success
+    in the families that stayed; gained: in those that changed. Large dot: large α; dark: large λ; ± standard error, 40 seeds. Orange: a linear
+    model trained by gradient descent on the same stream, from where it was before.</p>`;
+}
+
+export default function ({ parentElement, data }) {
+  const root = parentElement.querySelector(".pg");
+  if (root.dataset.steps !== undefined) return;
+  const { presets, plane } = data;
+  root.innerHTML = markup(presets);
+  const $ = (selector) => root.querySelector(selector);
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const opened = stateOf(window.location.search);
+  let { state } = opened, t = opened.step, playing = !opened.paused && t < LENGTH;
+  let run, q, band, baseline, own, phase = 0, hovered = -1, places = [], marks = [], dirty = true, last = 0;
+  const submit = slices();
+  root.dataset.steps = String(t);
+
+  function settle() {
+    run = runOf(coreOf(state));
+    q = qAfter(run, t);
+    dirty = true;
+  }
+
+  function averages() {
+    const settings = coreOf(state), plain = { ...coreOf(defaults()), shifts: state.shifts, change: state.change };
+    const same = JSON.stringify({ ...settings, seed: 0 }) === JSON.stringify({ ...plain, seed: 0 });
+    submit("band", bandOf(settings, SEEDS, (made) => ((band = made), (root.dataset.seeds = String(made.seeds)), (dirty = true))));
+    submit("plane", ownDot(settings, (made) => ((own = made), (dirty = true))));
+    if (same) baseline = null;
+    else submit("baseline", bandOf(plain, SEEDS, (made) => ((baseline = made), (dirty = true))));
+  }
+
+  let asked = 0;
+  function address() {
+    clearTimeout(asked);
+    asked = setTimeout(() => {
+      if (root.isConnected) history.replaceState(history.state, "", window.location.pathname + addressOf(state, playing ? null : t));
+    }, 150);
+  }
+
+  function changed(tell = "") {
+    delete root.dataset.seeds;
+    controls();
+    settle();
+    averages();
+    address();
+    $(".pg-told").textContent = tell;
+  }
+
+  function controls() {
+    for (const input of root.querySelectorAll("input[data-name]")) {
+      const name = input.dataset.name;
+      input.value = state[name];
+      $(`[data-of=${name}]`).textContent = name === "keep" && state.keep === LENGTH ? "all" : shown(name, state[name]);
+    }
+    $(".pg-play").textContent = playing ? "Pause" : t >= LENGTH ? "Next seed" : "Play";
+    $(".pg-step").disabled = t >= LENGTH;
+    $(".pg-shift").disabled = t >= LENGTH || state.shifts.length >= MOST_SHIFTS || state.shifts.includes(t + 1);
+    for (const button of root.querySelectorAll("[data-preset]")) {
+      const preset = { ...defaults(), ...presets[button.dataset.preset].settings };
+      const same = Object.keys(RANGES).every((name) => ["seed", "speed"].includes(name) || preset[name] === state[name]);
+      button.setAttribute("aria-pressed", String(same));
+    }
+  }
+
+  function advance() {
+    run.steps[t].chosen.forEach((id, at) => (q[id] = run.steps[t].moved[at]));
+    t += 1;
+    root.dataset.steps = String(t);
+    if (t >= LENGTH) {
+      playing = false;
+      controls();
+      address();
+    }
+  }
+
+  function model() {
+    // What is gone before it is read is shown when it is over.
+    const under = phase > 0 && (state.speed <= 12 || !t), step = under ? run.steps[t] : run.steps[t - 1], at = under ? phase : 1;
+    const put = (selector, text) => {
+      const place = $(selector);
+      if (place.textContent !== text) place.textContent = text;
+    };
+    put(".pg-task", step ? taskName(step.task) : "–");
+    const given = step && at > 0.28 ? step.chosen : [];
+    const lines = given.map((id) => `${run.steps[id].success ? "✓" : "✗"} ${WAY_NAMES[run.steps[id].way]}, ${taskName(run.steps[id].task)}, q ${signed(q[id])}`);
+    if (step && at > 0.28 && !lines.length) lines.push("no memory");
+    const list = $(".pg-given");
+    if (list.dataset.lines !== lines.join("|")) {
+      list.dataset.lines = lines.join("|");
+      list.replaceChildren(...lines.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+    }
+    put(".pg-answer", step && at > 0.42 ? `Try ${WAY_NAMES[step.way]}` : "–");
+    put(".pg-reward", step && at > 0.55 ? (step.success ? "+1: it worked" : "−1: it failed") : "–");
+  }
+
+  function paint() {
+    const map = $(".pg-map canvas"), strip = $(".pg-strip canvas"), field = $(".pg-plane canvas");
+    map.dim = state.speed <= 6 && playing;
+    places = paintMap(map, run, t, q, phase, hovered);
+    paintStrip(strip, run, t, band, baseline);
+    marks = paintPlane(field, plane, own);
+    model();
+    if (playing && t % 12) return;
+    const end = band && [band.now.at(-1), band.ever.at(-1)].map(percent);
+    map.setAttribute("aria-label", `The memory after ${t} steps: ${t} memories in 8 families.`);
+    strip.setAttribute("aria-label", end ? `Mean of ${band.seeds} seeds at the end: solved now ${end[0]}, ever solved ${end[1]}.` : "Accuracy over the steps.");
+    field.setAttribute("aria-label", own ? `With these settings ${percent(own.kept[0])} of the old is kept and ${percent(own.gained[0])} of the new gained.` : "Kept against gained.");
+  }
+
+  function frame(time) {
+    if (!root.isConnected) return;
+    const passed = Math.min(time - last, 1000);
+    last = time;
+    if (playing) {
+      // Without motion a step is there at once, its lines with it.
+      phase += (passed / 1000) * state.speed;
+      while (phase >= 1 && playing) {
+        phase -= 1;
+        advance();
+      }
+      if (!playing) phase = 0;
+      dirty = true;
+    }
+    if (dirty) {
+      dirty = false;
+      const real = phase;
+      if (still.matches && phase > 0) phase = 0.96;
+      paint();
+      phase = real;
+    }
+    requestAnimationFrame(frame);
+  }
+
+  function pause() {
+    playing = false;
+    phase = 0;
+    dirty = true;
+    controls();
+    address();
+  }
+
+  root.addEventListener("input", ({ target }) => {
+    const name = target.dataset.name;
+    if (!name) return;
+    state[name] = Number(target.value);
+    if (name === "speed") {
+      controls();
+      address();
+    } else changed();
+  });
+  $(".pg-play").addEventListener("click", () => {
+    if (playing) return pause();
+    if (t >= LENGTH) {
+      state.seed = state.seed >= RANGES.seed[1] ? 1 : state.seed + 1;
+      restart();
+    }
+    playing = true;
+    controls();
+    address();
+  });
+  function restart() {
+    t = 0;
+    phase = 0;
+    root.dataset.steps = "0";
+    settle();
+  }
+  $(".pg-step").addEventListener("click", () => {
+    if (playing) pause();
+    advance();
+    controls();
+    address();
+    dirty = true;
+  });
+  $(".pg-again").addEventListener("click", () => {
+    restart();
+    playing = true;
+    controls();
+    address();
+  });
+  $(".pg-shift").addEventListener("click", () => {
+    state.shifts = [...state.shifts, t + 1].sort((a, b) => a - b);
+    changed(`The world shifts before step ${t + 1}: every second family has other reliable ways.`);
+  });
+  $(".pg-presets").addEventListener("click", ({ target }) => {
+    const preset = presets[target.dataset.preset];
+    if (!preset) return;
+    state = { ...defaults(), ...preset.settings, seed: state.seed, speed: state.speed, shifts: state.shifts };
+    changed(preset.sentence);
+  });
+  $(".pg-link").addEventListener("click", async () => {
+    const link = window.location.origin + window.location.pathname + addressOf(state, t);
+    try {
+      await navigator.clipboard.writeText(link);
+      $(".pg-told").textContent = "The link is copied: it opens this very state.";
+    } catch {
+      $(".pg-told").textContent = link;
+    }
+  });
+  const hint = (canvas, box, text, event) => {
+    box.hidden = !text;
+    if (!text) return;
+    box.textContent = text;
+    const bounds = canvas.getBoundingClientRect(), x = event.clientX - bounds.left, y = event.clientY - bounds.top;
+    box.style.left = `${Math.max(0, Math.min(x + 12, bounds.width - box.offsetWidth))}px`;
+    box.style.top = `${Math.max(0, y - box.offsetHeight - 10)}px`;
+  };
+  const near = (points, event) => {
+    const bounds = event.currentTarget.getBoundingClientRect();
+    let [found, least] = [-1, 12];
+    points.forEach(([x, y], i) => {
+      const distance = Math.hypot(event.clientX - bounds.left - x, event.clientY - bounds.top - y);
+      if (distance < least) [found, least] = [i, distance];
+    });
+    return found;
+  };
+  $(".pg-map canvas").addEventListener("mousemove", (event) => {
+    const id = near(places.slice(0, t), event);
+    if (id !== hovered) dirty = true;
+    hovered = id;
+    const step = run.steps[id], used = id < 0 ? 0 : run.steps.slice(0, t).filter((one) => one.chosen.includes(id)).length;
+    hint(event.currentTarget, $(".pg-map .pg-hint"), id < 0 ? "" : `Memory of step ${id + 1}: ${taskName(step.task)}, ${WAY_NAMES[step.way]} ${step.success ? "worked" : "failed"}; q ${signed(q[id])}, used ${used} times`, event);
+  });
+  $(".pg-plane canvas").addEventListener("mousemove", (event) => {
+    const mark = marks[near(marks, event)]?.[2];
+    const name = !mark ? "" : mark.loss ? `trained on the same stream, ${mark.loss === "value" ? "squared error" : "softmax, policy gradient"}, rate ${mark.rate}: before ${percent(mark.before[0])}`
+      : mark.lambda === undefined ? "your settings" : `α ${mark.alpha}, λ ${mark.lambda}`;
+    hint(event.currentTarget, $(".pg-plane .pg-hint"), mark ? `${name}, kept ${percent(mark.kept[0])}, gained ${percent(mark.gained[0])}` : "", event);
+  });
+  for (const canvas of root.querySelectorAll("canvas")) {
+    canvas.addEventListener("mouseleave", () => {
+      hovered = -1;
+      canvas.parentElement.querySelector(".pg-hint")?.setAttribute("hidden", "");
+      dirty = true;
+    });
+  }
+  const sized = new ResizeObserver(() => (dirty = true));
+  sized.observe(root);
+  // The theme can change under the page.
+  const themed = setInterval(() => (dirty = true), 1000);
+  controls();
+  changed(opened.told.length ? `Of this link: ${opened.told.join("; ")}.` : presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")?.sentence);
+  requestAnimationFrame((time) => {
+    last = time;
+    frame(time);
+  });
+  return () => {
+    sized.disconnect();
+    clearInterval(themed);
+  };
+}

@@ -1,0 +1,71 @@
+"""The playground's world: what its presets, its plane and its sentences state."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from memrl_core.environments.tasks import sample_data_path
+from memrl_core.lessons import plane
+from memrl_core.lessons.presets import PRESETS, measured
+from memrl_core.lessons.world import Play, Settings, embeddings, exponential, family_of, is_shifted
+
+
+def test_a_run_is_its_settings_and_a_shift_turns_every_second_family() -> None:
+    settings = Settings(seed=7, shifts=(20,))
+    steps = list(islice(Play(settings), 60))
+    assert steps == list(islice(Play(settings), 60)) != list(islice(Play(replace(settings, seed=8)), 60))
+    play = Play(settings)
+    world = [list(ranks) for ranks in play.world]
+    list(islice(play, 20))
+    assert [family for family in range(8) if play.world[family] != world[family]] == [0, 2, 4, 6]
+    assert all(sorted(ranks) == [0, 1, 2, 3] for ranks in play.world)
+
+
+def test_embeddings_are_unit_vectors_nearer_within_a_family_than_to_the_next() -> None:
+    vectors = embeddings().astype(float)
+    assert all(math.isclose(float(one @ one), 1.0, abs_tol=1e-5) for one in vectors)
+    cosines = (vectors @ vectors.T).reshape(8, 3, 8, 3).mean(axis=(1, 3))
+    assert all(row[family] == max(row) and row[family] > row[(family + 1) % 8] for family, row in enumerate(cosines))
+    assert exponential(-3.5) == pytest.approx(math.exp(-3.5), rel=1e-14)
+
+
+def test_after_the_shift_only_what_changed_comes_on_the_plane() -> None:
+    steps = list(islice(Play(Settings(shifts=(49,), rest=True)), 72))
+    assert {is_shifted(family_of(one.task)) for one in steps[48:]} == {True}
+    assert len({one.task for one in steps[24:48]}) == 24
+
+
+def test_the_plane_that_is_shipped_is_the_one_that_is_computed() -> None:
+    kept = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
+    assert (kept["seeds"], len(kept["dots"])) == (plane.SEEDS, len(plane.ALPHAS) * len(plane.WEIGHTS))
+    ghost = kept["ghosts"][0]
+    every = range(1, plane.SEEDS + 1)
+    again = plane.averaged([plane.trained("value", ghost["rate"], seed) for seed in every])
+    assert again == {name: ghost[name] for name in again}
+    # The trained model has forgotten a good part of what it could; a memory that learns as much has kept more.
+    assert ghost["before"][0] - ghost["kept"][0] > 0.15
+    same = [one for one in kept["dots"] if one["gained"][0] > ghost["gained"][0] - ghost["gained"][1]]
+    assert max(one["kept"][0] for one in same) > ghost["kept"][0] + 0.15
+
+
+@pytest.mark.slow
+def test_every_preset_does_what_its_sentence_says() -> None:
+    """The numbers in the sentences, of 50 seeds: `python -m memrl_core.lessons.presets`."""
+    found = {preset.name: measured(preset) for preset in PRESETS}
+    whole = {name: [round(100 * x) for x in (one.before, one.changed)] for name, one in found.items()}
+    assert whole == {
+        "default": [77, 58],
+        "stiff": [73, 49],
+        "nervous": [72, 68],
+        "forgetful": [55, 55],
+        "blind to q": [77, 38],
+        "blind to meaning": [63, 71],
+    }
+    for preset in PRESETS:
+        told = {int(word) for word in preset.sentence.replace(",", " ").replace(".", " ").split() if word.isdigit()}
+        assert told & set(whole[preset.name])
