@@ -239,8 +239,8 @@ def run(
                 "run; ask for more with --epochs."
             )
         console.print(terminal.run_header(info, total), no_wrap=True, overflow="ellipsis")
-        if told := workspace.what_carries_over(memory, info):
-            console.print(escape(told))
+        if line := workspace.what_carries_over(memory, info):
+            console.print(escape(line))
         stop = CtrlC()
         done: list[StepTrace] = []
         waiting = live.waiting
@@ -260,8 +260,8 @@ def run(
         valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
         if asked:
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
-        for told in terminal.told_of(done):
-            console.print(escape(told))
+        for line in terminal.lines_of(done):
+            console.print(escape(line))
         if stop.pressed:
             console.print(
                 f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "

@@ -16,7 +16,7 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-def said(error: BaseException) -> str:
+def loggable(error: BaseException) -> str:
     """What a line of a log may say of an error: its kind, and what it said when contents are asked for."""
     kind = type(error).__name__
     return f"{kind}: {error}" if os.environ.get(CONTENTS) == "1" else kind

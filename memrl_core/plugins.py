@@ -137,7 +137,7 @@ def words_of(error: BaseException) -> str:
         first = error.errors(include_url=False)[0]
         return storable(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))[:240])
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = "it does not say why"
-    return storable(f"{type(error).__name__}: {said[:200]}", 240)
+        message = "it does not say why"
+    return storable(f"{type(error).__name__}: {message[:200]}", 240)

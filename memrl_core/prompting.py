@@ -95,8 +95,8 @@ def first_messages(
 
 def first_observation(messages: Sequence[Message], intent: str) -> str:
     """The observation with which the first user message ends; empty for messages that are laid out otherwise."""
-    told = next((message.content for message in messages if message.role == "user"), "")
-    _, found, observation = told.rpartition(f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n")
+    content = next((message.content for message in messages if message.role == "user"), "")
+    _, found, observation = content.rpartition(f"{YOUR_TASK}\n\n{TASK_LINE}{intent}\n")
     return observation if found else ""
 
 
@@ -121,22 +121,22 @@ def without(
     messages: Sequence[Message], spans: Sequence[MemorySpan], left_out: Collection[str]
 ) -> tuple[tuple[Message, ...], tuple[MemorySpan, ...]]:
     """The messages without the memories `left_out`, nor the headings of blocks that then hold none, and the spans."""
-    told = [message.content for message in messages]
+    content = [message.content for message in messages]
     kept: list[MemorySpan] = []
     for span in sorted(spans, key=lambda span: span.start, reverse=True):
         if span.memory_id not in left_out:
             kept.append(span)
             continue
-        before, after = told[span.message][: span.start], told[span.message][span.end :].removeprefix("\n\n")
+        before, after = content[span.message][: span.start], content[span.message][span.end :].removeprefix("\n\n")
         if not after or after.startswith("## "):
             before = next((before.removesuffix(h) for _, t in _BLOCKS if before.endswith(h := f"{t}\n\n")), before)
-        shift = len(told[span.message]) - len(before + after)
-        told[span.message] = before + after
+        shift = len(content[span.message]) - len(before + after)
+        content[span.message] = before + after
         kept = [
             replace(one, start=one.start - shift, end=one.end - shift) if one.message == span.message else one
             for one in kept
         ]
-    changed = zip(messages, told, strict=True)
+    changed = zip(messages, content, strict=True)
     order = {span.memory_id: position for position, span in enumerate(spans)}
     return tuple(replace(message, content=text) for message, text in changed), tuple(
         sorted(kept, key=lambda span: order[span.memory_id])
@@ -170,9 +170,9 @@ def sent(
     asked = next((n for n, message in enumerate(record.messages) if message.role == "user"), None)
     if layout == "block" or asked is None:
         return conversation_so_far(record.messages, before, recalled), record.spans
-    told, _, mine = record.messages[asked].content.rpartition(f"{YOUR_TASK}\n\n")
+    content, _, mine = record.messages[asked].content.rpartition(f"{YOUR_TASK}\n\n")
     line, _, observation = mine.partition("\n")
-    added, memories = _split(told)
+    added, memories = _split(content)
     write = json.dumps if bound else ANSWER_MARK.__add__
     first = list(record.messages[:asked])
     spans_sent: list[MemorySpan] = []
@@ -214,13 +214,13 @@ def conversation_so_far(
     return tuple(sent)
 
 
-def _split(told: str) -> tuple[str, list[tuple[str, str]]]:
+def _split(content: str) -> tuple[str, list[tuple[str, str]]]:
     """What stands before the blocks of memories, and the id and text of each memory in them."""
     headings = {title for _, title in _BLOCKS}
     before: list[str] = []
     memories: list[tuple[str, list[str]]] = []
     within = False
-    for line in told.splitlines():
+    for line in content.splitlines():
         if line in headings:
             within = True
         elif within and line.startswith(_HEADER_BEGINS) and line.endswith("]"):
@@ -252,16 +252,16 @@ def _as_transcript(memory: str, bound: bool) -> str:
 def _as_turns(memory: str, bound: bool) -> list[Message]:
     """A memory as an exchange: its task and what else it says, answered by its actions one after the other."""
     lines = [line for line in memory.splitlines() if line != STEPS_THAT_WORKED]
-    actions, avoided, told = [], False, []
+    actions, avoided, content = [], False, []
     for line in lines:
         avoided = line == AVOID or (avoided and line.startswith(ANSWER_MARK))
         if line.startswith(ANSWER_MARK) and not avoided:
             actions.append(line.removeprefix(ANSWER_MARK))
         else:
-            told.append(line)
+            content.append(line)
     if not actions:
         return [Message("user", memory)]
-    sent = [Message("user", "\n".join(told))]
+    sent = [Message("user", "\n".join(content))]
     for number, action in enumerate(actions):
         sent += [Message("user", NEXT)] if number else []
         sent.append(Message("assistant", json.dumps(action) if bound else action))
@@ -272,8 +272,8 @@ def with_recalled(observation: str, recalled: str) -> str:
     """An observation with what memory adds to it: before the choices, which stay the end of the message."""
     if not recalled:
         return observation
-    told, found, choices = observation.rpartition(CHOICES)
-    return f"{told}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"
+    content, found, choices = observation.rpartition(CHOICES)
+    return f"{content}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"
 
 
 def _without_choices(observation: str) -> str:

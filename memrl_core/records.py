@@ -245,7 +245,7 @@ class Reply:
     on it; None where nothing is offered.
 
     `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
-    asked with instead of the record's, because an attempt before it failed; `notes` what else is to be told of how the
+    asked with instead of the record's, because an attempt before it failed; `notes` what else is to be known of how the
     answer came about. `window` is how many tokens prompt and answer may have together, where that is known. `host` is
     the address that answered, where there were several. `cached_tokens` of the prompt were known to the server from an
     earlier one and not read again, where it tells.
@@ -351,7 +351,7 @@ class Consulted:
 
     `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` tells that no model
     was asked and the policy's own template filled it. `cut` is the limit that ended the reply, "" when none did;
-    `notes` what else is to be told of it.
+    `notes` what else is to be known of it.
     """
 
     purpose: str
@@ -436,7 +436,7 @@ class StepTrace:
     `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force. `seconds` maps a
     phase's name to its duration. `consulted` is what the policy asked the model. `origin` says whose step it is: this
     program's agent, another agent that reported it, or a file. `lacks` names in plain words what another agent or a
-    file did not tell.
+    file left out.
     """
 
     id: str
@@ -527,8 +527,8 @@ class RunInfo:
 
     `tasks` names the list of tasks ("" when each step begins with what a person types), of which the run takes the
     first `task_count`; `environment_options` are what the environment is made with, as last
-    changed, `model_options` those of its model that somebody chose, `model_facts` what its server or file told of the
-    weights when the run began. The steps of a run that was forked from another go on with the other's numbers, from
+    changed, `model_options` those of its model that somebody chose, `model_facts` what its server or file reported of
+    the weights when the run began. The steps of a run that was forked from another go on with the other's numbers, from
     `first_step` on, so that both meet the same tasks and seeds.
     """
 

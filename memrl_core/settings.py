@@ -20,7 +20,7 @@ NAMED, LONGEST = 3, 200
 
 
 class PolicySettings(BaseModel):
-    """What every policy can be told: how many memories it may use, what rewards mean, what becomes of doubles."""
+    """Settings of every policy: how many memories it may use, what rewards mean, what becomes of doubles."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -251,8 +251,8 @@ def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
 
 
 def _short(given: object) -> str:
-    told = repr(given)
-    return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
+    text = repr(given)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def home() -> Path:

@@ -1,4 +1,4 @@
-"""TOML files that people write: read, checked against a model, and every fault told with its line and key."""
+"""TOML files that people write: read, checked against a model, and every fault named with its line and key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memrl_core.errors import InputError
 Model = TypeVar("Model", bound=BaseModel)
 Where = tuple[str | int, ...]
 MOST_TOLD = 10
-"""Faults of one file that are told one by one."""
+"""Faults of one file that are listed one by one."""
 
 _TABLE = re.compile(r"\s*\[(\[?)([^\[\]#]+)\]")
 _KEY = re.compile(r"\s*([\w\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
@@ -97,20 +97,20 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
     listed: set[tuple[str, ...]] = set()
     for problem in error.errors(include_url=False)[:MOST_TOLD]:
         where = problem["loc"]
-        told = _told(model, where, dict(problem), listed)
-        key, colon, rest = told.partition(": ")
+        fault = _fault(model, where, dict(problem), listed)
+        key, colon, rest = fault.partition(": ")
         if not where and colon and key in model.model_fields:
             # A model that checks several keys together begins with the one to change.
-            where, told = (key,), rest
+            where, fault = (key,), rest
         line = line_of(text, where)
         key = ".".join(str(part + 1) if isinstance(part, int) else part[:80] for part in where)
-        problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{told}")
+        problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{fault}")
     more = error.error_count() - len(problems)
     return "; ".join(problems) + (f"; and {more:,} more" if more else "") + ". Correct the file and try again."
 
 
-def _told(model: type[BaseModel], where: Where, problem: dict[str, Any], listed: set[tuple[str, ...]]) -> str:
-    """What is wrong at `where`; the keys that are allowed are told once, and noted in `listed`."""
+def _fault(model: type[BaseModel], where: Where, problem: dict[str, Any], listed: set[tuple[str, ...]]) -> str:
+    """What is wrong at `where`; the keys that are allowed are listed once, and noted in `listed`."""
     if problem["type"] == "extra_forbidden":
         fields = tuple(_fields(model, where[:-1]))
         if fields in listed:
@@ -119,9 +119,9 @@ def _told(model: type[BaseModel], where: Where, problem: dict[str, Any], listed:
         return f"there is no such key. Allowed: {', '.join(fields)}"
     if problem["type"] == "missing":
         return "this key is missing"
-    told = str(problem["msg"]).removeprefix("Value error, ")
-    told = told[:1].lower() + told[1:]
-    return told if isinstance(problem["input"], dict) else f"{told} (given: {problem['input']!r:.80})"
+    fault = str(problem["msg"]).removeprefix("Value error, ")
+    fault = fault[:1].lower() + fault[1:]
+    return fault if isinstance(problem["input"], dict) else f"{fault} (given: {problem['input']!r:.80})"
 
 
 def _fields(model: type[BaseModel], where: Where) -> list[str]:

@@ -171,10 +171,10 @@ def _tag(data: bytes) -> str:
 
 def _signature_fault(request: BaseHTTPRequestHandler, store: ObjectStore) -> str:
     """The code of S3 for what is wrong with a request's signature (AWS Signature Version 4); "" when nothing is."""
-    scheme, _, told = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, reported = request.headers.get("Authorization", "").partition(" ")
     if scheme != "AWS4-HMAC-SHA256":
         return "AccessDenied"
-    fields = dict(part.strip().split("=", 1) for part in told.split(","))
+    fields = dict(part.strip().split("=", 1) for part in reported.split(","))
     access_key, *scope = fields["Credential"].split("/")
     if access_key != store.access_key:
         return "InvalidAccessKeyId"

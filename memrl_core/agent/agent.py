@@ -321,9 +321,9 @@ class Episode:
         assert self.trace.embed is not None
         return np.asarray(self.trace.embed.embedding, dtype=np.float32)
 
-    def _asked(self, embedding: Vector, turn: int = 0, said: Mapping[str, Any] | None = None) -> Asked:
+    def _asked(self, embedding: Vector, turn: int = 0, answers: Mapping[str, Any] | None = None) -> Asked:
         task = self.trace.task
-        return Asked(embedding, task.id, task.intent, self.observation, turn, self.trace.step, said or {}, self.seed)
+        return Asked(embedding, task.id, task.intent, self.observation, turn, self.trace.step, answers or {}, self.seed)
 
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
         bank, run = self._agent.bank, self.trace.run
@@ -337,9 +337,9 @@ class Episode:
     def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
         assert self.trace.recall is not None
         ask = self._asking(Phase.SELECT, on_text, cancelled)
-        said = self.policy.consult(self.trace.recall, self._view, ask)
+        answers = self.policy.consult(self.trace.recall, self._view, ask)
         self._keep(ask)
-        self._view = replace(self._view, asked=self._asked(self._query(), said=said))
+        self._view = replace(self._view, asked=self._asked(self._query(), answers=answers))
         return self.policy.select(self.trace.recall, self._view, self.seed)
 
     def _recalled_in_turn(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:

@@ -19,7 +19,7 @@ from memrl_core.prompting import first_observation
 from memrl_core.records import Consulted, Message, Phase, Reply, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 
-Said = dict[str, Any]
+Answers = dict[str, Any]
 
 
 def asked_by(trace: StepTrace) -> Asked:
@@ -33,11 +33,11 @@ def asked_by(trace: StepTrace) -> Asked:
         observation=first_observation(trace.generate.messages, trace.task.intent) if trace.generate else "",
         step=trace.step,
         seed=trace.decision.seed if trace.decision is not None else 0,
-        said=said_in(trace),
+        answers=answers_in(trace),
     )
 
 
-def said_in(trace: StepTrace) -> Said:
+def answers_in(trace: StepTrace) -> Answers:
     """What the model said when the policy consulted it before selecting, by purpose; None for no usable answer."""
     return {one.purpose: one.filled for one in trace.consulted if one.phase is Phase.SELECT}
 

@@ -28,7 +28,7 @@ READ_AT_ONCE = 100
 class _Growing:
     """A state after the steps up to `step`; `begun` is the attempt that it has learned from before its end.
 
-    `rewarding` counts what others than the steps themselves told of rewards and settings when it was made.
+    `rewarding` counts the changes of rewards and settings that others than the steps themselves made when it was made.
     """
 
     policy: str
@@ -130,7 +130,7 @@ def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
 
 
 def _as_known(bank: MemoryBank, run: str, name: str, known: int) -> _Growing:
-    """The state after the steps up to `known`, by what was told until then."""
+    """The state after the steps up to `known`, by what was known until then."""
     states, key = _states.setdefault(bank, {}), (run, f"{name} as known at {known}")
     growing = states.get(key)
     rewarding = bank.outside_changes(run)
@@ -175,7 +175,7 @@ def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTra
 def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:
     policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace, known)
     if trace.decision is None or trace.generate is None or trace.reward is None:
-        return  # Another agent did not tell what there is to learn from.
+        return  # Another agent did not report what there is to learn from.
     policy.learn(state, lesson)
     _remember(policy, state, lesson)
 

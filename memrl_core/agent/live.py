@@ -229,7 +229,7 @@ class LiveRun:
 
     def _steps(self) -> None:
         with self._lock:
-            pass  # Whoever began this has told by now how many phases are asked for.
+            pass  # Whoever began this has stored by now how many phases are asked for.
         try:
             while self._asked and not self._cancel.is_set():
                 if self.under_way:

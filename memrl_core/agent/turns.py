@@ -215,9 +215,9 @@ def read_choice(text: str, choices: Sequence[str]) -> str | None:
     first = next((line for line in text.splitlines() if line.strip()), "")
     for part in (_from_json(text), text, first):
         bare = _bare(part)
-        for said in (bare, _bare(bare.partition(":")[2])):
-            if said in known:
-                return known[said]
+        for bared in (bare, _bare(bare.partition(":")[2])):
+            if bared in known:
+                return known[bared]
         if bare.isascii() and bare.isdigit() and 1 <= int(bare) <= len(choices):
             return choices[int(bare) - 1]
     lowered = f" {' '.join(text.casefold().split())} "
@@ -257,7 +257,7 @@ def recalled_for(
     asked = replace(asked, embedding=embed([policy.key(asked)])[0], seed=seed)
     seen = replace(view, asked=asked)
     recall = policy.recall(asked.embedding, seen)
-    seen = replace(seen, asked=replace(asked, said=policy.consult(recall, seen, ask)))
+    seen = replace(seen, asked=replace(asked, answers=policy.consult(recall, seen, ask)))
     decision = policy.select(recall, seen, seed)
     memories_read = [seen.memories[memory_id] for memory_id in decision.selected]
     return TurnRecall(when.why, recall, decision, policy.render_turn(memories_read, seen))

@@ -233,15 +233,15 @@ def labels(bank: MemoryBank, left: str, right: str) -> tuple[str, str]:
     one, other = kinds = [_settings_of(info.policy) for info in infos]
     shared = [name for name in one.model_fields if name in other.model_fields]
     different = [name for name in shared if settings[0].get(name) != settings[1].get(name)]
-    said = [
+    sides = [
         [info.policy] * (infos[0].policy != infos[1].policy)
-        + [f"{symbol(name, kind)} = {_told(own.get(name))}" for name in different]
+        + [f"{symbol(name, kind)} = {_shown(own.get(name))}" for name in different]
         for info, own, kind in zip(infos, settings, kinds, strict=True)
     ]
-    return (", ".join(said[0]) or "left", ", ".join(said[1]) or "right")
+    return (", ".join(sides[0]) or "left", ", ".join(sides[1]) or "right")
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -457,7 +457,7 @@ def start_run(
 ) -> RunInfo:
     """Start a run in `bank`, with what its world gives it or with what the run `base` knows now; `by` is the person.
 
-    `settings` are the policy's; None stands for its defaults. `model_facts` are what `must_be_there` told just now; the
+    `settings` are the policy's; None stands for its defaults. `model_facts` are what `must_be_there` gave just now; the
     model is asked where they are not given. With the simulated model, options of the environment that nobody chose are
     those that it begins with; what its world draws is drawn from the seed. Raises `InputError` or `SettingsError` for a
     part or a setting that does not exist, `EnvironmentFailed` for a world that this machine cannot run, and

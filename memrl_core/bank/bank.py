@@ -382,13 +382,13 @@ class MemoryBank(BankReading):
             event_id, about = f"{trace.id}:deleted:{op.replaces[0]}", {"memory_ids": op.replaces}
         else:
             event_id, about = f"{trace.id}:{op.memory_id}", {"memory_ids": (op.memory_id,)}
-        told: dict[str, Any] = {**about, "reason": op.why}
+        fields: dict[str, Any] = {**about, "reason": op.why}
         if op.op == "ADD":
-            told["value"] = op.q0
+            fields["value"] = op.q0
         elif op.op != "DELETE":
-            told["payload"] = {"replaces": list(op.replaces)}
+            fields["payload"] = {"replaces": list(op.replaces)}
         kind = WRITING.get(op.op, EventKind.MEMORY_FORGOTTEN)
-        return self._ledger.event(trace.run, trace.step, trace.id, kind, event_id=event_id, **told)
+        return self._ledger.event(trace.run, trace.step, trace.id, kind, event_id=event_id, **fields)
 
     def adopt(
         self,

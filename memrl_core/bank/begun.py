@@ -1,6 +1,6 @@
-"""Which step of a run is under way, told in the bank's folder: a step that a crash ended would be gone without a word.
+"""Which step of a run is under way, noted in the bank's folder: so a step that a crash ended leaves a trace.
 
-The process that runs the step holds a lock for as long, so that what it left can be told from what it still does.
+The process that runs the step holds a lock for as long, which tells what it left from what it still does.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class StepMark:
         self._lock = FileLock(str(Path(uri) / f"{name}.lock"), thread_local=False)
 
     def set(self, begun: BegunStep) -> None:
-        """Tell that a step has begun."""
+        """Note that a step has begun."""
         if self._file is not None:
             with suppress(OSError, Timeout):
                 self._lock.acquire(timeout=0)
                 self._file.write_text(json.dumps(asdict(begun)))
 
     def clear(self) -> None:
-        """Tell that the step has ended, or that nobody wants it any more."""
+        """Note that the step has ended, or that nobody wants it any more."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)

@@ -101,8 +101,8 @@ def _of_the_whole(place: Place) -> Iterator[Finding]:
     yield _read("runs", lambda: _runs(bank))
     yield _read("utilities", lambda: _utilities(bank), REBUILD)
     unfinished = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
-    said = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
-    yield Finding("unfinished", True, said)
+    unended = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
+    yield Finding("unfinished", True, unended)
     if bank.indexed():
         yield _read("index", lambda: _index(place.uri), INDEX_ANEW)
     bank.close()
@@ -155,10 +155,10 @@ def _ledger(database: Database) -> Finding:
     count, odd = 0, []
     for row in _rows(database, schema.ledger, _LEDGER_COLUMNS):
         count += 1
-        told = {name: row[name] for name in _LEDGER_COLUMNS[:-2]}
+        cells = {name: row[name] for name in _LEDGER_COLUMNS[:-2]}
         try:
-            event = codec.event_of([told[name] for name in _LEDGER_COLUMNS[:15]])
-            whole = codec.digest(told) == row["digest"] and codec.event_row(event) == row
+            event = codec.event_of([cells[name] for name in _LEDGER_COLUMNS[:15]])
+            whole = codec.digest(cells) == row["digest"] and codec.event_row(event) == row
         except codec.UNREADABLE:
             whole = False
         if not whole:

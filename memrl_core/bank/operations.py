@@ -33,8 +33,8 @@ def readable(trace: StepTrace) -> StepTrace:
         row = codec.step_row(trace, "")
         read = codec.trace_of(row["trace"], row["embedding"])
     except Exception as error:
-        told = " ".join(str(error).split())[:200]
-        raise _unreadable(trace, f"could not be read again ({type(error).__name__}: {told})") from error
+        message = " ".join(str(error).split())[:200]
+        raise _unreadable(trace, f"could not be read again ({type(error).__name__}: {message})") from error
     for kept, given in zip(_data(read), _data(trace), strict=True):
         if kept != given:
             raise _unreadable(trace, f"keeps data that is no JSON ({str(given)[:80]})")

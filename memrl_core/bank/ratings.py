@@ -110,7 +110,7 @@ class Ratings:
             raise InputError("A pair is two answers to one task. Nothing was saved; choose another step.")
         pairs = [pairwise_rewards(self.scales(run), better, *self.bounds(run, step)) for run, step in (first, second)]
         values = pairs[0][0], pairs[1][1]
-        told = ("better", "worse") if better == "first" else ("worse", "better")
+        choices = ("better", "worse") if better == "first" else ("worse", "better")
         one, two = self.rate_all(
             [
                 Rating(
@@ -118,9 +118,9 @@ class Ratings:
                     value,
                     rater,
                     reason,
-                    {"scale": "pairwise", "choice": "equal" if better == "tie" else said, "other": other.id},
+                    {"scale": "pairwise", "choice": "equal" if better == "tie" else choice, "other": other.id},
                 )
-                for place, value, said, other in zip((first, second), values, told, rows[::-1], strict=True)
+                for place, value, choice, other in zip((first, second), values, choices, rows[::-1], strict=True)
             ]
         )
         return one, two

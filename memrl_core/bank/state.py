@@ -603,7 +603,7 @@ class BankState:
         state.fold, state.is_stale = None, True  # Should folding fail halfway, the next to ask folds anew.
         settings_at = self.settings_at(run)
         late = [event for step in state.late for event in self.at(run, step)]
-        histories = fold.mended(by_step(late, self.committed(late).__contains__), settings_at)
+        histories = fold.refolded(by_step(late, self.committed(late).__contains__), settings_at)
         if histories is None:
             return None
         fold.mend(histories)
@@ -727,7 +727,7 @@ class BankState:
         live = self.live(event.run)
         at = [*self.at(event.run, event.step), event]
         counting = self.committed(at) | {event.step_id}
-        histories = live.mended(by_step(at, counting.__contains__), self.settings_at(event.run))
+        histories = live.refolded(by_step(at, counting.__contains__), self.settings_at(event.run))
         if histories is not None:
             return histories
         events = [*self.events(event.run), event]

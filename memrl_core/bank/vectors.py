@@ -25,7 +25,7 @@ from memrl_core.bank.addresses import connect, is_local, remote_failure
 from memrl_core.bank.codec import table_schema
 from memrl_core.bank.schema import chunks
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
-from memrl_core.logs import logger, said
+from memrl_core.logs import loggable, logger
 
 TABLE = "memories"
 FOLDER = "vectors"
@@ -188,7 +188,7 @@ class LanceVectors:
                 self._table.checkout_latest()
                 self._table.optimize(cleanup_older_than=keep)
             except Exception as error:
-                message = said(error) if is_local(self.address) else type(error).__name__
+                message = loggable(error) if is_local(self.address) else type(error).__name__
                 log.warning("compaction of %s was put off: %s", TABLE, message)
 
     def _compact_in_background(self) -> None:

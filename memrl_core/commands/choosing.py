@@ -23,7 +23,7 @@ def environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
     """The environment, and the name of its set of tasks ("" where a person types them).
 
     Either may be a file of tasks, where it is no name: it is checked, what can be used is kept under a name, and the
-    rest is told, as is what only people can judge. Raises `InputError` for names that do not exist, a file without a
+    rest is listed, as is what only people can judge. Raises `InputError` for names that do not exist, a file without a
     task, a file for another environment, and a set beside a file.
     """
     found = _environment_and_set(environment, task_set)
@@ -68,8 +68,8 @@ def _kept(path: Path) -> tuple[str, str]:
     if not checked.accepted:
         raise InputError(f"No task of {path.name[:80]} can be used. Nothing was kept. Why: memrl tasks check {path}")
     name = keep(checked)
-    told = f"{path.name}: {len(checked.accepted):,} accepted, {len(checked.reported):,} reported; kept as {name}."
-    console.print(escape(told))
+    sentence = f"{path.name}: {len(checked.accepted):,} accepted, {len(checked.reported):,} reported; kept as {name}."
+    console.print(escape(sentence))
     if checked.reported:
         console.print(f"Why: memrl tasks check {escape(str(path))}")
     return checked.environment, name

@@ -40,7 +40,7 @@ BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or 
 RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when left out.")]
 ModelHost = Annotated[
     str,
-    typer.Option(help="Hosts that have the model, such as gpu1,gpu2:11434; one that fails is passed over and told."),
+    typer.Option(help="Hosts that have the model, such as gpu1,gpu2:11434; one that fails is passed over and named."),
 ]
 PerHost = Annotated[int, typer.Option(help="How many answers at once at each --model-host.", min=1, max=MOST_AT_ONCE)]
 
@@ -85,7 +85,7 @@ def at_hosts(model: str, given: str | Sequence[str], per_host: int, trusted: boo
         return
     with TemporaryDirectory(prefix="memrl-hosts-") as folder:
         hosts = workspace.hosts_of(model, named, per_host, Path(folder), trusted)
-        with hosts.told(lambda sentence: console.print(escape(sentence), style="yellow")):
+        with hosts.reporting(lambda sentence: console.print(escape(sentence), style="yellow")):
             yield hosts
 
 

@@ -152,8 +152,8 @@ def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     for table in tables:
         console.print(*rich_tables(table, console.width))
     if tables:
-        said = [f"{machine_line(this_machine(), this_moment())}\n", *map(markdown, tables)]
-        ResultFolder(out).write_report("\n".join(said))
+        parts = [f"{machine_line(this_machine(), this_moment())}\n", *map(markdown, tables)]
+        ResultFolder(out).write_report("\n".join(parts))
 
 
 def experiment(

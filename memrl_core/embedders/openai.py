@@ -23,10 +23,10 @@ class OpenAIEmbedder(OllamaEmbedder):
         self.timeout = timeout
         self.cut = 0
         self.dimension = self._ask([PROBE]).shape[1]
-        told = facts(self.name, self.address, timeout, ask=False)
-        self.version = str(told.pop("server", ""))
+        served = facts(self.name, self.address, timeout, ask=False)
+        self.version = str(served.pop("server", ""))
         # The nearest to one that servers tell; the window is how the server was started.
-        self.digest = ", ".join(f"{name} {value}" for name, value in told.items() if name != "context")
+        self.digest = ", ".join(f"{name} {value}" for name, value in served.items() if name != "context")
 
     def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:
         try:

@@ -94,8 +94,8 @@ def gives_no_answer_away(make: Make, task: Task) -> None:
             judgement = played.info.get("judgement")
             if not isinstance(judgement, Judgement):
                 continue
-            said = [turn.reply.text for turn in played.turns]
-            known = "\n".join([world.instructions, task.intent, *played.observations, *said])
+            answers = [turn.reply.text for turn in played.turns]
+            known = "\n".join([world.instructions, task.intent, *played.observations, *answers])
             texts = {f"the experience of {o}": world.distil(task, played.turns, o) for o in get_args(Outcome)}
             for where, text in {"the verdict": played.info["verdict"], **texts}.items():
                 away = _holds(text, judgement.expected) and not _holds(known, judgement.expected)
@@ -268,8 +268,8 @@ def _odd(reply: str) -> Answer:
     return lambda observation, turn: reply if turn == 0 else ""
 
 
-def _the_same(said: Sequence[str]) -> Answer:
-    return lambda observation, turn: said[turn] if turn < len(said) else ""
+def _the_same(answers: Sequence[str]) -> Answer:
+    return lambda observation, turn: answers[turn] if turn < len(answers) else ""
 
 
 def _reset(world: Environment, task: Task, seed: int) -> str:

@@ -221,13 +221,13 @@ class Helpdesk(Environment):
         team = next(iter(action_lines(action)), "").rstrip(".")
         if team in self._teams:
             success = (team == self._right) != self._flipped
-            told = f"{team} took care of it." if success else f"{team} sent it back."
+            response = f"{team} took care of it." if success else f"{team} sent it back."
         else:
-            success, told = False, f"There is no team “{team[:80]}”."
+            success, response = False, f"There is no team “{team[:80]}”."
         why = "The noise turned what is told round." if team in self._teams and self._flipped else "As the rules say."
         judgement = Judgement(self._right, team[:80], why)
-        verdict = f"{'Solved' if success else 'Failed'}: {told}"
-        return told, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}
+        verdict = f"{'Solved' if success else 'Failed'}: {response}"
+        return response, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The message and the team, in the very form of a handbook's entry; after a failure what came of it."""
@@ -288,5 +288,5 @@ class Helpdesk(Environment):
 
 def _written(messages: Sequence[str], when: Sequence[str]) -> list[str]:
     """Every message at every place and time, beginning with a capital letter."""
-    told = (message.format(where=w, when=t) for message, w, t in itertools.product(messages, WHERE, when))
-    return [text[0].upper() + text[1:] for text in told]
+    response = (message.format(where=w, when=t) for message, w, t in itertools.product(messages, WHERE, when))
+    return [text[0].upper() + text[1:] for text in response]

@@ -197,18 +197,18 @@ class Household(Environment):
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
         self._turns += 1
-        said = _spoken(action)
-        if said not in self._choices():
-            told, ruined = f"You cannot do “{said[:80]}” here.", False
+        chosen = _spoken(action)
+        if chosen not in self._choices():
+            response, ruined = f"You cannot do “{chosen[:80]}” here.", False
         else:
-            told, ruined = self._done(said)
+            response, ruined = self._done(chosen)
         if ruined:
-            return self._end(told, f"Failed: {told}", success=False, truncated=False)
+            return self._end(response, f"Failed: {response}", success=False, truncated=False)
         if self._delivered == self._wanted:
-            return self._end(told, f"Solved in {self._turns} turns.", success=True, truncated=False)
+            return self._end(response, f"Solved in {self._turns} turns.", success=True, truncated=False)
         if self._turns >= self.max_turns:
-            return self._end(told, f"Failed: not done after {self._turns} turns.", success=False, truncated=True)
-        return self._described(told), 0.0, False, False, {}
+            return self._end(response, f"Failed: not done after {self._turns} turns.", success=False, truncated=True)
+        return self._described(response), 0.0, False, False, {}
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The actions that mattered, or what went wrong and what to try instead: of what was read, seen and done only.
@@ -303,14 +303,14 @@ class Household(Environment):
                 self._delivered = self._wanted
         return f"The {appliance} works: {verb} {kind} is done.", False
 
-    def _described(self, told: str) -> str:
-        return f"{told}\n{CHOICES}\n" + "\n".join(CHOICE_MARK + choice for choice in self._choices())
+    def _described(self, response: str) -> str:
+        return f"{response}\n{CHOICES}\n" + "\n".join(CHOICE_MARK + choice for choice in self._choices())
 
     def _end(
-        self, told: str, verdict: str, *, success: bool, truncated: bool
+        self, response: str, verdict: str, *, success: bool, truncated: bool
     ) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._ended = True
-        return told, float(success), not truncated, truncated, {"verdict": verdict, "success": success}
+        return response, float(success), not truncated, truncated, {"verdict": verdict, "success": success}
 
 
 def _spoken(reply: str) -> str:

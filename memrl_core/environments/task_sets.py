@@ -64,7 +64,7 @@ def keep(checked: CheckedFile) -> str:
 
 
 def kept_sets() -> tuple[KeptSet, ...]:
-    """The sets kept here, by name; damaged ones are left out and told by `damaged_sets`."""
+    """The sets kept here, by name; damaged ones are left out and listed by `damaged_sets`."""
     return _listed()[0]
 
 

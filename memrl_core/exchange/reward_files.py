@@ -66,7 +66,7 @@ class RewardLine:
     rating: Rating | None = None
     then: str = ""
     problem: str = ""
-    said: Mapping[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class _Judge:
             return self._good(record.number, record.fields)
         except InputError as error:
             why = str(error).removesuffix(f" {NOTHING}.")
-            return RewardLine(record.number, Effect.BAD, problem=why, said=_said(record.fields))
+            return RewardLine(record.number, Effect.BAD, problem=why, cells=_cells(record.fields))
 
     def _good(self, number: int, fields: Mapping[str, Any]) -> RewardLine:
         run, step = self._place(fields)
@@ -224,36 +224,36 @@ def _last_counts(lines: list[RewardLine]) -> tuple[RewardLine, ...]:
 
 
 def _table_row(line: RewardLine) -> dict[str, Any]:
-    said = line.said
+    cells = line.cells
     if line.rating is not None:
         given = line.rating
-        said = {"run": given.run, "step": given.step, "rater": given.rater, "reward": given.value}
-        said["reason"] = given.reason
-    return {"line": line.number, **said, "then": line.then, "problem": line.problem}
+        cells = {"run": given.run, "step": given.step, "rater": given.rater, "reward": given.value}
+        cells["reason"] = given.reason
+    return {"line": line.number, **cells, "then": line.then, "problem": line.problem}
 
 
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _cells(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What stands in a bad line, as far as a table can show it."""
-    said: dict[str, Any] = {"run": "", "step": None, "rater": "", "reward": None, "reason": ""}
-    for key in said:
+    cells: dict[str, Any] = {"run": "", "step": None, "rater": "", "reward": None, "reason": ""}
+    for key in cells:
         try:
             if key == "step":
-                said[key] = step_in(fields)
+                cells[key] = step_in(fields)
             elif key == "reward":
-                said[key] = reward_in(fields)
+                cells[key] = reward_in(fields)
             else:
-                said[key] = printable(text_in(fields, key))[:80]
+                cells[key] = printable(text_in(fields, key))[:80]
         except InputError:
             continue
-    return said
+    return cells
 
 
 def _file_row(event: LedgerEvent) -> dict[str, Any]:
     choice, scale = _choice(event), ""
     if choice.get("scale") and choice["scale"] == str(choice["scale"]).strip():
         scale = choice.pop("scale")
-    told = (event.run, event.step, event.rater, event.value, event.reason, scale, choice, event.created)
-    return dict(zip(COLUMNS, told, strict=True))
+    cells = (event.run, event.step, event.rater, event.value, event.reason, scale, choice, event.created)
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _choice(event: LedgerEvent) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def records(data: bytes | Path, kind: Kind | None) -> Iterator[Record]:
         raise InputError(f"The file has more than {LARGEST // 10**6} MB. {NOTHING}; make several of it.")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError(f"The file is UTF-16 text. {NOTHING}; save it as UTF-8 (in Excel: “CSV UTF-8”).")
-    # Bytes that are not UTF-8 become lone surrogates: they spoil the lines that have them, not the file.
+    # Bytes that are not UTF-8 become lone surrogates: they make unreadable the lines that have them, not the file.
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     for count, record in enumerate(_csv_records(text) if kind == "csv" else _json_records(text)):
         if count == MOST_LINES:

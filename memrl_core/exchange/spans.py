@@ -17,7 +17,7 @@ Progress = Callable[[float], None]
 def send_steps(
     bank: MemoryBank, run: str, steps: Sequence[int], endpoint: str, on_progress: Progress | None = None
 ) -> int:
-    """Send finished steps to an OTLP HTTP endpoint and return how many; `on_progress` is told the fraction done.
+    """Send finished steps to an OTLP HTTP endpoint and return how many; `on_progress` hears the fraction done.
 
     `endpoint` is a whole address such as "http://localhost:6006/v1/traces"; one without a path gets "/v1/traces".
     Raises `InputError` when the run has no such step, the extra is missing, or the endpoint refuses or does not answer.

@@ -120,7 +120,7 @@ class _Watcher:
         recalled = policy.recall(asked.embedding, view)
         options = ModelOptions.model_validate(trace.generate.options)
         ask = Asking(same.model, options, Phase.SELECT, cancelled=self._stop)
-        view = replace(view, asked=replace(asked, said=policy.consult(recalled, view, ask)))
+        view = replace(view, asked=replace(asked, answers=policy.consult(recalled, view, ask)))
         decision = policy.select(recalled, view, trace.decision.seed)
         rerunner = Rerunner(
             self._bank, trace, same.model, same.environment, policy=policy, view=view, embed=same.embedder.embed

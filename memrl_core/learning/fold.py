@@ -77,13 +77,13 @@ def earned(environment: float | None, people: Mapping[str, float], settings: Map
     own = () if environment is None else (Earned(environment, "environment"),)
     if not people:
         return own
-    said = Earned(_agreed(list(people.values()), settings), "person", tuple(people))
+    by_people = Earned(_agreed(list(people.values()), settings), "person", tuple(people))
     rule = _rule(settings, "human_rewards", "override")
     if not own or rule == "override":
-        return (said,)
+        return (by_people,)
     if rule == "both":
-        return (*own, said)
-    return (Earned(fmean((own[0].value, said.value)), "person", said.raters),)
+        return (*own, by_people)
+    return (Earned(fmean((own[0].value, by_people.value)), "person", by_people.raters),)
 
 
 def rewards_of(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> tuple[Earned, ...]:
@@ -99,14 +99,14 @@ def shares_in(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> tup
     agreed = _agreed([event.value or 0.0 for event in people], settings) if people else None
     if _rule(settings, "several_raters", "mean") == "majority":
         people = [event for event in people if event.value == agreed] or people
-    said = {event.id: 1 / len(people) for event in people}
+    by_people = {event.id: 1 / len(people) for event in people}
     own = {event.id: 1.0 for event in active if event.source == "environment"}
     rule = _rule(settings, "human_rewards", "override")
-    if not said or not own:
-        return (said or own,) if active else ()
+    if not by_people or not own:
+        return (by_people or own,) if active else ()
     if rule == "override":
-        return (said,)
-    return (own, said) if rule == "both" else ({i: share / 2 for i, share in (*own.items(), *said.items())},)
+        return (by_people,)
+    return (own, by_people) if rule == "both" else ({i: share / 2 for i, share in (*own.items(), *by_people.items())},)
 
 
 def effective_reward(active: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> float | None:
@@ -215,7 +215,7 @@ class Fold:
             if change is not None:
                 change(self, step, event)
 
-    def mended(
+    def refolded(
         self, changed: Mapping[int, Sequence[LedgerEvent]], settings_at: SettingsAt
     ) -> dict[str, list[UtilityPoint]] | None:
         """The histories that differ when the steps `changed` hold these events, which differ in `REWARDING` ones only.
@@ -244,7 +244,7 @@ class Fold:
         return found
 
     def mend(self, histories: Mapping[str, list[UtilityPoint]]) -> None:
-        """Put what `mended` found in the place of what was there."""
+        """Put what `refolded` found in the place of what was there."""
         for memory_id, points in histories.items():
             self.histories[memory_id] = points
             known = self.utilities if memory_id in self.utilities else self.away
@@ -264,9 +264,9 @@ class Fold:
                     named[memory_id][step].append(reward)
         return named
 
-    def _at_end_of(self, step: int, memory_id: str, mended: Mapping[str, Sequence[UtilityPoint]]) -> Utility:
-        """q and visits of a memory that was there when a step had ended, by its mended history if it has one."""
-        points = mended.get(memory_id, self.histories[memory_id])
+    def _at_end_of(self, step: int, memory_id: str, refolded: Mapping[str, Sequence[UtilityPoint]]) -> Utility:
+        """q and visits of a memory that was there when a step had ended, by its new history if it has one."""
+        points = refolded.get(memory_id, self.histories[memory_id])
         last = points[bisect_right(points, step, self.inherited.get(memory_id, 0), key=_step) - 1]
         return Utility(last.after, last.visits)
 

@@ -54,7 +54,7 @@ class _Part(BaseModel):
 
 
 class Predict(_Part):
-    """The question before the reveal. `answer` counts the choices from 1; `because` is told with the score."""
+    """The question before the reveal. `answer` counts the choices from 1; `because` is shown with the score."""
 
     question: Text
     choices: list[Line] = Field(min_length=2, max_length=5)

@@ -133,7 +133,7 @@ THINKING = 1024
 CRAWLING = 5.0
 """Tokens a second below which a model is told to crawl: nobody reads slower."""
 LONG_ENOUGH = 8
-"""Tokens of an answer from which its speed can be told."""
+"""Tokens of an answer from which its speed can be measured."""
 
 CHOSEN = tuple(name for name in ModelOptions.model_fields if name != "seed")
 """The options that a run can be given; the seed of an answer is that of its step."""
@@ -152,7 +152,7 @@ def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slow(tokens: int | None, seconds: float | None, options: ModelOptions) -> tuple[str, ...]:
-    """What is told of an answer of so many tokens that were written in so many seconds: a remedy, if it crawled."""
+    """A remark on an answer of so many tokens that were written in so many seconds: a remedy, if it crawled."""
     if not tokens or not seconds or tokens < LONG_ENOUGH or tokens / seconds >= CRAWLING:
         return ()
     remedy = "a smaller model" if options.num_thread == 1 else "the model option num_thread=1"
@@ -187,9 +187,9 @@ def fewest_tokens(messages: Sequence[Message]) -> int:
     return sum(len(message.content.split()) for message in messages)
 
 
-def tells_no_room(said: str) -> bool:
+def tells_no_room(refusal: str) -> bool:
     """True if the words with which a server refuses a prompt mean that it does not fit into the context window."""
-    return re.search(r"context (length|size|window)|context_length", said, re.IGNORECASE) is not None
+    return re.search(r"context (length|size|window)|context_length", refusal, re.IGNORECASE) is not None
 
 
 def cut_at(options: ModelOptions, written: int | None, window: int) -> str:

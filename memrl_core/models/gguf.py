@@ -178,9 +178,9 @@ class GgufModel:
         if not text.strip() and arrived.full and (written or 0) < options.num_predict:
             raise PromptTooLong(self.name, window)
         if not text.strip():
-            told = f" It was cut at {cut}." if cut else ""
+            reported = f" It was cut at {cut}." if cut else ""
             raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{told} Try again.", cut, thinking
+                f"{self.name} finished without an answer; no reward was given.{reported} Try again.", cut, thinking
             )
         return Reply(
             text,
@@ -205,8 +205,8 @@ class GgufModel:
         with _ANSWERING:
             at = _loaded(self.path, window, options.num_thread).listening_address
             try:
-                told = httpx.post(f"{at}/apply-template", json=asked, timeout=TEMPLATE_PATIENCE, trust_env=False)
-                return str(told.raise_for_status().json()["prompt"])
+                reported = httpx.post(f"{at}/apply-template", json=asked, timeout=TEMPLATE_PATIENCE, trust_env=False)
+                return str(reported.raise_for_status().json()["prompt"])
             except (httpx.HTTPError, ValueError, LookupError):
                 raise InputError(
                     f"What the chat template of {self.name} makes of the messages is not known: llama.cpp cannot apply "
@@ -298,13 +298,13 @@ def facts(name: str) -> dict[str, Any]:
     path = weights_of(name)
     header = _header(path)
     kind = header.get("general.file_type")
-    told = {
+    reported = {
         "digest": _sha256(path),
         "quantisation": FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else "",
         "context": _own_window(path),
         "server": f"xllamacpp {version('xllamacpp')}",
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in reported.items() if value}
 
 
 def _sha256(path: Path) -> str:
@@ -328,8 +328,8 @@ def _sha256(path: Path) -> str:
 def _own_window(path: Path) -> int | None:
     """How many tokens the model was made for, where its file tells."""
     header = _header(path)
-    told = header.get(f"{header.get('general.architecture')}.context_length")
-    return told if isinstance(told, int) and told > 0 else None
+    reported = header.get(f"{header.get('general.architecture')}.context_length")
+    return reported if isinstance(reported, int) and reported > 0 else None
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Hosts:
         return {address: note.read_text(encoding="utf-8") for address, note in notes.items() if note.exists()}
 
     @contextmanager
-    def told(self, tell: Callable[[str], None]) -> Iterator[None]:
+    def reporting(self, tell: Callable[[str], None]) -> Iterator[None]:
         """Within it, `tell` hears of each host that is passed over, once and soon."""
         over, known = threading.Event(), set(self.passed_over())
 

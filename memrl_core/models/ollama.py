@@ -71,7 +71,7 @@ class OllamaModel:
     ) -> Reply:
         """Answer `messages` (see `LanguageModel`). Thinking and tool calls are not part of the answer.
 
-        `Reply.seconds` is what the server measured, loading of the model included; our own clock when it told nothing.
+        `Reply.seconds` is what the server measured, loading of the model included; our own clock when it gave nothing.
         An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply tells both.
         Raises `OllamaDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
         `EmptyAnswer`, and `InputError` for text that is not UTF-8. `PromptTooLong` where the server refuses the prompt,
@@ -140,9 +140,9 @@ class OllamaModel:
             # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
             cut = "the server's own limit"
         if not text.strip() and cut:
-            told = " All of it was thinking." if thinking else ""
+            reported = " All of it was thinking." if thinking else ""
             raise EmptyAnswer(
-                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{told} Give a "
+                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{reported} Give a "
                 "new run a higher limit among its model options, or change model.",
                 cut,
                 thinking,

@@ -220,16 +220,16 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
         silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
         return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
     if isinstance(error, ollama.ResponseError):
-        said = str(error.error).strip() or f"HTTP {error.status_code}"
-        if error.status_code == 404 and model and "model" in said:
+        reason = str(error.error).strip() or f"HTTP {error.status_code}"
+        if error.status_code == 404 and model and "model" in reason:
             return ModelMissing(
                 f"The model {name} is not installed at {address}. {kept}; run `{pull_command(name, address)}` or "
                 "choose another."
             )
         elsewhere = 300 <= error.status_code < 400 or error.status_code == 404
-        if not elsewhere and not said.startswith("<"):
+        if not elsewhere and not reason.startswith("<"):
             return ModelInterrupted(
-                f"Ollama gave up on {name}: “{one_line(said)}”. {kept}; try again or take another model.", partial
+                f"Ollama gave up on {name}: “{one_line(reason)}”. {kept}; try again or take another model.", partial
             )
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
         there = "" if is_local(address) else " on that machine"

@@ -224,14 +224,14 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
             f"{one_line(shown.name)} makes embeddings and cannot answer. Nothing was started; choose a model that can."
         )
     digest, version = weights_and_server(address, shown.name, timeout)
-    told = {
+    reported = {
         "digest": digest,
         "quantisation": shown.quantisation,
         "context": shown.context_length,
         "parameters": shown.parameters,
         "server": version,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in reported.items() if value}
 
 
 def rendered(address: str, name: str, messages: Sequence[Message], think: bool, timeout: float = 5.0) -> str:
@@ -252,8 +252,8 @@ def rendered(address: str, name: str, messages: Sequence[Message], think: bool, 
     host = arguments.pop("host")
     try:
         with httpx.Client(**arguments) as client:
-            told = client.post(f"{host}/api/chat", json=body).raise_for_status().json()
-        return str(told["_debug_info"]["rendered_template"])
+            reported = client.post(f"{host}/api/chat", json=body).raise_for_status().json()
+        return str(reported["_debug_info"]["rendered_template"])
     except KeyError:
         raise InputError(
             f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
@@ -296,7 +296,7 @@ def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> I
 
 
 def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[str, str]:
-    """The digest of the weights that `name` has at `address`, and the server's version; empty for what is not told."""
+    """The digest of the weights that `name` has at `address`, and the server's version; empty for what is unknown."""
     wanted, version = canonical_name(name), _version(address, timeout)
     try:
         with ollama.Client(**connection(address, timeout)) as client:
@@ -313,7 +313,7 @@ def _details(address: str, name: str, digest: str, timeout: float) -> ModelDetai
 
 
 def _version(address: str, timeout: float) -> str:
-    """The server's version, which the official client does not ask for; empty when it is not told."""
+    """The server's version, which the official client does not ask for; empty when it is not known."""
     arguments = connection(address, timeout)
     host = arguments.pop("host")
     try:

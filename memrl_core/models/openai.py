@@ -168,9 +168,9 @@ class OpenAIModel:
             )
         if not text.strip():
             limit = f" It was cut at {cut}." if cut else ""
-            told = " All of it was thinking." if thinking else ""
+            reported = " All of it was thinking." if thinking else ""
             raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{limit}{told} Try again, give a new "
+                f"{self.name} finished without an answer; no reward was given.{limit}{reported} Try again, give a new "
                 "run a higher limit among its model options, or change model.",
                 cut,
                 thinking,
@@ -227,11 +227,11 @@ async def _parts(chunks: AsyncIterator[Any]) -> AsyncIterator[_Part]:
 
 
 def _cached(chunk: Any) -> int | None:
-    told = getattr(chunk.usage.prompt_tokens_details, "cached_tokens", None)
-    if told is None:
+    reported = getattr(chunk.usage.prompt_tokens_details, "cached_tokens", None)
+    if reported is None:
         # llama.cpp's server tells it so where it does not tell it as OpenAI does.
-        told = (getattr(chunk, "timings", None) or {}).get("cache_n")
-    return None if told is None else int(told)
+        reported = (getattr(chunk, "timings", None) or {}).get("cache_n")
+    return None if reported is None else int(reported)
 
 
 class _Stream(Stream[_Part]):
@@ -263,12 +263,12 @@ def facts(name: str, address: str, timeout: float, ask: bool = True, trusted: bo
                 server.chat.completions.create(model=model, **hello)
         # A server of one model answers with it under any name.
         one = (named or (listed if len(listed) == 1 else [{}]))[0]
-        told = {**one, **(one.get("meta") or {}), "by": by}
+        reported = {**one, **(one.get("meta") or {}), "by": by}
     except ALL_FAILURES as error:
         raise failure(error, address, model, timeout, trusted=trusted) from None
-    window = "n_ctx" if "n_ctx" in told else "max_model_len"
+    window = "n_ctx" if "n_ctx" in reported else "max_model_len"
     names = {"quantisation": "ftype", "context": window, "parameters": "n_params", "bytes": "size", "from": "root"}
-    found = {ours: told.get(theirs) for ours, theirs in {**names, "server": "by"}.items()}
+    found = {ours: reported.get(theirs) for ours, theirs in {**names, "server": "by"}.items()}
     return {name: value for name, value in found.items() if value and isinstance(value, int | str)}
 
 
@@ -383,9 +383,9 @@ def failure(
         status = (
             f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else "in the middle of an answer"
         )
-        said = _quoted(error.message.removeprefix(f"Error code: {getattr(error, 'status_code', '')} - "))
+        answer = _quoted(error.message.removeprefix(f"Error code: {getattr(error, 'status_code', '')} - "))
         return ModelInterrupted(
-            f"{address} gave up on {name} ({status}): “{said}”. {kept}; try again or take another model.", partial
+            f"{address} gave up on {name} ({status}): “{answer}”. {kept}; try again or take another model.", partial
         )
     if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, ConnectionError)):
         return ModelInterrupted(

@@ -82,16 +82,16 @@ class SimulatedModel:
         """Answer with one of the offered lines, or with the carried-over text where nothing is offered."""
         begun = time.perf_counter()
         answer = _answer(_in_blocks(messages), options.seed)
-        said, stopped = "", False
+        written, stopped = "", False
         for piece in re.findall(r"\s*\S+\s*$|\s*\S+", answer):
             if cancelled is not None and cancelled():
                 stopped = True
                 break
-            said += piece
+            written += piece
             if on_text is not None:
                 on_text(piece)
         read = sum(len(message.content.split()) for message in messages)
-        return Reply(said, stopped, read, len(said.split()), time.perf_counter() - begun)
+        return Reply(written, stopped, read, len(written.split()), time.perf_counter() - begun)
 
 
 def plans(prompt: str) -> list[tuple[str, ...]]:
@@ -131,21 +131,21 @@ def _in_blocks(messages: Sequence[Message]) -> Sequence[Message]:
     for first, following in zip(begins, [*begins[1:], None], strict=True):
         *earlier, mine = _OWN_TASK.split(messages[first].content)[1:]
         memories += [TASK_LINE + text.strip() for text in earlier]
-        said = messages[first + 1 : following]
+        written = messages[first + 1 : following]
         if following is not None:
-            lines = [ANSWER_MARK + m.content for m in said if m.role == "assistant"]
+            lines = [ANSWER_MARK + m.content for m in written if m.role == "assistant"]
             memories.append("\n".join([TASK_LINE + mine.strip(), *lines]))
     task = "\n".join(line for line in mine.splitlines() if not line.startswith(ANSWER_MARK))
     done = [
         Message("assistant", line[len(ANSWER_MARK) :]) for line in mine.splitlines() if line.startswith(ANSWER_MARK)
     ]
-    told = ""
+    shown = ""
     for heading, cautions in ((FOLLOW, False), (CAUTION, True)):
         found = [text for text in memories if (WHAT_WENT_WRONG in text) is cautions]
-        told += "".join(f"{heading}\n\n[memory {n}]\n{text}\n\n" for n, text in enumerate(found))
-    own = Message("user", f"{told}{YOUR_TASK}\n\n{TASK_LINE}{task}")
+        shown += "".join(f"{heading}\n\n[memory {n}]\n{text}\n\n" for n, text in enumerate(found))
+    own = Message("user", f"{shown}{YOUR_TASK}\n\n{TASK_LINE}{task}")
     # In a transcript what was done stands above the newest choices, so both belong to the one message.
-    return [*messages[: begins[0]], own, *(m for m in done), *([own] if done else []), *said]
+    return [*messages[: begins[0]], own, *(m for m in done), *([own] if done else []), *written]
 
 
 def _answer(messages: Sequence[Message], seed: int) -> str:
@@ -181,16 +181,16 @@ def _answer(messages: Sequence[Message], seed: int) -> str:
 @lru_cache(maxsize=16)
 def _carried(prompt: str) -> tuple[str, tuple[_Experience, ...]]:
     """The new intent, and each experience above the task in its words."""
-    told, _, mine = prompt.rpartition(YOUR_TASK)
+    shown, _, mine = prompt.rpartition(YOUR_TASK)
     intent = _task_of(mine or prompt)
-    return intent, tuple(known.carried_over(intent) for known in _experiences(told))
+    return intent, tuple(known.carried_over(intent) for known in _experiences(shown))
 
 
-def _experiences(told: str) -> list[_Experience]:
+def _experiences(shown: str) -> list[_Experience]:
     """The experiences that can be carried over: to follow, then cautions, then unrated ones."""
     blocks = {FOLLOW: "", CAUTION: "", UNRATED: ""}
     current = ""
-    for line in told.splitlines():
+    for line in shown.splitlines():
         if line in blocks:
             current = line
         elif current:

@@ -217,7 +217,7 @@ class Policy(Generic[S]):
         return view.asked.task if self.settings.exclude_same_task and view.asked is not None else ""
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
-        """What the policy wants the model to say before it selects, by purpose; put into `view.asked.said`."""
+        """What the policy wants the model to say before it selects, by purpose; put into `view.asked.answers`."""
         return {}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

@@ -207,10 +207,10 @@ def gives_what_can_be_stored(make: Make) -> None:
     records += world.policy.learn(world.state, world.lesson(world.trace(7, "success")))
     records += [written.operation for outcome in OUTCOMES for written in world.write(8, outcome)]
     records += world.forget()[1]
-    for record in (*records, dict(looked.said)):
+    for record in (*records, dict(looked.answers)):
         _stored_alike(record)
     asked = {one.purpose: one.filled for one in looked.consulted}
-    assert dict(looked.said) == asked, "What `consult` gives is not what the model said, by purpose."
+    assert dict(looked.answers) == asked, "What `consult` gives is not what the model said, by purpose."
 
 
 def forgets_only_what_is_there(make: Make) -> None:
@@ -379,4 +379,4 @@ def _judged(policy: Policy[Any], view: MemoryView) -> Any:
 
 def _decided(world: World) -> tuple[Mapping[str, Any], RecallRecord, Decision, Prompt]:
     looked = world.look()
-    return looked.said, looked.recalled, looked.decision, world.render(looked.decision)
+    return looked.answers, looked.recalled, looked.decision, world.render(looked.decision)

@@ -61,7 +61,7 @@ class Looked:
 
     view: MemoryView
     consulted: tuple[Consulted, ...]
-    said: Mapping[str, Any]
+    answers: Mapping[str, Any]
     recalled: RecallRecord
     decision: Decision
 
@@ -99,10 +99,10 @@ class World:
         view = self.view(asked)
         recalled = self.policy.recall(asked.embedding, view)
         ask = Templates(Phase.GENERATE if turn else Phase.SELECT)
-        said = self.policy.consult(recalled, view, ask)
-        view = replace(view, asked=replace(asked, said=said))
+        answers = self.policy.consult(recalled, view, ask)
+        view = replace(view, asked=replace(asked, answers=answers))
         decision = self.policy.select(recalled, view, seed=self._seed * 100 + step + 1000 * turn)
-        return Looked(view, tuple(ask.asked), said, recalled, decision)
+        return Looked(view, tuple(ask.asked), answers, recalled, decision)
 
     def look_in_turn(self, step: int, turn: int) -> tuple[Looked, TurnRecall] | None:
         """What memory adds before a later turn; None where the policy does not ask for it."""

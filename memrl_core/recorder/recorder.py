@@ -36,7 +36,7 @@ class Recorder:
     """
 
     def __init__(
-        self, bank: MemoryBank, run: str = "recorded", settings: MemRLSettings | None = None, model: str = "not told"
+        self, bank: MemoryBank, run: str = "recorded", settings: MemRLSettings | None = None, model: str = "unknown"
     ) -> None:
         self.bank, self.run = bank, run
         self._model = incoming.text(model, "A model's name")

@@ -189,7 +189,7 @@ def _decision(report: StepReport, recall: RecallRecord, lacks: list[str]) -> Dec
     return Decision(
         k2=len(chosen),
         weight=0.0,
-        normaliser="not told",
+        normaliser="unknown",
         normaliser_lines=(),
         candidates=tuple(candidates),
         selected=chosen,

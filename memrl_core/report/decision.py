@@ -56,7 +56,7 @@ def tell_selection(document: Document, reported: ReportedStep) -> None:
         document.picture(slope_picture(decision, run))
         document.picture(score_picture(decision, reported.memories, run))
     elif ranked:
-        document.paragraph("The agent did not tell by which scores it chose.")
+        document.paragraph("By which scores the agent chose is not recorded.")
     if decision.candidates:
         document.table(_pool_rows(reported), "Every memory considered, with every number that decided about it")
     if decision.normaliser_lines:

@@ -49,7 +49,7 @@ def bank_name(bank: MemoryBank) -> str:
 
 
 def model_name(info: RunInfo) -> str:
-    """The model of a run with what its server or file told of it, or that none was at work."""
+    """The model of a run with what its server or file reports of it, or that none was at work."""
     if info.simulated:
         return "SIMULATED: no language model was at work"
     weights = weights_label(info.model_facts)

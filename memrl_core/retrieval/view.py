@@ -18,7 +18,7 @@ class Asked:
 
     `embedding` (d,) is the unit vector of the policy's key, most often of the intent. `task` is the task's id and
     `step` the number of the step, for rules that go by them; what only the environment may know of a task, its family
-    and data, is not here. `observation` is what the environment said last. `said` holds what the model said when the
+    and data, is not here. `observation` is what the environment said last. `answers` holds what the model said when the
     policy consulted it before selecting. `seed` is the step's: it draws among equally similar memories in phase A, as
     it does among equals in phase B.
     """
@@ -29,7 +29,7 @@ class Asked:
     observation: str = ""
     turn: int = 0
     step: int = 0
-    said: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
 

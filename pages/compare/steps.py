@@ -117,8 +117,8 @@ def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
                 args=(place, pair),
             )
         found = sorted(pairs[at].differences, key=list(Difference).index)
-        said = " · ".join(SAYS[d].lower() for d in found) or "no difference"
-        st.markdown(f"pair **{at + 1}** of {len(pairs):,}: {said}")
+        summary = " · ".join(SAYS[d].lower() for d in found) or "no difference"
+        st.markdown(f"pair **{at + 1}** of {len(pairs):,}: {summary}")
 
 
 def _step(
@@ -131,7 +131,7 @@ def _step(
 ) -> None:
     st.markdown(f"**{literal(name)}** · step {step.step}" + _reward(step))
     if step.selected is None:
-        st.caption("Nobody told which memories were given to the model.")
+        st.caption("Which memories were given to the model is not recorded.")
     elif not step.selected:
         st.caption("No memory was given to the model.")
     for memory_id, mark in marks.items():
@@ -140,7 +140,7 @@ def _step(
         st.caption("Nobody knows what the model would have answered.")
         return
     if step.answer is None:
-        st.caption("Nobody told what the model answered.")
+        st.caption("What the model answered is not recorded.")
     else:
         with st.container(height=170, border=False):
             verbatim(step.answer)

@@ -72,8 +72,8 @@ def _compared(case: Case, found: Rerun) -> None:
     before = case.trace.reward
     then = "no reward" if before is None or before.reward is None else f"reward {signed(before.reward)}"
     now = "no reward" if found.reward is None else f"reward {signed(found.reward)}"
-    said = [turn.reply.text for turn in found.generate.turns]
-    same = case.trace.generate is not None and said == [turn.reply.text for turn in case.trace.generate.turns]
+    answers = [turn.reply.text for turn in found.generate.turns]
+    same = case.trace.generate is not None and answers == [turn.reply.text for turn in case.trace.generate.turns]
     verdict = "**The same answer**" if same else "**Another answer**"
     st.markdown(f"{verdict}: {now} instead of {then}." if now != then else f"{verdict}, {now} as before.")
     with st.container(height=HEIGHT, key="answered_again"):

@@ -59,12 +59,14 @@ def _about(case: Case) -> None:
         st.markdown("This run has memories and no steps: questions about its memory can be asked.")
         return
     trace = case.at
-    said = f"**Step {trace.step}** · {literal(trace.task.intent)}"
+    heading = f"**Step {trace.step}** · {literal(trace.task.intent)}"
     if trace.decision is not None:
-        said += f"\n\nGiven to the model: **{literal(findings.names(trace.decision.selected, case.run))}**"
+        heading += f"\n\nGiven to the model: **{literal(findings.names(trace.decision.selected, case.run))}**"
         if case.changed and case.decision is not None:
-            said += f" · under the settings tried out: **{literal(findings.names(case.decision.selected, case.run))}**"
-    st.markdown(said)
+            heading += (
+                f" · under the settings tried out: **{literal(findings.names(case.decision.selected, case.run))}**"
+            )
+    st.markdown(heading)
     if trace.origin != "agent":
         lacking = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
         st.caption(literal(f"Reported from outside ({trace.origin}).{lacking}"))

@@ -112,7 +112,7 @@ def without_memory(case: Case) -> None:
     found = fallback(_attempts(case.bank, case.bank.state, case.run))
     st.markdown(
         f"The pool was empty in **{found.empty_steps:,} of {found.steps:,} steps**. Successes with an empty pool: "
-        f"{literal(said(found.empty))}; with memories: {literal(said(found.filled))}."
+        f"{literal(in_words(found.empty))}; with memories: {literal(in_words(found.filled))}."
     )
     if not found.sizes.empty:
         st.dataframe(
@@ -145,7 +145,7 @@ def _attempts(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
 GROUPS = 200
 
 
-def said(rate: Rate) -> str:
+def in_words(rate: Rate) -> str:
     """A share of successes with its counts and interval."""
     if rate.share is None or rate.low is None or rate.high is None:
         return "never rated"
@@ -159,7 +159,7 @@ def company(case: Case, a: str) -> None:
     label = literal(case.label(a))
     st.markdown(
         f"Successes of the steps with {label} in their pool: where it was given to the model "
-        f"**{literal(said(mine.used))}**, where it was passed over **{literal(said(mine.passed_over))}**."
+        f"**{literal(in_words(mine.used))}**, where it was passed over **{literal(in_words(mine.passed_over))}**."
     )
     found = partners(uses, a)
     if not found:
@@ -169,8 +169,8 @@ def company(case: Case, a: str) -> None:
         [
             {
                 "beside": case.label(p.partner),
-                "successes with it": said(p.beside),
-                "successes without it": said(p.apart),
+                "successes with it": in_words(p.beside),
+                "successes without it": in_words(p.apart),
                 "intent": case.memory(p.partner).intent,
             }
             for p in found[:GROUPS]

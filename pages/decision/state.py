@@ -57,8 +57,8 @@ def tried(recorded: PolicySettings) -> PolicySettings:
     try:
         return type(recorded).of({**recorded.model_dump(), **changes})
     except SettingsError as error:
-        said = str(error).removeprefix("Settings were not changed. ")
-        st.warning(f"These settings do not go together, so the recorded ones are shown. {literal(said)}")
+        message = str(error).removeprefix("Settings were not changed. ")
+        st.warning(f"These settings do not go together, so the recorded ones are shown. {literal(message)}")
         return recorded
 
 

@@ -98,8 +98,8 @@ def calibrated(case: Case) -> None:
 
 def _calibration(case: Case, found: Calibration) -> None:
     unit = "Per use" if found.kind == "prequential" else "Per memory"
-    said = [findings.correlated(found.per_use, unit), findings.correlated(found.per_bin, "Per bin")]
-    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in said))
+    sentences = [findings.correlated(found.per_use, unit), findings.correlated(found.per_bin, "Per bin")]
+    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in sentences))
     if found.bins.empty:
         st.caption("No rated use yet.")
     else:

@@ -136,5 +136,5 @@ def _what_breaks_it(bank: MemoryBank, run: str) -> None:
 
 def _verdict(broken: Break) -> str:
     if broken.holds is None:
-        return ":material/help: cannot be told yet ·"
+        return ":material/help: not known yet ·"
     return ":material/check: holds ·" if broken.holds else ":material/close: does not hold ·"

@@ -55,8 +55,8 @@ def _write_own(words: Words) -> None:
 
 def _score(shelf: Shelf, known: Progress) -> None:
     score = progress.score(shelf.lessons, known)
-    said = shelf.words.score if score.predicted else shelf.words.no_score
-    st.markdown(f"**{filled(said, **asdict(score))}**")
+    score_text = shelf.words.score if score.predicted else shelf.words.no_score
+    st.markdown(f"**{filled(score_text, **asdict(score))}**")
 
 
 def _card(key: str, number: int, lesson: Lesson[Any], known: Progress, words: Words, first: bool) -> None:

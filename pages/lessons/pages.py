@@ -116,12 +116,12 @@ def _check(at: At, check: Check) -> None:
 def _verdict(at: At) -> None:
     predict, words = at.lesson.predict, at.words
     assert at.kept.prediction is not None
-    said = filled(words.you_said, choice=predict.choices[at.kept.prediction - 1])
+    you_said = filled(words.you_said, choice=predict.choices[at.kept.prediction - 1])
     if progress.is_right(at.lesson, at.kept):
-        st.success(f"**{words.right}** {said}\n\n{predict.because}", icon=":material/check_circle:")
+        st.success(f"**{words.right}** {you_said}\n\n{predict.because}", icon=":material/check_circle:")
         return
     answer = filled(words.answer_was, choice=predict.choices[predict.answer - 1])
-    st.info(f"**{words.wrong}** {said}\n\n{answer}\n\n{predict.because}", icon=":material/lightbulb:")
+    st.info(f"**{words.wrong}** {you_said}\n\n{answer}\n\n{predict.because}", icon=":material/lightbulb:")
 
 
 def _scene(at: At, live: bool) -> None:

@@ -143,9 +143,9 @@ def _ladder(at: At, scene: LadderScene, live: bool) -> None:
     if live:
         with st.container(horizontal=True, vertical_alignment="center", key="lesson_rewards"):
             for number, reward in enumerate(scene.offered):
-                said = f"{reward:+g}".replace("-", MINUS)
+                signed_reward = f"{reward:+g}".replace("-", MINUS)
                 st.button(
-                    filled(words.give_reward, reward=said),
+                    filled(words.give_reward, reward=signed_reward),
                     key=f"reward_{number}",
                     on_click=places.act,
                     args=(lambda reward=reward: _reward(at, scene, reward),),

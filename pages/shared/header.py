@@ -268,6 +268,6 @@ def others(place: Place, drawn: str) -> None:
     bank.refresh()
     if bank.facts != st.session_state.get(drawn, bank.facts):
         st.rerun()
-    said = [f"{who} at {event.created[11:19]} UTC" for event in bank.lately() if (who := actor_of(event)) != person()]
-    if said:
-        st.caption(literal(f"Others, last seen: {', '.join(said[:3])}"))
+    seen = [f"{who} at {event.created[11:19]} UTC" for event in bank.lately() if (who := actor_of(event)) != person()]
+    if seen:
+        st.caption(literal(f"Others, last seen: {', '.join(seen[:3])}"))

@@ -120,7 +120,7 @@ export default function ({ setTriggerValue, setStateValue }) {
   };
   const pointed = () => (window.memrlByMouse = true);
   const tabbed = (event) => { if (event.key === "Tab") window.memrlByMouse = false; };
-  // Told before Streamlit asks for that address: else the server takes it for one that it has moved on from.
+  // Reported before Streamlit asks for that address: else the server takes it for one that it has moved on from.
   const popped = () => {
     const stays = window.memrlPath === location.pathname;
     window.memrlPath = location.pathname;

@@ -50,7 +50,7 @@ def person() -> str:
     return person_name(st.session_state.setdefault(NAME, _remembered()))
 
 
-def is_told_apart() -> bool:
+def is_distinct() -> bool:
     """Whether what this person does can be told from what others do: they have a name, or everybody else has one.
 
     Others are sessions that are connected now, in another browser: not a page that was closed or loaded anew.

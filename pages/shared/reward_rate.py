@@ -28,7 +28,7 @@ from memrl_core.learning.scales import (
 )
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
-from pages.shared.person import allowed, is_told_apart, person
+from pages.shared.person import allowed, is_distinct, person
 from pages.shared.reward_queue import save
 from pages.shared.text import literal
 from pages.shared.work import Cancelled, Report, Work
@@ -52,7 +52,7 @@ class Panel:
         self.scales: RatingScales = bank.ratings.scales(trace.run)
         self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
         self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
-        self.named = is_told_apart()
+        self.named = is_distinct()
         self.may = allowed(bank, Role.RATE) and self.named
 
     def rating(self, value: float, given: Mapping[str, Any]) -> Rating:

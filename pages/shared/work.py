@@ -14,7 +14,7 @@ from pages.shared.text import literal
 
 Result = TypeVar("Result")
 Report = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Hears how much is done, and of how much."""
 Cancelled = Callable[[], bool]
 
 PATIENCE = 0.15

@@ -80,8 +80,8 @@ def _title(view: View, phase: Phase) -> str:
 
 def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
     number = list(Phase).index(phase) + 1
-    said = line(view.moment.trace, phase) if view.moment.trace and ready else ""
-    label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(said)}" if said else "")
+    summary = line(view.moment.trace, phase) if view.moment.trace and ready else ""
+    label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(summary)}" if summary else "")
     key = f"part_{phase.value}"
     # An expander forgets that it is open when its label changes, so who is open is remembered here.
     opened = st.session_state.setdefault(OPEN_PARTS, {})
@@ -99,7 +99,7 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
         elif view.busy and view.moment.next_phase is phase:
             st.caption("The agent is at it …")
         elif view.moment.trace is not None and view.moment.trace.origin != "agent":
-            st.caption("This step came from elsewhere, and that did not tell this part.")
+            st.caption("This step came from elsewhere, without this part.")
         else:
             st.caption("Not reached yet: press **Step** (N).")
 
@@ -183,7 +183,7 @@ def _recall(view: View) -> None:
         return
     show_in_place(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
     if trace.origin == "recorder":
-        st.caption("What another agent recalled, as it was told. See above what it did not tell.")
+        st.caption("What another agent recalled, as it reports it. See above what it left out.")
         return
     if found.rule != "similarity":
         st.caption(literal(f"This method recalls by {found.rule}. {found.why}"))
@@ -257,7 +257,7 @@ def _marked(view: View) -> None:
 
 def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:
     chosen = ", ".join(memory_label(c.memory_id, view.run.id) for c in ranked if c.selected) or "none"
-    st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. It did not tell by which scores.")
+    st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. By which scores is not recorded.")
     _ask_link()
 
 
@@ -393,7 +393,7 @@ def _memories_in(view: View, record: GenerateRecord, turn: int, framed: Collecti
 
 
 def _q_then(view: View) -> dict[str, float]:
-    # Why it is in the prompt is told by the q at the decision, not by what the step then made of it.
+    # Why it is in the prompt follows from the q at the decision, not by what the step then made of it.
     trace = view.moment.trace
     return {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
 

@@ -64,8 +64,8 @@ def _load() -> None:
     if asked:
         with st.spinner("Every task is tried with its own reference …"):
             _check(uploaded, path)
-    if said := st.session_state.pop("tasks_said", None):
-        st.success(literal(said), icon=":material/save:")
+    if message := st.session_state.pop("tasks_said", None):
+        st.success(literal(message), icon=":material/save:")
     if failure := st.session_state.pop("tasks_failure", None):
         st.error(literal(failure), icon=":material/error:")
 

@@ -188,8 +188,8 @@ def test_going_on_with_a_broken_answer_earns_no_reward(tmp_path: Path) -> None:
 def test_a_stopped_answer_is_kept_and_earns_no_reward(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     episode = agent.begin(sample_tasks("household-train")[0])
-    said: list[str] = []
-    trace = episode.finish(said.append, cancelled=lambda: len(said) >= 1)
+    shown: list[str] = []
+    trace = episode.finish(shown.append, cancelled=lambda: len(shown) >= 1)
     assert trace.generate is not None
     assert trace.reward is not None
     assert trace.generate.turns[-1].reply.stopped

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from memrl_core.agent.asking import Asking, said_in, templates
+from memrl_core.agent.asking import Asking, answers_in, templates
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted, PolicyFailed
 from memrl_core.models.base import ModelOptions
@@ -51,9 +51,9 @@ def test_with_the_simulated_model_the_template_stands_in_and_says_so() -> None:
     ask = asking(SimulatedModel())
     filled = ask(QUESTION)
     assert filled == QUESTION.template
-    (told,) = ask.asked
-    assert (told.simulated, told.reply, told.filled) == (True, "", QUESTION.template.model_dump())
-    assert [message.content for message in told.messages] == ["Say what you think.", "Task: boil an egg"]
+    (reported,) = ask.asked
+    assert (reported.simulated, reported.reply, reported.filled) == (True, "", QUESTION.template.model_dump())
+    assert [message.content for message in reported.messages] == ["Say what you think.", "Task: boil an egg"]
 
 
 @pytest.mark.parametrize("ask", [asking(SimulatedModel()), templates])
@@ -65,35 +65,35 @@ def test_a_template_is_not_changed_by_who_gets_it(ask: Ask) -> None:
 
 
 def test_the_model_gets_the_forms_schema_and_what_fits_is_filled_in() -> None:
-    model = FillsForms(lambda told: FITS)
+    model = FillsForms(lambda reported: FITS)
     ask = asking(model)
     assert ask(QUESTION) == Opinion.model_validate(FITS)
     assert model.schemas == [Opinion.model_json_schema()]
-    (told,) = ask.asked
-    assert (told.filled, told.simulated) == (FITS, False)
-    assert (told.prompt_tokens, told.answer_tokens, told.seconds) == (10, 5, 0.5)
+    (reported,) = ask.asked
+    assert (reported.filled, reported.simulated) == (FITS, False)
+    assert (reported.prompt_tokens, reported.answer_tokens, reported.seconds) == (10, 5, 0.5)
 
 
 @pytest.mark.parametrize("reply", UNUSABLE)
 def test_a_reply_that_does_not_fit_is_no_answer_and_stays_as_it_came(reply: str) -> None:
-    ask = asking(FillsForms(lambda told: reply))
+    ask = asking(FillsForms(lambda reported: reply))
     assert ask(QUESTION) is None
-    assert [(told.filled, told.reply) for told in ask.asked] == [(None, reply)]
+    assert [(reported.filled, reported.reply) for reported in ask.asked] == [(None, reply)]
 
 
 def test_a_reply_that_was_stopped_is_no_answer_even_if_it_would_fit() -> None:
-    ask = asking(FillsForms(lambda told: FITS), cancelled=lambda: True)
+    ask = asking(FillsForms(lambda reported: FITS), cancelled=lambda: True)
     assert ask(QUESTION) is None
-    assert [told.filled for told in ask.asked] == [None]
+    assert [reported.filled for reported in ask.asked] == [None]
 
 
 def test_a_failure_of_the_model_passes_and_is_not_recorded_as_an_answer() -> None:
-    said: list[Any] = [FITS, LOST]
-    ask = asking(FillsForms(lambda told: said.pop(0)))
+    shown: list[Any] = [FITS, LOST]
+    ask = asking(FillsForms(lambda reported: shown.pop(0)))
     ask(QUESTION)
     with pytest.raises(ModelInterrupted):
         ask(QUESTION)
-    assert [told.filled for told in ask.asked] == [FITS]
+    assert [reported.filled for reported in ask.asked] == [FITS]
 
 
 # --- in a step --------------------------------------------------------------------------------------------------------
@@ -133,11 +133,13 @@ class Curious(Rag):
         return {"helped": 0.0}
 
     def learn(self, state: dict[str, float], lesson: Lesson) -> tuple[ValueChange, ...]:
-        said = [one.filled for one in lesson.trace.consulted if one.purpose == "review" and one.filled is not None]
-        if not said:
+        shown = [one.filled for one in lesson.trace.consulted if one.purpose == "review" and one.filled is not None]
+        if not shown:
             return ()
-        before, state["helped"] = state["helped"], state["helped"] + said[0]["share"]
-        return (ValueChange("", before, state["helped"], 1, said[0]["share"], 1.0, target="parameters", name="helped"),)
+        before, state["helped"] = state["helped"], state["helped"] + shown[0]["share"]
+        return (
+            ValueChange("", before, state["helped"], 1, shown[0]["share"], 1.0, target="parameters", name="helped"),
+        )
 
     def values(self, state: dict[str, float]) -> dict[str, float]:
         return dict(state)
@@ -156,20 +158,20 @@ def purposes(trace: StepTrace) -> list[str]:
 
 
 def test_what_was_said_before_selecting_is_given_back_at_every_replay(curious: None, tmp_path: Path) -> None:
-    model = FillsForms(lambda told: "?" if told == "second" else FITS)
+    model = FillsForms(lambda reported: "?" if reported == "second" else FITS)
     trace = an_agent_of(tmp_path / "bank", "curious", model).begin(TASKS[0]).finish()
-    assert said_in(trace) == {"first": FITS, "second": None}
+    assert answers_in(trace) == {"first": FITS, "second": None}
 
 
 def test_what_can_be_read_in_review_moves_values(curious: None, tmp_path: Path) -> None:
-    trace = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda told: FITS)).begin(TASKS[0]).finish()
+    trace = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda reported: FITS)).begin(TASKS[0]).finish()
     assert trace.update is not None
     assert [(c.name, c.before, c.after) for c in trace.update.changes] == [("helped", 0.0, 0.25)]
 
 
 @pytest.mark.parametrize("reply", UNUSABLE)
 def test_what_cannot_be_read_in_review_is_no_feedback_and_no_reward(curious: None, tmp_path: Path, reply: str) -> None:
-    trace = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda told: reply)).begin(TASKS[0]).finish()
+    trace = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda reported: reply)).begin(TASKS[0]).finish()
     assert trace.update is not None
     assert trace.update.changes == ()
     assert trace.reward is not None
@@ -178,7 +180,7 @@ def test_what_cannot_be_read_in_review_is_no_feedback_and_no_reward(curious: Non
 
 
 def test_a_break_between_two_questions_asks_both_again_and_records_each_once(curious: None, tmp_path: Path) -> None:
-    model = FillsForms(lambda told: LOST if told == "second" else FITS)
+    model = FillsForms(lambda reported: LOST if reported == "second" else FITS)
     agent = an_agent_of(tmp_path / "bank", "curious", model)
     episode = agent.begin(TASKS[0])
     for _ in range(3):
@@ -187,17 +189,17 @@ def test_a_break_between_two_questions_asks_both_again_and_records_each_once(cur
         assert (episode.phase, episode.trace.decision) == (Phase.SELECT, None)
         assert purposes(episode.trace) == []
         assert agent.bank.step_rows("r") == []
-    model.say = lambda told: FITS
+    model.say = lambda reported: FITS
     episode.advance()
     assert purposes(episode.trace) == ["first", "second"]
 
 
 @pytest.mark.parametrize("phase", [Phase.GENERATE, Phase.UPDATE])
 def test_a_break_later_in_a_step_leaves_each_question_once(curious: None, tmp_path: Path, phase: Phase) -> None:
-    whole = an_agent_of(tmp_path / "whole", "curious", FillsForms(lambda told: FITS)).begin(TASKS[0]).finish()
+    whole = an_agent_of(tmp_path / "whole", "curious", FillsForms(lambda reported: FITS)).begin(TASKS[0]).finish()
     at = "Task: boil an egg" if phase is Phase.GENERATE else "review"
     failures = iter([True, True])
-    model = FillsForms(lambda told: LOST if told == at and next(failures, False) else FITS)
+    model = FillsForms(lambda reported: LOST if reported == at and next(failures, False) else FITS)
     agent = an_agent_of(tmp_path / "broken", "curious", model)
     episode = agent.begin(TASKS[0])
     for _ in range(2):
@@ -211,7 +213,7 @@ def test_a_break_later_in_a_step_leaves_each_question_once(curious: None, tmp_pa
 
 
 def test_an_attempt_that_asks_nothing_leaves_nothing_of_the_one_before(curious: None, tmp_path: Path) -> None:
-    episode = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda told: FITS)).begin(TASKS[0])
+    episode = an_agent_of(tmp_path / "bank", "curious", FillsForms(lambda reported: FITS)).begin(TASKS[0])
     Curious.broken = True
     with pytest.raises(PolicyFailed):
         episode.finish()

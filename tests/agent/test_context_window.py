@@ -61,13 +61,15 @@ def _memory(number: int, outcome: Outcome) -> Memory:
 def test_what_is_left_out_is_gone_with_its_heading_and_the_rest_stands_where_its_span_says(left_out: set[str]) -> None:
     memories = [_memory(n, "failure" if n == 2 else "success") for n in range(4)]
     messages, spans = first_messages("Act.", memories, "do it", "You can:\n- wait")
-    told, kept = without(messages, spans, left_out)
+    reported, kept = without(messages, spans, left_out)
     rest = [memory for memory in memories if memory.id not in left_out]
-    assert told == first_messages("Act.", rest, "do it", "You can:\n- wait")[0]
+    assert reported == first_messages("Act.", rest, "do it", "You can:\n- wait")[0]
     assert {span.memory_id for span in kept} == {memory.id for memory in rest}
     for span in kept:
         assert (
-            told[1].content[span.start : span.end].startswith(f"[memory {span.memory_id}]\nTask: {span.memory_id[1]}")
+            reported[1]
+            .content[span.start : span.end]
+            .startswith(f"[memory {span.memory_id}]\nTask: {span.memory_id[1]}")
         )
 
 

@@ -152,10 +152,10 @@ def test_the_cost_that_is_told_is_the_number_of_answers() -> None:
         asked.append(chosen)
         return _rerun(chosen, 0.0)
 
-    told: list[tuple[int, int]] = []
-    credit("Shapley", ("a", "b", "c"), answered, lambda done, needed: told.append((done, needed)))
-    assert len(asked) == 8 == told[0][1]
-    assert [done for done, _ in told] == list(range(8))
+    reported: list[tuple[int, int]] = []
+    credit("Shapley", ("a", "b", "c"), answered, lambda done, needed: reported.append((done, needed)))
+    assert len(asked) == 8 == reported[0][1]
+    assert [done for done, _ in reported] == list(range(8))
     assert subsets("Shapley", ("a",)) == [("a",), ()]
 
 
@@ -230,6 +230,6 @@ def test_a_step_that_recalled_in_its_turns_is_answered_again_as_it_was(tmp_path:
                 trace.decision.selected if trace.decision else ()
             )
             assert trace.generate is not None
-            said = [turn.reply.text for turn in trace.generate.turns]
-            assert [turn.reply.text for turn in again.generate.turns] == said
+            shown = [turn.reply.text for turn in trace.generate.turns]
+            assert [turn.reply.text for turn in again.generate.turns] == shown
             assert [turn.recalled for turn in again.generate.turns] == [t.recalled for t in trace.generate.turns]

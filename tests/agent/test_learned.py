@@ -43,13 +43,13 @@ class Tallying(Rag):
     def learn(self, state: Tally, lesson: Lesson) -> tuple[ValueChange, ...]:
         if lesson.reward is None:
             return ()
-        told = state.rewards.setdefault(lesson.trace.task.id, [])
-        told.append(lesson.reward)
+        reported = state.rewards.setdefault(lesson.trace.task.id, [])
+        reported.append(lesson.reward)
         name = f"sum of {lesson.trace.task.id}"
-        before, after = sum(told[:-1]), sum(told)
+        before, after = sum(reported[:-1]), sum(reported)
         if self.fails_in == "learn":
             raise ValueError("no")
-        return (ValueChange("", before, after, len(told), lesson.reward, 1.0, "parameters", name),)
+        return (ValueChange("", before, after, len(reported), lesson.reward, 1.0, "parameters", name),)
 
     def remember(self, state: Tally, lesson: Lesson) -> None:
         assert lesson.trace.write is not None
@@ -82,12 +82,12 @@ def steps(agent: Agent, count: int) -> None:
 
 def by_hand(agent: Agent, run: str, until: int | None = None) -> dict[str, list[float]]:
     """The tally from the ledger alone."""
-    told: dict[str, list[float]] = {}
+    reported: dict[str, list[float]] = {}
     for row in agent.bank.step_rows(run):
         reward = agent.bank.effective_reward(run, row.step)
         if reward is not None and (until is None or row.step < until):
-            told.setdefault(row.task, []).append(reward)
-    return told
+            reported.setdefault(row.task, []).append(reward)
+    return reported
 
 
 def test_a_run_learns_from_each_of_its_steps(agent: Agent) -> None:
@@ -141,8 +141,8 @@ def test_a_reward_counts_for_the_steps_that_began_after_it(agent: Agent) -> None
     for step, rewards in as_it_was.items():
         assert learned_before(agent.bank, "r", step).rewards == rewards
     for step in (7, 8):
-        told = [reward for rewards in learned_before(agent.bank, "r", step).rewards.values() for reward in rewards]
-        assert 0.25 in told and 0.75 not in told
+        reported = [reward for rewards in learned_before(agent.bank, "r", step).rewards.values() for reward in rewards]
+        assert 0.25 in reported and 0.75 not in reported
     assert learned_before(agent.bank, "r", 9).rewards == by_hand(agent, "r", 9)
     walked = {trace.step: copy.deepcopy(state.rewards) for trace, state in learned_steps(agent.bank, "r")}
     assert walked == {step: learned_before(agent.bank, "r", step).rewards for step in walked}

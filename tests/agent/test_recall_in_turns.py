@@ -79,11 +79,11 @@ def test_what_was_sent_in_a_turn_is_what_the_trace_tells(heard: Any) -> None:
     _, traces, sent = heard
     for trace, messages in zip(traces, sent, strict=True):
         turns = turns_of(trace)
-        told = [
+        reported = [
             conversation_so_far(trace.generate.messages, turns[:number], text_before(turn))
             for number, turn in enumerate(turns)
         ]
-        assert told == messages
+        assert reported == messages
     assert any(text_before(turn) for trace in traces for turn in turns_of(trace))
 
 
@@ -263,8 +263,8 @@ def test_in_the_first_turn_the_first_message_gives_the_advice() -> None:
 
 
 def test_what_is_added_to_an_observation_leaves_its_choices_at_the_end() -> None:
-    told = with_recalled(offering("a", "b"), "a memory\n> a")
-    assert told == "Something happened.\na memory\n> a\n\nYou can:\n- a\n- b"
+    reported = with_recalled(offering("a", "b"), "a memory\n> a")
+    assert reported == "Something happened.\na memory\n> a\n\nYou can:\n- a\n- b"
     assert with_recalled("The end.", "a memory") == "The end.\n\na memory"
     assert with_recalled("The end.", "") == "The end."
 

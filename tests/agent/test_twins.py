@@ -118,12 +118,12 @@ def test_equal_settings_give_equal_traces_but_for_names(bank: MemoryBank) -> Non
     twins = twins_of(bank, {"epsilon": 0.5}, {"epsilon": 0.5})
     twins.step(12)
 
-    def told(run: str) -> list[str]:
+    def reported(run: str) -> list[str]:
         anonymous = [replace(trace, id="", started="", seconds={}, generate=None) for trace in bank.traces(run)]
-        said = [[turn.reply.text for turn in trace.generate.turns] for trace in bank.traces(run) if trace.generate]
-        return json.dumps([[asdict(trace) for trace in anonymous], said], default=str).replace(run, "a run").split()
+        message = [[turn.reply.text for turn in trace.generate.turns] for trace in bank.traces(run) if trace.generate]
+        return json.dumps([[asdict(trace) for trace in anonymous], message], default=str).replace(run, "a run").split()
 
-    assert told(twins.runs[0]) == told(twins.runs[1])
+    assert reported(twins.runs[0]) == reported(twins.runs[1])
 
 
 def test_the_seed_of_the_pair_decides_its_luck(bank: MemoryBank) -> None:
@@ -275,10 +275,10 @@ def failing() -> None:
     raise ModelError(MODEL_GONE)
 
 
-@pytest.mark.parametrize(("act", "said"), [(failing, MODEL_GONE), (lambda: 1 / 0, "ZeroDivisionError")])
+@pytest.mark.parametrize(("act", "message"), [(failing, MODEL_GONE), (lambda: 1 / 0, "ZeroDivisionError")])
 @pytest.mark.parametrize("side", [0, 1])
 def test_an_error_stops_the_play_and_loses_nothing(
-    bank: MemoryBank, models: Callable[..., None], act: Callable[[], object], said: str, side: int
+    bank: MemoryBank, models: Callable[..., None], act: Callable[[], object], message: str, side: int
 ) -> None:
     given = [Interrupted(), Interrupted()]
     given[side] = Interrupted(12, act)
@@ -286,7 +286,7 @@ def test_an_error_stops_the_play_and_loses_nothing(
     twins = twins_of(bank)
     twins.play(FASTEST)
     assert twins.wait(LONG)
-    assert twins.error is not None and said in str(twins.error)
+    assert twins.error is not None and message in str(twins.error)
     done = twins.steps
     assert done > 0 and [len(steps) for steps in steps_of(twins)] == [done + side, done]
     twins.play(FASTEST, 2)
@@ -457,16 +457,16 @@ def test_a_part_that_does_not_exist_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "said"),
+    ("left", "right", "message"),
     [({"weight": 0.0}, {}, ("λ = 0", "λ = 0.5")),
      ({"k2": 0, "alpha": 0.05}, {"k2": 3, "alpha": 0.9}, ("k2 = 0, α = 0.05", "k2 = 3, α = 0.9")),
      ({"normaliser": "fixed"}, {}, ("Normaliser = fixed", "Normaliser = pool")),
      ({}, {}, ("left", "right"))],
 )  # fmt: skip
 def test_the_sides_go_by_the_settings_that_differ(
-    bank: MemoryBank, left: dict[str, Any], right: dict[str, Any], said: tuple[str, str]
+    bank: MemoryBank, left: dict[str, Any], right: dict[str, Any], message: tuple[str, str]
 ) -> None:
-    assert labels(bank, *twins_of(bank, left, right).runs) == said
+    assert labels(bank, *twins_of(bank, left, right).runs) == message
 
 
 def test_the_sides_go_by_their_policies_where_those_differ(bank: MemoryBank) -> None:

@@ -108,10 +108,10 @@ def a_trace(
     )
 
 
-def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **told: Any) -> StepTrace:
+def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **reported: Any) -> StepTrace:
     """The next step of a run, told as in `a_trace`; it writes one memory, `run-step`, unless it says what it wrote."""
     step = bank.next_step(run)
-    told = {"wrote": [f"{run}-{step:04d}"], **told}
-    trace = a_trace(run, step, task, intent, **told)
-    bank.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(told["wrote"])})
+    reported = {"wrote": [f"{run}-{step:04d}"], **reported}
+    trace = a_trace(run, step, task, intent, **reported)
+    bank.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(reported["wrote"])})
     return trace

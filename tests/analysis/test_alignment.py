@@ -47,16 +47,16 @@ def test_one_id_with_two_intents_is_two_tasks() -> None:
 
 
 @given(st.lists(st.text("xyz", max_size=9), min_size=2, max_size=4))
-def test_any_number_of_runs_pairs_as_counting_by_hand_does(told: list[str]) -> None:
-    lines = [tasks_line(f"r{n}", tasks) for n, tasks in enumerate(told)]
+def test_any_number_of_runs_pairs_as_counting_by_hand_does(reported: list[str]) -> None:
+    lines = [tasks_line(f"r{n}", tasks) for n, tasks in enumerate(reported)]
     alignment = align(lines)
-    wanted = {task: min(tasks.count(task) for tasks in told) for task in "xyz"}
+    wanted = {task: min(tasks.count(task) for tasks in reported) for task in "xyz"}
     assert Counter(row.task for row in alignment.rows) == +Counter(wanted)
     for row in alignment.rows:
-        for tasks, step in zip(told, row.steps, strict=True):
+        for tasks, step in zip(reported, row.steps, strict=True):
             assert tasks[: step.step].count(row.task) == row.occurrence
             assert tasks[step.step - 1] == row.task
-    assert alignment.alone == tuple(len(tasks) - len(alignment.rows) for tasks in told)
+    assert alignment.alone == tuple(len(tasks) - len(alignment.rows) for tasks in reported)
     assert steps_of(alignment) == sorted(steps_of(alignment))
     for line in range(len(lines)):
         assert alignment.reordered(line) == (steps_of(alignment, line) != sorted(steps_of(alignment, line)))
@@ -190,11 +190,11 @@ def test_what_another_agent_did_not_tell_is_unknown(tmp_path: Path) -> None:
         with recorder.step("go", embedding=a_vector(1), task="t") as step:
             step.answered("left", prompt_tokens=3)
             step.rewarded(-1.0)
-        silent, told = line_of(bank, "theirs").steps
+        silent, reported = line_of(bank, "theirs").steps
     for name in ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid"):
         assert getattr(silent, name) is None
-    assert (told.answer, told.reward, told.outcome, told.turns) == ("left", -1.0, "failure", 1)
-    assert (told.tokens_read, told.tokens_written, told.selected) == (3, None, None)
+    assert (reported.answer, reported.reward, reported.outcome, reported.turns) == ("left", -1.0, "failure", 1)
+    assert (reported.tokens_read, reported.tokens_written, reported.selected) == (3, None, None)
 
 
 def test_tasks_that_nobody_named_pair_by_their_intent(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_an_outcome_is_judged_by_the_scale_of_the_step(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank", "a") as bank:
         trace = commit(bank, "a", "x", settings={"reward_failure": 0.0, "reward_success": 1.0})
         strange = commit(bank, "a", "x", settings={"from": "elsewhere"})
-        for told in (trace, strange):
-            bank.give_reward("a", told.step, told.id, (), 0.3, "ann")
+        for reported in (trace, strange):
+            bank.give_reward("a", reported.step, reported.id, (), 0.3, "ann")
         first, second = line_of(bank, "a").steps
     assert (first.reward, first.outcome) == (0.3, "failure")
     assert (second.reward, second.outcome) == (0.3, None)

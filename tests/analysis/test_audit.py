@@ -177,8 +177,8 @@ def test_undo_and_redo_name_what_they_undid_and_mark_it(tmp_path: Path) -> None:
     bank.undo.redo("ann")
     bank.undo.redo("ann")
     bank.undo.undo("ann")
-    told = [(row.words, row.undone) for row in audit(MemoryBank.open(bank.uri), AuditFilter())]
-    assert told[::-1] == [
+    reported = [(row.words, row.undone) for row in audit(MemoryBank.open(bank.uri), AuditFilter())]
+    assert reported[::-1] == [
         ("gave +1.000 to step 3 (5 of 5 stars)", True),
         ("changed +1.000 to −1.000 for step 3", True),
         ("edited #1: now #1.2", True),
@@ -336,8 +336,8 @@ def test_the_json_lines_hold_the_whole_events(tmp_path: Path) -> None:
     events = {event.id: event for event in bank.events()}
     assert [line["id"] for line in lines] == [row.event_id for row in rows]
     for line, row in zip(lines, rows, strict=True):
-        told = {name: line.pop(name) for name in ("who", "words", "undone")}
-        assert told == {name: getattr(row, name) for name in told}
+        reported = {name: line.pop(name) for name in ("who", "words", "undone")}
+        assert reported == {name: getattr(row, name) for name in reported}
         again = LedgerEvent(**{**line, "kind": EventKind(line["kind"]), "memory_ids": tuple(line["memory_ids"])})
         assert again == replace(events[row.event_id], payload=dict(events[row.event_id].payload))
 
@@ -386,7 +386,7 @@ def test_every_q_is_reached_by_its_moves(eventful: MemoryBank) -> None:
 def test_the_events_behind_a_move_are_those_that_make_its_reward(eventful: MemoryBank) -> None:
     finished = {row.id for row in eventful.step_rows("r")}
     events = {event.id: event for event in eventful.events()}
-    told = 0
+    reported = 0
     for memory_id in eventful.utilities("r"):
         for move in reconstruct(eventful, "r", memory_id):
             assert move.given == tuple((who_of(events[i]), events[i].created) for i in move.events)
@@ -394,8 +394,8 @@ def test_the_events_behind_a_move_are_those_that_make_its_reward(eventful: Memor
                 here = [e for e in eventful.events("r") if e.step == move.step and e.step_id in finished]
                 value, behind = counting(here, memory_id)
                 assert (move.reward, set(move.events)) == (pytest.approx(value), behind)
-                told += len(behind) > 1
-    assert told, "some moves have several events behind them"
+                reported += len(behind) > 1
+    assert reported, "some moves have several events behind them"
 
 
 def who_of(event: LedgerEvent) -> str:

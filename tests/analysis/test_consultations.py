@@ -75,9 +75,12 @@ def test_the_counts_are_those_of_a_plain_loop(steps: list[tuple[Consulted, ...]]
 def test_without_a_model_there_is_no_rate_of_failure(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "webcoach")
     list(agent.run(sample_tasks("household-train")[:4]))
-    told = {one.purpose: one for one in consultations(agent.bank, "r")}
-    assert {purpose: (one.asked, one.simulated) for purpose, one in told.items()} == {CONDENSE: (4, 4), COACH: (3, 3)}
-    assert {one.failure_rate for one in told.values()} == {None}
+    reported = {one.purpose: one for one in consultations(agent.bank, "r")}
+    assert {purpose: (one.asked, one.simulated) for purpose, one in reported.items()} == {
+        CONDENSE: (4, 4),
+        COACH: (3, 3),
+    }
+    assert {one.failure_rate for one in reported.values()} == {None}
 
 
 def test_a_run_that_asked_nothing_has_none(tmp_path: Path) -> None:

@@ -34,16 +34,16 @@ STEPS = st.lists(
 
 def a_pairing(one: list[Any], other: list[Any]) -> Alignment:
     """Two runs on the tasks of the first, that selected, answered and earned what is told."""
-    tasks = [told[0] for told in one]
+    tasks = [reported[0] for reported in one]
     lines = [
         a_line(
             name,
             [
                 a_compared(name, n, task, selected=selected, answer=answer, reward=reward)
-                for n, (task, (_, selected, answer, reward)) in enumerate(zip(tasks, told, strict=False), start=1)
+                for n, (task, (_, selected, answer, reward)) in enumerate(zip(tasks, reported, strict=False), start=1)
             ],
         )
-        for name, told in (("a", one), ("b", other))
+        for name, reported in (("a", one), ("b", other))
     ]
     return align(lines)
 
@@ -62,9 +62,9 @@ def by_hand(mine: Any, theirs: Any) -> set[Difference]:
 @given(STEPS, STEPS)
 def test_the_ways_to_differ_are_those_found_by_hand(one: list[Any], other: list[Any]) -> None:
     pairs = pairs_of(a_pairing(one, other), 1, {})
-    told = list(zip(one, other, strict=False))
-    assert [pair.differences for pair in pairs] == [by_hand(*both) for both in told]
-    for pair, (mine, theirs) in zip(pairs, told, strict=True):
+    reported = list(zip(one, other, strict=False))
+    assert [pair.differences for pair in pairs] == [by_hand(*both) for both in reported]
+    for pair, (mine, theirs) in zip(pairs, reported, strict=True):
         known = mine[1] is not None and theirs[1] is not None
         first, second = (set(mine[1]), set(theirs[1])) if known else (set(), set())
         assert (set(pair.shared), set(pair.added), set(pair.removed)) == (
@@ -74,8 +74,8 @@ def test_the_ways_to_differ_are_those_found_by_hand(one: list[Any], other: list[
         )
     found = {entry.difference: entry for entry in divergences(pairs)}
     for difference, place in ((MEMORIES, 1), (ORDER, 1), (ANSWER, 2), (REWARD, 3)):
-        known = [at for at, both in enumerate(told) if None not in (both[0][place], both[1][place])]
-        differing = [at for at in known if difference in by_hand(*told[at])]
+        known = [at for at, both in enumerate(reported) if None not in (both[0][place], both[1][place])]
+        differing = [at for at in known if difference in by_hand(*reported[at])]
         if not known:
             assert difference not in found
             continue
@@ -151,8 +151,8 @@ def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path
 
 
 def test_runs_that_never_differ_say_so_for_what_is_known() -> None:
-    told = [("x", ("a-1",), "p", None), ("y", (), "p", None)]
-    entries = divergences(pairs_of(a_pairing(told, told), 1, {}))
+    reported = [("x", ("a-1",), "p", None), ("y", (), "p", None)]
+    entries = divergences(pairs_of(a_pairing(reported, reported), 1, {}))
     assert [(e.difference, e.differing, e.known, e.first, e.interval) for e in entries] == [
         (difference, 0, 2, None, (0.0, 0.0)) for difference in (MEMORIES, ORDER, ANSWER)
     ]
@@ -160,9 +160,10 @@ def test_runs_that_never_differ_say_so_for_what_is_known() -> None:
 
 def test_the_interval_of_a_share_is_that_of_all_draws_of_whole_tasks() -> None:
     differs = {"x": [True, True, False], "y": [False, True], "z": [False]}
-    told = [(task, flag) for task, flags in differs.items() for flag in flags]
+    reported = [(task, flag) for task, flags in differs.items() for flag in flags]
     alignment = a_pairing(
-        [(task, None, "p", None) for task, _ in told], [(task, None, "q" if flag else "p", None) for task, flag in told]
+        [(task, None, "p", None) for task, _ in reported],
+        [(task, None, "q" if flag else "p", None) for task, flag in reported],
     )
     (entry,) = divergences(pairs_of(alignment, 1, {}))
     shares = []
@@ -175,8 +176,8 @@ def test_the_interval_of_a_share_is_that_of_all_draws_of_whole_tasks() -> None:
 
 
 def test_one_task_has_no_interval() -> None:
-    told = [("x", None, "p", None)] * 3
-    (entry,) = divergences(pairs_of(a_pairing(told, [("x", None, "q", None)] * 3), 1, {}))
+    reported = [("x", None, "p", None)] * 3
+    (entry,) = divergences(pairs_of(a_pairing(reported, [("x", None, "q", None)] * 3), 1, {}))
     assert (entry.differing, entry.interval) == (3, None)
 
 

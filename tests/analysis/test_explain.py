@@ -90,9 +90,9 @@ def test_an_ordinary_pool_needs_no_warning() -> None:
 
 def test_every_reason_has_a_sentence_with_its_numbers() -> None:
     found, decision = a_decision([(0.9, 0.1), (0.7, 0.5), (0.6, -0.2)], k2=1)
-    said = [reason_sentence(candidate, found, decision) for candidate in decision.candidates]
-    assert said[0] == "rank 1 in phase B: within k2 = 1"
-    assert said[1] == "rank 2 in phase B: beyond k2 = 1"
+    message = [reason_sentence(candidate, found, decision) for candidate in decision.candidates]
+    assert message[0] == "rank 1 in phase B: within k2 = 1"
+    assert message[1] == "rank 2 in phase B: beyond k2 = 1"
 
 
 def test_an_update_is_told_with_its_numbers() -> None:
@@ -134,12 +134,12 @@ WITH, WITHOUT, INSTEAD = ("r-0002",), (), ("r-0001",)
 @pytest.mark.parametrize(
     ("solves", "holds"),
     [
-        (lambda told, first: told == WITH, True),
-        (lambda told, first: told in (WITH, WITHOUT), False),
-        (lambda told, first: told in (WITH, INSTEAD), False),
-        (lambda told, first: False, False),
-        (lambda told, first: told == WITH and first, False),
-        (lambda told, first: told == WITH or (told == WITHOUT and not first), False),
+        (lambda reported, first: reported == WITH, True),
+        (lambda reported, first: reported in (WITH, WITHOUT), False),
+        (lambda reported, first: reported in (WITH, INSTEAD), False),
+        (lambda reported, first: False, False),
+        (lambda reported, first: reported == WITH and first, False),
+        (lambda reported, first: reported == WITH or (reported == WITHOUT and not first), False),
     ],
 )
 def test_it_counts_only_where_the_task_fails_without_it_and_not_by_luck(
@@ -153,8 +153,8 @@ def test_it_counts_only_where_the_task_fails_without_it_and_not_by_luck(
     )  # fmt: skip
 
     def again(asked: StepTrace) -> Any:
-        def rerun(told: Sequence[str]) -> Any:
-            return SimpleNamespace(outcome="success" if solves(tuple(told), asked is trace) else "failure")
+        def rerun(reported: Sequence[str]) -> Any:
+            return SimpleNamespace(outcome="success" if solves(tuple(reported), asked is trace) else "failure")
 
         return SimpleNamespace(rerun=rerun)
 

@@ -276,7 +276,7 @@ def test_the_states_of_the_step_come_first_and_advice_says_what_it_is(bank: Memo
     for state in states:
         best = max(action.q for action in state.actions if not action.invented)
         for action in state.actions:
-            if action.said == "encouraged" and not action.invented:
+            if action.message == "encouraged" and not action.invented:
                 assert action.q == best > 0
             if action.invented:
                 assert action.tries == 0 and f"- {action.text}" in state.observation
@@ -333,7 +333,7 @@ def test_citations_are_those_that_were_recorded(bank: MemoryBank) -> None:
 
 
 def test_a_reply_that_does_not_parse_is_neither_cited_nor_not(tmp_path: Path) -> None:
-    with a_bank_of(tmp_path / "bank", {"rmm_reranker": {}}, FillsForms(lambda told: "I used the first.")) as bank:
+    with a_bank_of(tmp_path / "bank", {"rmm_reranker": {}}, FillsForms(lambda reported: "I used the first.")) as bank:
         watching = watched(bank, "rmm_reranker")
         found = citations(watching)
         assert len(found) and set(found["cited"]) == {None}
@@ -388,7 +388,7 @@ def test_a_step_without_a_pool_is_left_out(bank: MemoryBank) -> None:
 def test_novelty_falls_with_the_tips_that_are_found(bank: MemoryBank) -> None:
     found = novelty(watched(bank, "empo2_memory"))
     assert list(found["novelty"]) == pytest.approx([1 / (n + 1) for n in found["tips"]])
-    told = {
+    reported = {
         (trace.step, turn): decision.candidates[0].terms[2].raw
         for trace in bank.traces("empo2_memory")
         for turn, decision in [
@@ -398,7 +398,7 @@ def test_novelty_falls_with_the_tips_that_are_found(bank: MemoryBank) -> None:
         if decision.candidates and decision.candidates[0].terms
     }
     of = {(row["step"], row["turn"]): row["novelty"] for row in found.to_dict("records")}
-    assert told and {key: of[key] for key in told} == pytest.approx(told)
+    assert reported and {key: of[key] for key in reported} == pytest.approx(reported)
 
 
 def test_tips_stand_by_score_beside_their_rank_by_similarity(bank: MemoryBank) -> None:
@@ -480,15 +480,15 @@ def test_the_newest_reflections_on_the_task_are_read(bank: MemoryBank) -> None:
 def test_operations_are_counted_by_epoch(bank: MemoryBank) -> None:
     found = operations_by_epoch(watched(bank, "memory_r1_ops")).set_index("epoch")
     for epoch, row in found.iterrows():
-        told = Counter(
+        reported = Counter(
             op.op for trace in bank.traces("memory_r1_ops") if trace.epoch == epoch for op in trace.write.operations
         )
-        assert {name: int(n) for name, n in row.items() if n} == told
+        assert {name: int(n) for name, n in row.items() if n} == reported
     assert len(found) == 3 and len([name for name in OPERATIONS if found[name].sum()]) > 1
 
 
 def test_replies_of_no_use_are_counted_apart(tmp_path: Path) -> None:
-    with a_bank_of(tmp_path / "bank", {"memory_r1_ops": {}}, FillsForms(lambda told: "add it, please")) as bank:
+    with a_bank_of(tmp_path / "bank", {"memory_r1_ops": {}}, FillsForms(lambda reported: "add it, please")) as bank:
         found = operations_by_epoch(watched(bank, "memory_r1_ops"))
         assert found["no usable answer"].sum() == STEPS
         assert found[["ADD", "UPDATE", "DELETE", "NOOP"]].to_numpy().sum() == 0

@@ -66,11 +66,11 @@ def test_nothing_is_appended(agent: Agent) -> None:
 
 
 def test_it_can_be_stopped_and_tells_how_far_it_is(agent: Agent) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     trace = agent.bank.trace("r", 9)
-    on_this_pool(agent.bank, trace, ["rag", "none"], on_progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
-    assert on_this_pool(agent.bank, trace, POLICIES, cancelled=lambda: len(told) > 1) is None
+    on_this_pool(agent.bank, trace, ["rag", "none"], on_progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 2), (2, 2)]
+    assert on_this_pool(agent.bank, trace, POLICIES, cancelled=lambda: len(reported) > 1) is None
 
 
 def test_a_step_without_its_pool_gets_a_sentence(agent: Agent) -> None:

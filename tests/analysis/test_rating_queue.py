@@ -387,8 +387,8 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 def test_every_finished_step_stands_once_in_the_order_of_runs(eventful) -> None:
     rows = [row for info in eventful.runs() for row in eventful.step_rows(info.id)]
-    told = [(f.id, f.run, f.step, f.epoch, f.task, f.created, f.policy) for f in facts_of(eventful)]
-    assert told == [(r.id, r.run, r.step, r.epoch, r.task, r.created, eventful.run(r.run).policy) for r in rows]
+    reported = [(f.id, f.run, f.step, f.epoch, f.task, f.created, f.policy) for f in facts_of(eventful)]
+    assert reported == [(r.id, r.run, r.step, r.epoch, r.task, r.created, eventful.run(r.run).policy) for r in rows]
 
 
 def test_the_rewards_are_those_that_stand(eventful) -> None:

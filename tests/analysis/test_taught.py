@@ -103,8 +103,8 @@ def test_q_without_some_events_is_the_fold_without_them(eventful: MemoryBank, ru
     chosen = {e.id for e in bank.events() if e.kind in REWARDING and rng.random() < 0.3}
     found = taught(bank, run, chosen)
     now, without = believed_without(bank, run, set()), believed_without(bank, run, chosen)
-    told = {i: found.moved.get(i, (utility.q, utility.q)) for i, utility in bank.utilities(run).items()}
-    assert told == {i: (pytest.approx(without[i][0]), pytest.approx(now[i][0])) for i in now}
+    reported = {i: found.moved.get(i, (utility.q, utility.q)) for i, utility in bank.utilities(run).items()}
+    assert reported == {i: (pytest.approx(without[i][0]), pytest.approx(now[i][0])) for i in now}
     assert found.q == {i: utility.q for i, utility in bank.utilities(run).items()}
     differences = [abs(after - before) for before, after in found.moved.values()]
     assert differences and differences == sorted(differences, reverse=True)
@@ -219,12 +219,12 @@ def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(bank: MemoryBank
 
 def test_how_far_it_is_is_reported_and_a_stop_keeps_the_tasks_that_were_answered_twice(learned: MemoryBank) -> None:
     steps = [Differing(step, (), ("r-0001",)) for step in (10, 11, 12)]
-    told: list[tuple[int, int]] = []
-    every = rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: told.append(at))
-    assert told == [(n, 6) for n in range(1, 7)]
-    told.clear()
+    reported: list[tuple[int, int]] = []
+    every = rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: reported.append(at))
+    assert reported == [(n, 6) for n in range(1, 7)]
+    reported.clear()
     some = rerun_tasks(
-        learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: told.append(at), lambda: len(told) == 3
+        learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: reported.append(at), lambda: len(reported) == 3
     )
     assert some == every[:1]
 

@@ -29,7 +29,7 @@ from tests.oracles.lifecycle import Lifecycle
 EMBEDDER = HashingEmbedder(DIMENSION)
 ALPHA = 0.3
 ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
-Deed = Callable[[MemoryBank], object]
+Action = Callable[[MemoryBank], object]
 
 
 def four_steps(path: Path) -> MemoryBank:
@@ -327,7 +327,7 @@ def test_a_fork_restores_what_its_base_had_reworded(bank: MemoryBank) -> None:
 
 # --- undone -----------------------------------------------------------------------------------------------------------
 
-DEEDS: list[Deed] = [
+DEEDS: list[Action] = [
     lambda bank: bank.editing.pin("r", [TWO], "ann"),
     lambda bank: (bank.editing.pin("r", [TWO], "bob"), bank.editing.unpin("r", [TWO], "ann")),
     lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
@@ -338,10 +338,10 @@ DEEDS: list[Deed] = [
 ]
 
 
-@pytest.mark.parametrize("deed", DEEDS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
-def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, deed: Deed) -> None:
+@pytest.mark.parametrize("action", DEEDS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
+def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, action: Action) -> None:
     states = [state(bank)]
-    deed(bank)
+    action(bank)
     count = len(bank.undo.done("ann"))
     states.append(state(bank))
     undone = MemoryBank.open(bank.uri)
@@ -361,8 +361,8 @@ def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank:
 
 def test_undo_brings_back_the_state_before(bank: MemoryBank) -> None:
     before = state(bank)
-    for deed in (DEEDS[0], DEEDS[5], lambda bank: bank.editing.forget("r", [ONE], "ann")):
-        deed(bank)
+    for action in (DEEDS[0], DEEDS[5], lambda bank: bank.editing.forget("r", [ONE], "ann")):
+        action(bank)
     assert state(bank) != before
     for _ in range(3):
         bank.undo.undo("ann")
@@ -385,7 +385,7 @@ def test_each_person_undoes_their_own(bank: MemoryBank) -> None:
         (lambda bank: merged(bank, ONE, TWO), lambda bank: bank.editing.forget("r", ["r-0001.2"], "bob")),
     ],
 )
-def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, mine: Deed, theirs: Deed) -> None:
+def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, mine: Action, theirs: Action) -> None:
     mine(bank)
     theirs(bank)
     before, events = state(bank), bank.events()
@@ -486,7 +486,7 @@ def test_who_may_not_edit_is_refused_before_the_embedder_is_asked(bank: MemoryBa
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 LONG = "x" * (LONGEST_TEXT + 1)
-REFUSED: list[tuple[Deed, str]] = [
+REFUSED: list[tuple[Action, str]] = [
     (lambda bank: bank.editing.pin("r", ["gone"], "ann"), "sees no memory “gone”. Nothing was changed"),
     (lambda bank: bank.editing.pin("r", [], "ann"), "No memory was chosen"),
     (lambda bank: bank.editing.unpin("r", [TWO], "ann"), "is not pinned"),
@@ -506,11 +506,13 @@ REFUSED: list[tuple[Deed, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("deed", "sentence"), REFUSED)
-def test_what_cannot_be_done_is_said_and_nothing_is_appended(unchanged: MemoryBank, deed: Deed, sentence: str) -> None:
+@pytest.mark.parametrize(("action", "sentence"), REFUSED)
+def test_what_cannot_be_done_is_said_and_nothing_is_appended(
+    unchanged: MemoryBank, action: Action, sentence: str
+) -> None:
     facts = unchanged.facts
     with pytest.raises(InputError, match=sentence):
-        deed(unchanged)
+        action(unchanged)
     assert unchanged.facts == facts == MemoryBank.open(unchanged.uri).facts
 
 

@@ -113,7 +113,7 @@ def test_garbled_files_are_told_and_nothing_is_raised(bank: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_a_bit_that_flips_in_a_fact_is_told_or_changes_nothing(bank: Path, seed: int) -> None:
-    before = told(bank)
+    before = reported(bank)
     rng = random.Random(seed)
     files = [bank / "bank.db", *(bank / "vectors" / "memories.lance" / "data").iterdir()]
     file = rng.choice(files)
@@ -121,10 +121,10 @@ def test_a_bit_that_flips_in_a_fact_is_told_or_changes_nothing(bank: Path, seed:
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     file.write_bytes(data)
     if not problems(bank):
-        assert told(bank) == before
+        assert reported(bank) == before
 
 
-def told(path: Path) -> object:
+def reported(path: Path) -> object:
     """Every fact of the bank, or why it cannot be read."""
     try:
         with MemoryBank.open(str(path)) as bank:

@@ -60,16 +60,16 @@ def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path)
     script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
     rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
     assert rater.stdout is not None
-    told = 0
-    while told < 6:
-        told = int(rater.stdout.readline())
+    reported = 0
+    while reported < 6:
+        reported = int(rater.stdout.readline())
     os.kill(rater.pid, signal.SIGKILL)
     rest = rater.stdout.read().split()
     rater.wait()
-    told = 1 + (int(rest[-1]) if rest else told)
+    reported = 1 + (int(rest[-1]) if rest else reported)
     again = MemoryBank.open(bank.uri)
     kept = sum(again.ratings.mine("r", step, "ann") is not None for step in range(1, 41))
-    assert told <= kept <= told + 1
+    assert reported <= kept <= reported + 1
     # The person does not know whether the last click was saved, and clicks again.
     for step in range(1, kept + 1):
         again.ratings.rate(Rating("r", step, 0.0, "ann"))

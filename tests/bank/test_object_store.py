@@ -100,9 +100,9 @@ def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
     assert process.returncode == 0, process.stderr
     assert process.stderr == ""
     for words in (["run", "--tasks", "3", "--run", "two", "--base", "one"], ["doctor"], ["show", "2"]):
-        status, said = memrl(*words, "--bank", uri)
-        must_not_tell(said)
-        assert status == 0, said
+        status, message = memrl(*words, "--bank", uri)
+        must_not_tell(message)
+        assert status == 0, message
     with MemoryBank.open(uri) as bank:
         assert [len(bank.step_rows(run)) for run in ("one", "two")] == [4, 3]
 
@@ -294,10 +294,10 @@ def test_no_command_repeats_a_key_that_it_was_given(store: ObjectStore) -> None:
         ["export", "bank.zip"],
         ["merge", address, address],
     ):
-        status, said = memrl(*words, "--bank", address)
+        status, message = memrl(*words, "--bank", address)
         assert status == 2
-        assert "ends in .toml" in " ".join(said.split())
-        must_not_tell(said)
+        assert "ends in .toml" in " ".join(message.split())
+        must_not_tell(message)
 
 
 def test_no_key_is_stored_or_logged(

@@ -17,7 +17,7 @@ from tests.builders import DIMENSION, a_bank, a_run, a_step
 
 EMBEDDER = HashingEmbedder(DIMENSION)
 ONE, TWO = "r-0001", "r-0002"
-Deed = Callable[[MemoryBank, str], object]
+Action = Callable[[MemoryBank, str], object]
 
 
 def _step(bank: MemoryBank, run: str = "r") -> str:
@@ -28,13 +28,13 @@ def _rewarded(bank: MemoryBank, by: str = "") -> str:
     return next(e.id for e in bank.ratings.of("r", 2) if e.rater == by)
 
 
-RATING: Mapping[str, Deed] = {
+RATING: Mapping[str, Action] = {
     "rate": lambda bank, who: bank.ratings.rate(Rating("r", 2, 1.0, who)),
     "give_reward": lambda bank, who: bank.give_reward("r", 2, _step(bank), (ONE,), 1.0, who),
     "pin_note": lambda bank, who: bank.notes.pin("r", 2, "look", who),
     "assign_credit": lambda bank, who: bank.credits.assign("r", 2, _step(bank), {ONE: 0.5}, who, "shares"),
 }
-MANAGING: Mapping[str, Deed] = {
+MANAGING: Mapping[str, Action] = {
     "pin": lambda bank, who: bank.editing.pin("r", ["r-0005"], who),
     "unpin": lambda bank, who: bank.editing.unpin("r", ["r-0004"], who),
     "forget": lambda bank, who: bank.editing.forget("r", ["r-0006"], who),
@@ -76,11 +76,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     return made
 
 
-def refused(bank: MemoryBank, deed: Deed, who: str) -> str:
+def refused(bank: MemoryBank, action: Action, who: str) -> str:
     """The sentence by which the deed is refused; nothing was appended."""
     events, memories = bank.events(), bank.memory_ids()
     with pytest.raises(NotAllowed) as caught:
-        deed(bank, who)
+        action(bank, who)
     for handle in (bank, MemoryBank.open(bank.uri)):
         assert (handle.events(), handle.memory_ids()) == (events, memories)
     return str(caught.value)
@@ -91,8 +91,8 @@ def refused(bank: MemoryBank, deed: Deed, who: str) -> str:
 
 def test_a_bank_without_roles_lets_everybody_manage(bank: MemoryBank) -> None:
     assert (bank.people.roles(), bank.people.role_of("whoever")) == ({}, Role.MANAGE)
-    for deed in [*RATING.values(), *MANAGING.values()]:
-        deed(bank, "whoever")
+    for action in [*RATING.values(), *MANAGING.values()]:
+        action(bank, "whoever")
 
 
 def test_an_assigned_role_holds_in_every_session_and_the_newest_counts(bank: MemoryBank) -> None:
@@ -107,22 +107,22 @@ def test_newcomers_have_the_role_that_was_assigned_to_all_others(guarded: Memory
     assert [guarded.people.role_of(who) for who in ("ann", "cid", "new", "")] == ["manage", "rate", "look", "look"]
 
 
-@pytest.mark.parametrize("deed", RATING.values(), ids=RATING.keys())
-def test_who_may_only_look_gives_no_reward_and_no_note(guarded: MemoryBank, deed: Deed) -> None:
-    said = refused(guarded, deed, "new")
-    assert said.startswith("new may look in this bank, not give rewards. Nothing was changed; ask")
+@pytest.mark.parametrize("action", RATING.values(), ids=RATING.keys())
+def test_who_may_only_look_gives_no_reward_and_no_note(guarded: MemoryBank, action: Action) -> None:
+    message = refused(guarded, action, "new")
+    assert message.startswith("new may look in this bank, not give rewards. Nothing was changed; ask")
 
 
-@pytest.mark.parametrize("deed", MANAGING.values(), ids=MANAGING.keys())
-def test_who_may_rate_does_not_manage(guarded: MemoryBank, deed: Deed) -> None:
-    assert "cid may rate in this bank, not change runs" in refused(guarded, deed, "cid")
+@pytest.mark.parametrize("action", MANAGING.values(), ids=MANAGING.keys())
+def test_who_may_rate_does_not_manage(guarded: MemoryBank, action: Action) -> None:
+    assert "cid may rate in this bank, not change runs" in refused(guarded, action, "cid")
 
 
 def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -> None:
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
-    for deed in RATING.values():
-        deed(bank, "cid")
+    for action in RATING.values():
+        action(bank, "cid")
     assert bank.ratings.withdraw("r", 2, "cid") is not None
     assert bank.undo.undo("cid") is not None
     bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
@@ -133,22 +133,22 @@ def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -
 
 @pytest.mark.parametrize("what", ["withdraw", "remove_note", "revoke_credit", "undo", "redo"])
 def test_who_lost_the_right_to_rate_takes_nothing_back_either(bank: MemoryBank, what: str) -> None:
-    for deed in RATING.values():
-        deed(bank, "cid")
+    for action in RATING.values():
+        action(bank, "cid")
     note, credit = bank.notes.standing("r")[0].id, bank.credits.standing("r", 2)
     assert credit is not None
     if what == "redo":
         bank.undo.undo("cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.LOOK, "ann")
-    deeds: Mapping[str, Deed] = {
+    actions: Mapping[str, Action] = {
         "withdraw": lambda bank, who: bank.ratings.withdraw("r", 2, who),
         "remove_note": lambda bank, who: bank.notes.remove(note, who),
         "revoke_credit": lambda bank, who: bank.credits.revoke(credit.id, who),
         "undo": lambda bank, who: bank.undo.undo(who),
         "redo": lambda bank, who: bank.undo.redo(who),
     }
-    assert "not give rewards" in refused(bank, deeds[what], "cid")
+    assert "not give rewards" in refused(bank, actions[what], "cid")
 
 
 def test_the_program_itself_is_never_refused(bank: MemoryBank) -> None:
@@ -242,19 +242,19 @@ def test_a_name_is_one_printable_line(typed: str, stored: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * (LONGEST_NAME + 1), "*", " *\n"])
-@pytest.mark.parametrize("deed", [*RATING.values(), MANAGING["forget"], MANAGING["start_run"], MANAGING["roles"]])
-def test_an_impossible_name_is_refused_by_whatever_takes_one(guarded: MemoryBank, deed: Deed, name: str) -> None:
+@pytest.mark.parametrize("action", [*RATING.values(), MANAGING["forget"], MANAGING["start_run"], MANAGING["roles"]])
+def test_an_impossible_name_is_refused_by_whatever_takes_one(guarded: MemoryBank, action: Action, name: str) -> None:
     events = guarded.events()
     with pytest.raises(InputError, match=r"cannot be a person's name: .* Nothing was saved"):
-        deed(guarded, name)
+        action(guarded, name)
     assert guarded.events() == events
 
 
 def test_the_same_person_is_known_however_the_name_was_typed(guarded: MemoryBank) -> None:
     assert guarded.people.role_of(" cid\n") is Role.RATE
     guarded.people.must_be("\tann ", Role.MANAGE)
-    for deed in (*RATING.values(), MANAGING["forget"]):
-        assert "new may look" in refused(guarded, deed, " new\x07")
+    for action in (*RATING.values(), MANAGING["forget"]):
+        assert "new may look" in refused(guarded, action, " new\x07")
 
 
 def test_a_role_is_stored_under_the_name_as_it_is_known(bank: MemoryBank) -> None:
@@ -279,9 +279,9 @@ def test_what_looks_at_the_bank_first_knows_of_a_role_at_once(bank: MemoryBank) 
     other = MemoryBank.open(bank.uri)
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("eve", Role.LOOK, "ann")
-    for deed in (RATING["rate"], MANAGING["forget"], MANAGING["edit"], MANAGING["roles"]):
+    for action in (RATING["rate"], MANAGING["forget"], MANAGING["edit"], MANAGING["roles"]):
         with pytest.raises(NotAllowed):
-            deed(other, "eve")
+            action(other, "eve")
     assert other.events() == bank.events()
 
 
@@ -296,7 +296,7 @@ def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: Memo
     assert credit is not None
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign(NEWCOMERS, Role.RATE, "ann")
-    away: Mapping[str, Deed] = {
+    away: Mapping[str, Action] = {
         "note": lambda bank, who: bank.notes.remove(note.id, who),
         "credit": lambda bank, who: bank.credits.revoke(credit.id, who),
     }
@@ -318,6 +318,6 @@ def test_undo_passes_over_what_a_person_may_do_no_longer(bank: MemoryBank) -> No
     bank.revoke_reward(_rewarded(bank, "bob"), "cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
-    deed = bank.undo.undo("cid", past_blocked=True)
-    assert deed is not None and deed.first.step == 3
+    action = bank.undo.undo("cid", past_blocked=True)
+    assert action is not None and action.first.step == 3
     assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who, past_blocked=True), "cid")

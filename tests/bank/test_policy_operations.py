@@ -30,8 +30,8 @@ ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
 
 
 def an_operation(op: str, memory_id: str = "", replaces: Sequence[str] = (), **values: Any) -> MemoryOperation:
-    told = {"intent": f"intent of {memory_id}", "experience": f"text of {memory_id}", "why": f"to {op.lower()}"}
-    made = MemoryOperation("ADD", memory_id, outcome="success", intent_key=memory_id, q0=0.0, parents=(), **told)
+    reported = {"intent": f"intent of {memory_id}", "experience": f"text of {memory_id}", "why": f"to {op.lower()}"}
+    made = MemoryOperation("ADD", memory_id, outcome="success", intent_key=memory_id, q0=0.0, parents=(), **reported)
     return replace(made, **{"op": op, "replaces": tuple(replaces), **values})
 
 
@@ -311,12 +311,12 @@ def rewritten(bank: MemoryBank) -> MemoryBank:
 
 
 def test_what_became_of_a_memory_tells_what_the_policy_did(rewritten: MemoryBank) -> None:
-    told = rewritten.editing.changes("r", ONE)
+    reported = rewritten.editing.changes("r", ONE)
     about = {ONE, TWO, "r-0004", "r-0005"}
     kinds = [EventKind.MEMORY_WRITTEN, EventKind.MEMORY_WRITTEN, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED]
-    assert [event.kind for event in told] == kinds
-    assert {memory_id for event in told for memory_id in event.memory_ids} == about
-    assert [event.reason for event in told[2:]] == ["to update", "to merge"]
+    assert [event.kind for event in reported] == kinds
+    assert {memory_id for event in reported for memory_id in event.memory_ids} == about
+    assert [event.reason for event in reported[2:]] == ["to update", "to merge"]
     assert rewritten.editing.changes("r", THREE)[-1].kind is EventKind.MEMORY_FORGOTTEN
 
 

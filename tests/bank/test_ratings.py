@@ -42,7 +42,7 @@ def believed(bank: MemoryBank) -> dict[str, tuple[float, int]]:
 
 PEOPLE = ("ann", "<b>bo</b>")
 MANAGERS = ("cy", "di")
-deeds = st.lists(
+actions = st.lists(
     st.tuples(
         st.sampled_from(["rate", "rate", "withdraw", "undo", "undo", "redo", "rate for all", "revoke"]),
         st.integers(2, 4),
@@ -54,7 +54,7 @@ deeds = st.lists(
 )
 
 
-@given(deeds, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
+@given(actions, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
@@ -67,28 +67,28 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
     )
     bank.utilities("r")
     reference = Raters()
-    for deed, step, person, manager, value in sequence:
-        if deed == "rate":
+    for action, step, person, manager, value in sequence:
+        if action == "rate":
             bank.ratings.rate(Rating("r", step, value, person))
             reference.rate(step, person, value)
-        elif deed == "withdraw":
+        elif action == "withdraw":
             bank.ratings.withdraw("r", step, person)
             reference.rate(step, person, None)
-        elif deed == "rate for all":
+        elif action == "rate for all":
             bank.ratings.rate_all([Rating("r", step, value / 2, who, given={"by": manager}) for who in PEOPLE])
             reference.rate_for(manager, step, dict.fromkeys(PEOPLE, value / 2))
-        elif deed == "revoke":
+        elif action == "revoke":
             reference.revoke(manager, step, person)
             mine = bank.ratings.mine("r", step, person)
             if mine is not None:
                 bank.revoke_reward(mine.id, manager)
         else:
             for who in (person, manager) if value < 1 else (manager,):
-                if getattr(reference, deed)(who):
-                    getattr(bank.undo, deed)(who)
+                if getattr(reference, action)(who):
+                    getattr(bank.undo, action)(who)
                 else:
                     with pytest.raises(InputError, match="was changed since by"):
-                        getattr(bank.undo, deed)(who)
+                        getattr(bank.undo, action)(who)
         people = {(e.step, e.rater): e.value for n in range(1, STEPS + 1) for e in bank.ratings.of("r", n) if e.rater}
         assert people == reference.standing
     expected = beliefs(steps, reference.standing, ALPHA, human_rewards, several_raters)
@@ -286,8 +286,8 @@ def test_an_older_deed_is_undone_past_one_that_others_have_changed(tmp_path: Pat
     bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
     bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
     bank.ratings.rate(Rating("r", 2, -1.0, "bo"))
-    deed = bank.undo.undo("ann", past_blocked=True)
-    assert deed is not None and deed.first.step == 4
+    action = bank.undo.undo("ann", past_blocked=True)
+    assert action is not None and action.first.step == 4
     events = bank.events()
     with pytest.raises(InputError, match="was changed since by bo"):
         bank.undo.undo("ann", past_blocked=True)
@@ -362,18 +362,18 @@ def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
 ) -> None:
     bank, _ = a_rated_bank(tmp_path_factory.mktemp("b") / "bank")
     rewards, pins = Raters(), Raters()
-    for number, deed in enumerate(sequence):
-        if deed == "rate":
+    for number, action in enumerate(sequence):
+        if action == "rate":
             bank.ratings.rate(Rating("r", 2, number / 14, "ann"))
             rewards.rate(2, "ann", number / 14)
-        elif deed == "pin":
+        elif action == "pin":
             pinned = "r-0001" in bank.pinned("r")
             (bank.editing.unpin if pinned else bank.editing.pin)("r", ["r-0001"], "ann")
             pins.rate(1, "ann", None if pinned else 1.0)
         else:
             kinds, reference = data.draw(st.sampled_from([(REWARDS, rewards), (MEMORIES, pins)]))
-            getattr(bank.undo, deed)("ann", kinds)
-            getattr(reference, deed)("ann")
+            getattr(bank.undo, action)("ann", kinds)
+            getattr(reference, action)("ann")
     for handle in (bank, MemoryBank.open(bank.uri)):
         mine = handle.ratings.mine("r", 2, "ann")
         assert (mine.value if mine else None) == rewards.standing.get((2, "ann"))
@@ -411,9 +411,9 @@ NEAR: list[Callable[[MemoryBank], object]] = [
 ]
 
 
-@pytest.mark.parametrize("deed", NEAR)
+@pytest.mark.parametrize("action", NEAR)
 def test_every_deed_begins_with_what_other_processes_have_appended(
-    tmp_path: Path, deed: Callable[[MemoryBank], object]
+    tmp_path: Path, action: Callable[[MemoryBank], object]
 ) -> None:
     bank, _ = a_rated_bank(tmp_path / "bank")
     bank.notes.pin("r", 3, "look", "ann")
@@ -422,5 +422,5 @@ def test_every_deed_begins_with_what_other_processes_have_appended(
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("eve", Role.LOOK, "ann")
     with pytest.raises(NotAllowed):
-        deed(other)
+        action(other)
     assert other.events() == bank.events() == MemoryBank.open(bank.uri).events()

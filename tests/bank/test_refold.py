@@ -25,10 +25,10 @@ from tests.builders import DIMENSION, a_bank, a_run, a_step
 EMBEDDER = HashingEmbedder(DIMENSION)
 ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
 STEPS = 4
-Deed = Callable[[MemoryBank], object]
+Action = Callable[[MemoryBank], object]
 
 
-def told(fold: Fold) -> str:
+def reported(fold: Fold) -> str:
     """Everything that a fold says, every digit of it, in its order."""
     return repr(
         (fold.utilities, sorted(fold.away.items()), fold.histories, sorted(fold.pinned), sorted(fold.inherited.items()))
@@ -181,10 +181,10 @@ def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> 
         happen(run)
         if facts.rng.random() < 0.6:
             for one in facts.runs:
-                assert told(live(facts.bank, one)) == told(anew(facts.bank, one))
+                assert reported(live(facts.bank, one)) == reported(anew(facts.bank, one))
         if facts.rng.random() < 0.1:
             for one in facts.runs:
-                assert told(stored(facts.bank, one)) == told(anew(facts.bank, one))
+                assert reported(stored(facts.bank, one)) == reported(anew(facts.bank, one))
 
 
 def arrays(view: MemoryView) -> list[tuple[str, float, int, bytes, int]]:
@@ -276,7 +276,7 @@ def undone(bank: MemoryBank, times: int = 1) -> None:
         bank.undo.undo("ann")
 
 
-HANDED_ON: dict[str, Deed] = {
+HANDED_ON: dict[str, Action] = {
     "reworded": reworded,
     "reworded twice": lambda bank: reworded(bank, reworded(bank), "and again"),
     "merged": lambda bank: merged(bank, ONE, TWO),
@@ -292,19 +292,19 @@ HANDED_ON: dict[str, Deed] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", HANDED_ON.values(), ids=HANDED_ON)
+@pytest.mark.parametrize("action", HANDED_ON.values(), ids=HANDED_ON)
 def test_late_rewards_follow_a_memory_into_what_took_its_place(
-    bank: MemoryBank, deed: Deed, never_folded: pytest.MonkeyPatch
+    bank: MemoryBank, action: Action, never_folded: pytest.MonkeyPatch
 ) -> None:
-    deed(bank)
+    action(bank)
     rated_late(bank, 3, -0.4)
     bank.commit_step(*a_step(STEPS + 1, tuple(bank.utilities("r"))[:3], 0.5))
     rated_late(bank, 4, 0.9)
     rated_late(bank, 3, 0.2)
     bank.ratings.withdraw("r", 4, "bob")
-    mine = told(live(bank, "r"))
+    mine = reported(live(bank, "r"))
     never_folded.undo()
-    assert mine == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))
+    assert mine == reported(anew(bank, "r")) == reported(live(MemoryBank.open(bank.uri), "r"))
 
 
 def rated_late(bank: MemoryBank, step: int, value: float) -> None:
@@ -348,10 +348,14 @@ def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
     assert bank.away("fork")[new] == before[0]
     assert bank.utilities("fork")[third] == bank.away("fork")[TWO] != before[1]
     patched.undo()
-    assert told(live(bank, "fork")) == told(anew(bank, "fork")) == told(live(MemoryBank.open(bank.uri), "fork"))
+    assert (
+        reported(live(bank, "fork"))
+        == reported(anew(bank, "fork"))
+        == reported(live(MemoryBank.open(bank.uri), "fork"))
+    )
 
 
-BETWEEN_STEPS: dict[str, Deed] = {
+BETWEEN_STEPS: dict[str, Action] = {
     "pin": lambda bank: bank.editing.pin("r", [TWO], "ann"),
     "unpin": lambda bank: (bank.editing.pin("r", [TWO], "ann"), bank.editing.unpin("r", [TWO], "ann")),
     "forget": lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
@@ -363,14 +367,14 @@ BETWEEN_STEPS: dict[str, Deed] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", BETWEEN_STEPS.values(), ids=BETWEEN_STEPS)
+@pytest.mark.parametrize("action", BETWEEN_STEPS.values(), ids=BETWEEN_STEPS)
 def test_what_people_do_between_steps_is_worked_into_the_fold(
-    bank: MemoryBank, deed: Deed, never_folded: pytest.MonkeyPatch
+    bank: MemoryBank, action: Action, never_folded: pytest.MonkeyPatch
 ) -> None:
-    deed(bank)
-    mine = told(live(bank, "r"))
+    action(bank)
+    mine = reported(live(bank, "r"))
     never_folded.undo()
-    assert mine == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))
+    assert mine == reported(anew(bank, "r")) == reported(live(MemoryBank.open(bank.uri), "r"))
 
 
 def test_what_another_handle_did_between_steps_is_worked_in_too(
@@ -381,7 +385,7 @@ def test_what_another_handle_did_between_steps_is_worked_in_too(
     request.getfixturevalue("never_folded")
     merged(bank, TWO, reworded(bank, THREE))
     assert other.refresh()
-    assert told(live(other, "r")) == told(live(bank, "r"))
+    assert reported(live(other, "r")) == reported(live(bank, "r"))
 
 
 def an_edit(memory_id: str, new: str, seq: int, step: int = STEPS) -> LedgerEvent:
@@ -416,4 +420,4 @@ def test_a_memory_imported_anew_after_it_was_reworded_is_folded_from_nothing(ban
     bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
     assert bank.utilities("r")[new] != before
     assert bank.utilities("r")[TWO].q == 0.8
-    assert told(live(bank, "r")) == told(anew(bank, "r")) == told(live(MemoryBank.open(bank.uri), "r"))
+    assert reported(live(bank, "r")) == reported(anew(bank, "r")) == reported(live(MemoryBank.open(bank.uri), "r"))

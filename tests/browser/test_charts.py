@@ -39,7 +39,7 @@ def stage(page: Page) -> Page:
     return page
 
 
-def said(stage: Page) -> list[str]:
+def message(stage: Page) -> list[str]:
     stage.wait_for_timeout(200)
     return list(stage.evaluate("said"))
 
@@ -75,16 +75,16 @@ def test_a_chart_that_is_not_there_yet_says_that_it_is_coming(page: Page, app: R
 def test_a_chart_is_given_back_when_it_has_gone_and_not_when_only_its_data_were_replaced(stage: Page) -> None:
     stage.evaluate("void (window.end = draw('first'))")
     stage.evaluate("end()")
-    assert said(stage) == ["drawn first"]
+    assert message(stage) == ["drawn first"]
     stage.evaluate("document.querySelector('.map-frame').remove(); end()")
-    assert said(stage) == ["drawn first", "purged"]
+    assert message(stage) == ["drawn first", "purged"]
 
 
 def test_a_drawing_that_waited_does_not_replace_a_newer_one(stage: Page) -> None:
     stage.evaluate("void draw('old', { slot: 'map', key: 'old', changes: {} })")
     stage.evaluate("void draw('new')")
-    assert said(stage) == ["drawn new"]
+    assert message(stage) == ["drawn new"]
     stage.evaluate("window.asked = 0")
     stage.evaluate("window.memrlCloud = { changedCloud: () => ++asked && {}, follow: () => {}, repaint: () => {} }")
-    assert said(stage) == ["drawn new"]
+    assert message(stage) == ["drawn new"]
     assert stage.evaluate("asked") == 0

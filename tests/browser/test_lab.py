@@ -49,8 +49,8 @@ def times_drawn(chart: Locator) -> int:
 
 
 def step_of(page: Page) -> int:
-    said = page.get_by_text(re.compile(r"^Step \d+ · epoch")).inner_text()
-    return int(said.split()[1])
+    message = page.get_by_text(re.compile(r"^Step \d+ · epoch")).inner_text()
+    return int(message.split()[1])
 
 
 def until_step(page: Page, step: int) -> None:

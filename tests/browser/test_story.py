@@ -53,8 +53,8 @@ def sending(page: Page) -> list[str]:
     """The buttons above the page's charts that would send them away."""
     tools = page.locator(".modebar-btn")
     expect(tools.first).to_be_attached()
-    told = tools.evaluate_all("buttons => buttons.map(one => `${one.dataset.title} ${one.dataset.attr}`)")
-    return [one for one in told if re.search("share|send|cloud|edit|studio", one, re.IGNORECASE)]
+    reported = tools.evaluate_all("buttons => buttons.map(one => `${one.dataset.title} ${one.dataset.attr}`)")
+    return [one for one in reported if re.search("share|send|cloud|edit|studio", one, re.IGNORECASE)]
 
 
 def part(page: Page, phase: str) -> Locator:

@@ -83,11 +83,11 @@ def test_interrupting_keeps_what_is_done(home: Path) -> None:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
+    message, _ = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "Cancelled after" in said
+    assert "Cancelled after" in message
     kept = counted(home / "bank")
-    assert f"Cancelled after {kept} of 12000 steps" in " ".join(said.split())
+    assert f"Cancelled after {kept} of 12000 steps" in " ".join(message.split())
 
 
 def test_a_preset_sets_everything_that_is_not_given(home: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_preset_sets_everything_that_is_not_given(home: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_a_sentence_and_exit_code_2(home: Path, words: list[str], says: str) -> None:
-    code, said = memrl("run", "--bank", str(home / "bank"), *words)
-    assert (code, says in said) == (2, True), said
+    code, message = memrl("run", "--bank", str(home / "bank"), *words)
+    assert (code, says in message) == (2, True), message
     if (home / "bank").exists():
         assert MemoryBank.open(str(home / "bank")).runs() == []
 
@@ -143,24 +143,28 @@ def test_what_nobody_foresaw_is_one_sentence_and_its_traceback_goes_to_the_log(
     monkeypatch.setattr(cli, "app", fail)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    told = capfd.readouterr()
+    reported = capfd.readouterr()
     assert ended.value.code == 1
-    assert "RecursionError" in told.err and "Traceback" not in told.err + told.out and "secret" not in told.err
+    assert (
+        "RecursionError" in reported.err
+        and "Traceback" not in reported.err + reported.out
+        and "secret" not in reported.err
+    )
     log = (home / "home" / "memrl.log").read_text()
     assert "RecursionError" in log and "in fail" in log and "secret" not in log
 
 
 def test_show_prints_the_numbers_of_a_step() -> None:
-    code, said = memrl("show", "11")
+    code, message = memrl("show", "11")
     assert code == 0
-    assert "put the candle on the counter" in said
-    assert "beyond k2" in said and "below δ" in said
-    assert "q(#6) = +0.510 + 0.3 × (+1.000 − (+0.510)) = +0.657" in said
+    assert "put the candle on the counter" in message
+    assert "beyond k2" in message and "below δ" in message
+    assert "q(#6) = +0.510 + 0.3 × (+1.000 − (+0.510)) = +0.657" in message
 
 
 def test_show_tells_how_many_steps_there_are() -> None:
-    code, said = memrl("show", "99")
-    assert (code, "40 finished steps" in said) == (2, True)
+    code, message = memrl("show", "99")
+    assert (code, "40 finished steps" in message) == (2, True)
 
 
 def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
@@ -168,25 +172,25 @@ def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
     trace, vectors = a_step(1)
     bank.commit_step(replace(trace, task=replace(trace.task, intent="[bold red]x[/] [link=http://a]y[/link]")), vectors)
     bank.close()
-    code, said = memrl("show", "1", "--bank", str(home / "bank"))
-    assert (code, "[bold red]x[/] [link=http://a]y[/link]" in said) == (0, True)
+    code, message = memrl("show", "1", "--bank", str(home / "bank"))
+    assert (code, "[bold red]x[/] [link=http://a]y[/link]" in message) == (0, True)
 
 
 def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.console, "width", 200)
-    code, said = memrl("doctor")
+    code, message = memrl("doctor")
     assert code == 0
-    assert "Ollama is not running" in said and "OLLAMA_HOST=127.0.0.1:9 ollama serve" in said
-    assert "broken" not in said and "OpenAI" not in said
+    assert "Ollama is not running" in message and "OLLAMA_HOST=127.0.0.1:9 ollama serve" in message
+    assert "broken" not in message and "OpenAI" not in message
 
 
 def test_the_doctor_names_each_place_of_models_and_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.console, "width", 300)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setitem(gguf.PACKAGED, "smollm2", replace(gguf.PACKAGED["smollm2"], module="no_such_module"))
-    code, said = memrl("doctor")
+    code, message = memrl("doctor")
     assert code == 0
-    assert "http://127.0.0.1:9/v1" in said and "memrl model pull smollm2" in said
+    assert "http://127.0.0.1:9/v1" in message and "memrl model pull smollm2" in message
 
 
 def test_the_doctor_waits_a_second_for_all_who_keep_silent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +208,10 @@ def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, mon
     monkeypatch.setattr(cli.console, "width", 300)
     uri = str(home / "bank")
     assert memrl("run", "--tasks", "12", "--bank", uri)[0] == 0
-    said = memrl("doctor", "--bank", uri)[1]
+    message = memrl("doctor", "--bank", uri)[1]
     with MemoryBank.open(uri) as bank:
         found = suggest_delta(bank.view(bank.runs()[-1].id))
-    assert f"--setting delta={found.delta:.2f}" in said and found.delta != pytest.approx(0.2, abs=0.01)
+    assert f"--setting delta={found.delta:.2f}" in message and found.delta != pytest.approx(0.2, abs=0.01)
 
 
 def test_the_doctor_names_a_damaged_table(home: Path) -> None:
@@ -215,8 +219,8 @@ def test_the_doctor_names_a_damaged_table(home: Path) -> None:
     with sqlite3.connect(home / "bank" / "bank.db") as database:
         database.execute("UPDATE q_values SET q = 7")
         database.execute("UPDATE runs SET policy = '', info = replace(info, 'memrl', 'rmm')")
-    code, said = memrl("doctor", "--bank", str(home / "bank"))
-    assert (code, "bank: runs" in said, "broken" in said) == (2, True, True)
+    code, message = memrl("doctor", "--bank", str(home / "bank"))
+    assert (code, "bank: runs" in message, "broken" in message) == (2, True, True)
 
 
 def test_the_doctor_writes_anew_what_follows_from_the_ledger(home: Path) -> None:
@@ -232,9 +236,9 @@ def test_the_doctor_writes_anew_what_follows_from_the_ledger(home: Path) -> None
 
 def test_every_command_and_option_has_help() -> None:
     for command in ("app", "run", "show", "doctor"):
-        code, said = memrl(command, "--help")
+        code, message = memrl(command, "--help")
         assert code == 0
-        assert len(said.splitlines()) > 5
+        assert len(message.splitlines()) > 5
     assert memrl("--version") == (0, f"{cli.__version__}\n")
 
 
@@ -251,11 +255,11 @@ def test_the_app_offers_a_bank_that_a_toml_file_names(home: Path, monkeypatch: p
     monkeypatch.setattr(cli, "_served", lambda command: 0)
     a_bank(home / "there").close()
     (home / "team.toml").write_text('database = "there/bank.db"\nvectors = "there/vectors"\n', encoding="utf-8")
-    code, said = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "team.toml"))
-    assert code == 0 and "http://127.0.0.1:8124/bank?bank=team" in said.replace("\n", "")
+    code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "team.toml"))
+    assert code == 0 and "http://127.0.0.1:8124/bank?bank=team" in message.replace("\n", "")
     assert workspace.load_preferences().opened == {"team": str(home / "team.toml")}
-    code, said = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "nothing"))
-    assert code != 0 and "nothing" in said.replace("\n", "")
+    code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "nothing"))
+    assert code != 0 and "nothing" in message.replace("\n", "")
 
 
 def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +288,9 @@ def test_a_port_that_is_taken_is_told_before_anything_is_started(monkeypatch: py
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        code, said = memrl("app", "--port", str(port), "--headless")
-    assert (code, str(port) in said, "--port" in said, "PORT=" in said) == (2, True, True, True)
-    assert "MemRL Inspector is at" not in said
+        code, message = memrl("app", "--port", str(port), "--headless")
+    assert (code, str(port) in message, "--port" in message, "PORT=" in message) == (2, True, True, True)
+    assert "MemRL Inspector is at" not in message
 
 
 def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
@@ -296,13 +300,13 @@ def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    _, said = memrl("app", "--address", "0.0.0.0")
-    assert "no login is set up" in " ".join(said.split())
-    assert "Listening on 127.0.0.1 only" in said
+    _, message = memrl("app", "--address", "0.0.0.0")
+    assert "no login is set up" in " ".join(message.split())
+    assert "Listening on 127.0.0.1 only" in message
     (tmp_path / ".streamlit").mkdir()
     (tmp_path / ".streamlit" / "secrets.toml").write_text('[auth]\ncookie_secret = "x"\n')
-    _, said = memrl("app", "--address", "0.0.0.0")
-    assert "asked to log in" in said
+    _, message = memrl("app", "--address", "0.0.0.0")
+    assert "asked to log in" in message
     assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]
     assert [command.count("--server.allowedHosts") for command in asked] == [3, 1]
     assert asked[1][asked[1].index("--server.allowedHosts") + 1] == "*"

@@ -33,12 +33,12 @@ def a_checkpoint(folder: Path, *q: float) -> Path:
 
 
 def test_an_official_checkpoint_is_imported_and_q_values_holds_its_utilities(tmp_path: Path) -> None:
-    code, said = memrl("import", str(a_checkpoint(tmp_path / "5", 0.25, -0.5)), "--bank", str(tmp_path / "new"))
-    assert code == 0, said
+    code, message = memrl("import", str(a_checkpoint(tmp_path / "5", 0.25, -0.5)), "--bank", str(tmp_path / "new"))
+    assert code == 0, message
     with closing(sqlite3.connect(tmp_path / "new" / "bank.db")) as database:
         rows = database.execute("SELECT memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall()
     assert rows == [("m0", 0.25, 2), ("m1", -0.5, 2)]
-    assert "2 memories" in said and "Skipped" in said
+    assert "2 memories" in message and "Skipped" in message
 
 
 def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path) -> None:
@@ -54,24 +54,24 @@ def test_two_banks_become_one_that_knows_both(bank: Path, tmp_path: Path) -> Non
     agent = an_agent(tmp_path / "second", run="theirs")
     list(agent.run(sample_tasks("household-train")[6:10]))
     agent.bank.close()
-    code, said = memrl("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
-    assert code == 0, said
+    code, message = memrl("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
+    assert code == 0, message
     with MemoryBank.open(str(tmp_path / "both")) as both:
         assert {info.id for info in both.runs()} == {"mine", "theirs", "merged"}
         assert len(both.utilities("merged")) == len(both.utilities("mine")) + len(both.utilities("theirs"))
 
 
 def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
-    code, said = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
-    assert code == 0, said
+    code, message = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
+    assert code == 0, message
     assert "Step 3 of run mine" in (tmp_path / "step.html").read_text(encoding="utf-8")
 
 
 def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
     earlier, later = a_checkpoint(tmp_path / "1", 0.0, 0.5), a_checkpoint(tmp_path / "2", 0.0, 0.5, 0.9)
-    code, said = memrl("diff", str(earlier), str(later))
-    assert code == 0, said
-    assert "1 memories added, 0 gone, 0 moved" in said
+    code, message = memrl("diff", str(earlier), str(later))
+    assert code == 0, message
+    assert "1 memories added, 0 gone, 0 moved" in message
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     with a_bank(tmp_path / "other") as other:
         other.commit_step(*a_step(1))
     before = sorted(path.name for path in tmp_path.iterdir())
-    code, said = memrl(*(word.format(tmp=tmp_path) for word in words))
+    code, message = memrl(*(word.format(tmp=tmp_path) for word in words))
     assert code == 2
-    assert says in said
+    assert says in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
@@ -114,17 +114,17 @@ def test_a_failure_in_a_terminal_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
-    code, said = memrl("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
-    assert code == 0, said
-    assert "cores" in said and "questions" in said
+    code, message = memrl("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
+    assert code == 0, message
+    assert "cores" in message and "questions" in message
 
 
 def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path) -> None:
-    code, said = memrl(
+    code, message = memrl(
         "cross-model", "--bank", str(tmp_path / "study"), "--model", "simulated", "--model", "simulated-50", "--tasks",
         "2", "--seeds", "1", "--epochs", "1", "--use-on", "",
     )  # fmt: skip
-    assert code == 0, said
-    assert "simulated" in said
+    assert code == 0, message
+    assert "simulated" in message
     with MemoryBank.open(str(tmp_path / "study")) as bank:
         assert bank.runs() and all(info.simulated for info in bank.runs())

@@ -43,20 +43,20 @@ def shown(*words: str) -> str:
 
 def test_a_file_is_previewed_line_by_line_and_saved(bank: str, tmp_path: Path) -> None:
     file = a_file(tmp_path, "step,reward,rater,reason,colour\n2,1,[b]bo[/],good,red\n3,-1,ann,,red\n3,-1,ann,bad,red\n")
-    code, said = memrl("rewards", "import", file, "--bank", bank)
-    assert code == 0, said
-    assert "[b]bo[/]" in said and "changes +0.50 to −1.00" in said and "line 4 counts instead" in said
-    assert "Passed over: colour" in said
-    assert "1 new, 1 changed, 0 same as now, 1 doubled, 0 bad." in said
-    assert "Saved 2 rewards" in said
+    code, message = memrl("rewards", "import", file, "--bank", bank)
+    assert code == 0, message
+    assert "[b]bo[/]" in message and "changes +0.50 to −1.00" in message and "line 4 counts instead" in message
+    assert "Passed over: colour" in message
+    assert "1 new, 1 changed, 0 same as now, 1 doubled, 0 bad." in message
+    assert "Saved 2 rewards" in message
     assert rewards_in(bank) == {(2, "[b]bo[/]"): 1.0, (3, "ann"): -1.0}
 
 
 def test_a_dry_run_saves_nothing(bank: str, tmp_path: Path) -> None:
     before = rewards_in(bank)
     file = a_file(tmp_path, "step,reward\n2,1\n")
-    code, said = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann", "--dry-run")
-    assert (code, "1 new" in said, "dry run" in said) == (0, True, True)
+    code, message = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann", "--dry-run")
+    assert (code, "1 new" in message, "dry run" in message) == (0, True, True)
     assert rewards_in(bank) == before
 
 
@@ -68,24 +68,24 @@ def test_a_bad_line_stops_the_import_unless_it_is_to_be_skipped(bank: str, tmp_p
         2, "1 line cannot be taken. Nothing was saved; mend them, or leave them out by --skip-bad."
     )  # fmt: skip
     assert rewards_in(bank) == before
-    code, said = memrl(*words, "--skip-bad")
-    assert (code, "Saved 1 reward in" in said) == (0, True)
+    code, message = memrl(*words, "--skip-bad")
+    assert (code, "Saved 1 reward in" in message) == (0, True)
     assert rewards_in(bank) == {**before, (2, "bo"): 1.0}
 
 
 def test_of_many_lines_twenty_are_shown_and_how_many_more(bank: str, tmp_path: Path) -> None:
     lines = [f"2,1,p{n}" for n in range(25)] + [f"{n},1,x" for n in range(100, 123)]
     file = a_file(tmp_path, "\n".join(["step,reward,rater", *lines]))
-    said = shown("rewards", "import", file, "--bank", bank)
-    assert "p19" in said and "p20" not in said and "… and 5 more." in said
-    assert "no finished step 119" in said and "step 120" not in said and "… and 3 more." in said
+    message = shown("rewards", "import", file, "--bank", bank)
+    assert "p19" in message and "p20" not in message and "… and 5 more." in message
+    assert "no finished step 119" in message and "step 120" not in message and "… and 3 more." in message
 
 
 def test_what_a_terminal_would_obey_is_not_printed(bank: str, tmp_path: Path) -> None:
     line = json.dumps({"step": 2, "reward": "\x1b[2J", "rater": "bo", "\x1b]0;x\x07": 1})
     good = json.dumps({"step": 2, "reward": 1, "rater": "bo", "reason": "\x1b[2J"})
-    said = shown("rewards", "import", a_file(tmp_path, f"{line}\n{good}", "rewards.jsonl"), "--bank", bank)
-    assert "\x1b" not in said and "\x07" not in said
+    message = shown("rewards", "import", a_file(tmp_path, f"{line}\n{good}", "rewards.jsonl"), "--bank", bank)
+    assert "\x1b" not in message and "\x07" not in message
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
@@ -95,8 +95,8 @@ def test_what_is_exported_is_imported_by_another_bank(bank: str, tmp_path: Path,
     with a_bank(tmp_path / "other") as other:
         for step in (1, 2, 3):
             other.commit_step(*a_step(step))
-    code, said = memrl("rewards", "import", str(out), "--bank", str(tmp_path / "other"))
-    assert code == 0, said
+    code, message = memrl("rewards", "import", str(out), "--bank", str(tmp_path / "other"))
+    assert code == 0, message
     assert rewards_in(str(tmp_path / "other")) == rewards_in(bank)
     again = memrl("rewards", "import", str(out), "--bank", bank)
     assert (again[0], "1 same as now" in again[1], "Saved 0 rewards" in again[1]) == (0, True, True)
@@ -108,8 +108,8 @@ def test_the_one_who_imports_must_be_allowed_to(bank: str, tmp_path: Path) -> No
         opened.people.assign("ann", Role.RATE, "boss")
     before = rewards_in(bank)
     file = a_file(tmp_path, "step,reward,rater\n2,1,bo\n")
-    code, said = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann")
-    assert (code, "ann may rate in this bank" in said) == (2, True)
+    code, message = memrl("rewards", "import", file, "--bank", bank, "--rater", "ann")
+    assert (code, "ann may rate in this bank" in message) == (2, True)
     assert rewards_in(bank) == before
     assert memrl("rewards", "import", file, "--bank", bank, "--rater", "boss")[0] == 0
 
@@ -133,8 +133,8 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     a_file(tmp_path, "step,reward,rater\n2,1,bo\n")
     a_file(tmp_path, "step,reward,rater\n", "empty.csv")
     before, files = rewards_in(bank), sorted(path.name for path in tmp_path.iterdir())
-    code, said = memrl("rewards", *(word.format(tmp=tmp_path) for word in words))
-    assert (code, says in said) == (2, True), said
+    code, message = memrl("rewards", *(word.format(tmp=tmp_path) for word in words))
+    assert (code, says in message) == (2, True), message
     assert rewards_in(bank) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 

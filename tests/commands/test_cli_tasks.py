@@ -30,11 +30,11 @@ def a_file(folder: Path, *lines: str) -> str:
 
 
 def test_a_sound_file_is_told_and_ends_well(home: Path) -> None:
-    code, said = memrl("tasks", "check", str(EXAMPLE))
+    code, message = memrl("tasks", "check", str(EXAMPLE))
     assert code == 0
-    assert said.splitlines()[-1] == "12 accepted, 0 reported"
-    assert "Tasks for task_file" in said and "choices 2" in said
-    assert "a person judges the answer" in said
+    assert message.splitlines()[-1] == "12 accepted, 0 reported"
+    assert "Tasks for task_file" in message and "choices 2" in message
+    assert "a person judges the answer" in message
     assert kept_sets() == ()
 
 
@@ -44,18 +44,18 @@ def test_every_fault_is_told_with_its_line_and_the_last_line_is_exact(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr(tasks.console, "_width", int(columns))
-    code, said = memrl("tasks", "check", a_file(home, GOOD, "{oops", GOOD, LONG_TAIL, "[]"))
+    code, message = memrl("tasks", "check", a_file(home, GOOD, "{oops", GOOD, LONG_TAIL, "[]"))
     assert code == 1
-    assert said.endswith("\n2 accepted, 3 reported\n")
-    words = " ".join(said.split())
+    assert message.endswith("\n2 accepted, 3 reported\n")
+    words = " ".join(message.split())
     for line in (2, 4, 5):
         assert f"line {line}" in words or columns == "20"
     assert "JSON" in words
 
 
 def test_a_file_of_which_nothing_can_be_used_is_told_too(home: Path) -> None:
-    code, said = memrl("tasks", "check", a_file(home, "hello", "world"))
-    assert (code, said.splitlines()[-1]) == (1, "0 accepted, 2 reported")
+    code, message = memrl("tasks", "check", a_file(home, "hello", "world"))
+    assert (code, message.splitlines()[-1]) == (1, "0 accepted, 2 reported")
 
 
 def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(
@@ -64,9 +64,9 @@ def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(
     monkeypatch.setattr(sys, "argv", ["memrl", "tasks", "check", str(home / "nothing.jsonl")])
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert "There is no file" in said.err and "Traceback" not in said.err
+    message = capsys.readouterr()
+    assert (ended.value.code, message.out) == (2, "")
+    assert "There is no file" in message.err and "Traceback" not in message.err
     assert memrl("tasks", "check", str(home))[0] == 2
     assert memrl("tasks", "check", a_file(home))[0] == 2
 
@@ -74,18 +74,18 @@ def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(
 def test_markup_and_control_characters_of_a_file_are_shown_as_they_are(home: Path) -> None:
     hostile = {"intent": "x", "[red]": 1, "[/]": 2, "[link=http://a]": 3, ":boom:": 4, "\x1b[2J": 5}
     family = json.dumps({"intent": "x", "family": "[bold]f[/bold] [/]"})
-    code, said = memrl("tasks", "check", a_file(home, json.dumps(hostile), family))
+    code, message = memrl("tasks", "check", a_file(home, json.dumps(hostile), family))
     assert code == 1
     for shown in ("“[red]”", "“[/]”", "“[link=http://a]”", "“:boom:”", "“ [2J”", "[bold]f[/bold] [/] 1"):
-        assert shown in said
-    assert "\x1b" not in said
-    assert said.endswith("\n1 accepted, 1 reported\n")
+        assert shown in message
+    assert "\x1b" not in message
+    assert message.endswith("\n1 accepted, 1 reported\n")
 
 
 def test_all_faults_are_listed_however_many(home: Path) -> None:
-    _, said = memrl("tasks", "check", a_file(home, *["{oops"] * 300))
-    assert all(f"line {number} " in said for number in range(1, 301))
-    assert said.endswith("\n0 accepted, 300 reported\n")
+    _, message = memrl("tasks", "check", a_file(home, *["{oops"] * 300))
+    assert all(f"line {number} " in message for number in range(1, 301))
+    assert message.endswith("\n0 accepted, 300 reported\n")
 
 
 def test_the_list_names_environments_with_their_sets_and_starts_no_engine(
@@ -96,9 +96,9 @@ def test_the_list_names_environments_with_their_sets_and_starts_no_engine(
     monkeypatch.setattr(tasks, "task_count", lambda name: None if name == "household-demo" else 7)
     mine = keep(check_file(EXAMPLE))
     (home / "home" / "tasks" / "odd-00000000.jsonl").write_text("[red]")
-    code, said = memrl("tasks", "list")
+    code, message = memrl("tasks", "list")
     assert code == 0
-    lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}
+    lines = {line.split()[0]: line for line in message.splitlines() if line.strip()}
     assert "household-train" in lines["household"] and lines["household"].rstrip().endswith("7")
     assert "made when asked for" in lines["household-demo"]
     assert mine in lines["task_file"]
@@ -107,15 +107,15 @@ def test_the_list_names_environments_with_their_sets_and_starts_no_engine(
 
 
 def test_the_example_can_be_saved_and_checked(home: Path) -> None:
-    code, said = memrl("tasks", "example")
-    assert (code, said) == (0, EXAMPLE.read_text(encoding="utf-8"))
+    code, message = memrl("tasks", "example")
+    assert (code, message) == (0, EXAMPLE.read_text(encoding="utf-8"))
 
 
 def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
     path = a_file(home, GOOD, "{oops", json.dumps({"intent": "Which?", "choices": ["x", "y"], "reference": "y"}))
-    code, said = memrl("run", "--env", path, "--epochs", "3", "--bank", str(home / "bank"))
-    assert code == 0, said
-    assert "2 accepted, 1 reported" in said
+    code, message = memrl("run", "--env", path, "--epochs", "3", "--bank", str(home / "bank"))
+    assert code == 0, message
+    assert "2 accepted, 1 reported" in message
     with MemoryBank.open(str(home / "bank")) as bank:
         (info,) = bank.runs()
         (kept,) = kept_sets()
@@ -125,14 +125,14 @@ def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
 
 def test_a_run_on_tasks_for_people_says_who_must_judge(home: Path) -> None:
     path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
-    code, said = memrl("run", "--env", path, "--bank", str(home / "bank"))
-    assert code == 0 and "People must judge the answers" in said
+    code, message = memrl("run", "--env", path, "--bank", str(home / "bank"))
+    assert code == 0 and "People must judge the answers" in message
 
 
 def test_tasks_for_people_are_not_compared(home: Path) -> None:
     path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
-    code, said = memrl("tasks", "compare", "--env", "household", "--file", path, "--out", str(home / "out"))
-    assert code == 2 and "only people can judge" in said
+    code, message = memrl("tasks", "compare", "--env", "household", "--file", path, "--out", str(home / "out"))
+    assert code == 2 and "only people can judge" in message
     assert not (home / "out").exists()
 
 
@@ -142,12 +142,12 @@ def test_what_is_no_option_or_setting_is_told_as_what_it_was_meant_to_be(home: P
 
 
 def test_more_tasks_than_there_are_is_told_with_what_can_be_asked_for(home: Path) -> None:
-    code, said = memrl("run", "--env", a_file(home, GOOD), "--tasks", "99", "--bank", str(home / "bank"))
-    assert code == 2 and "has 1 tasks; 99 were asked for. Ask for at most 1, or for 0" in said
+    code, message = memrl("run", "--env", a_file(home, GOOD), "--tasks", "99", "--bank", str(home / "bank"))
+    assert code == 2 and "has 1 tasks; 99 were asked for. Ask for at most 1, or for 0" in message
 
 
 def test_every_command_has_help() -> None:
     for words in ([], ["check"], ["list"], ["example"]):
-        code, said = memrl("tasks", *words, "--help")
-        assert code == 0 and len(said.splitlines()) > 5
+        code, message = memrl("tasks", *words, "--help")
+        assert code == 0 and len(message.splitlines()) > 5
     assert cli.app.registered_groups

@@ -97,7 +97,7 @@ def _speaks(called: ast.Attribute, *names: str) -> bool:
 
 
 def _quoting(handler: ast.ExceptHandler) -> Iterator[str]:
-    """The lines of a log in a handler that hold its error otherwise than as its kind or as `said` gives it."""
+    """The lines of a log in a handler that hold its error otherwise than as its kind or as `loggable` gives it."""
     held = {handler.name or "", "sys.exc_info()", "traceback.format_exc()"}
     for node in ast.walk(handler):
         if isinstance(node, ast.Assign) and _holds(node.value, held):
@@ -112,7 +112,7 @@ def _quoting(handler: ast.ExceptHandler) -> Iterator[str]:
 
 
 def _holds(node: ast.AST, held: set[str]) -> bool:
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("said", "type"):
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("loggable", "type"):
         return False
     return ast.unparse(node) in held or any(_holds(child, held) for child in ast.iter_child_nodes(node))
 

@@ -92,19 +92,19 @@ def test_a_key_is_found_on_its_line(where: tuple[str | int, ...], line: int | No
 
 
 def test_a_value_out_of_range_is_told_with_line_key_and_range(tmp_path: Path) -> None:
-    told = fault_of(tmp_path, TEXT)
-    assert "f.toml, line 17: arms.2.settings.k1: " in told
-    assert "greater than or equal to 1 (given: -4)" in told
+    reported = fault_of(tmp_path, TEXT)
+    assert "f.toml, line 17: arms.2.settings.k1: " in reported
+    assert "greater than or equal to 1 (given: -4)" in reported
 
 
 def test_an_unknown_key_is_told_with_the_keys_there_are(tmp_path: Path) -> None:
-    told = fault_of(tmp_path, 'title = "a"\n[[arms]]\nname = "b"\nsetings = {}\n')
-    assert "line 4: arms.1.setings: there is no such key. Allowed: name, settings" in told
+    reported = fault_of(tmp_path, 'title = "a"\n[[arms]]\nname = "b"\nsetings = {}\n')
+    assert "line 4: arms.1.setings: there is no such key. Allowed: name, settings" in reported
 
 
 def test_a_choice_is_told_with_the_choices(tmp_path: Path) -> None:
-    told = fault_of(tmp_path, 'title = "a"\n[world]\nkind = "windy"\n')
-    assert "line 3: world.kind: input should be 'calm' or 'stormy' (given: 'windy')" in told
+    reported = fault_of(tmp_path, 'title = "a"\n[world]\nkind = "windy"\n')
+    assert "line 3: world.kind: input should be 'calm' or 'stormy' (given: 'windy')" in reported
 
 
 def test_a_missing_key_is_told(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_a_missing_key_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
-    told = fault_of(tmp_path, 'title = "a"\nworld = [1,\n= 3\n')
-    assert "is not TOML" in told
-    assert "line 3" in told
+    reported = fault_of(tmp_path, 'title = "a"\nworld = [1,\n= 3\n')
+    assert "is not TOML" in reported
+    assert "line 3" in reported
 
 
 def test_lists_in_lists_and_endless_numbers_get_a_sentence(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_lists_in_lists_and_endless_numbers_get_a_sentence(tmp_path: Path) -> No
 
 
 def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
-    told = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
-    assert told.count("there is no such key") == 10
-    assert told.count("Allowed: ") == 1, "What is allowed in one table is told once."
-    assert "; and 30 more." in told
+    reported = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
+    assert reported.count("there is no such key") == 10
+    assert reported.count("Allowed: ") == 1, "What is allowed in one table is told once."
+    assert "; and 30 more." in reported
     assert len(fault_of(tmp_path, f"title = ['{'x' * 5000}']\n")) < 300
 
 

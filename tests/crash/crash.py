@@ -25,7 +25,7 @@ from memrl_core.errors import BankError, MemRLError
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from tests.crash.whole import Acknowledged, Rows, faults
-from tests.crash.work import Job, Told, agent_of, contents_called, stored_by, tasks_from, told_of
+from tests.crash.work import Job, Stored, agent_of, contents_called, stored_by, stored_of, tasks_from
 from tests.crash.worker import PROGRAM, Worker
 
 SEED = 0
@@ -98,7 +98,7 @@ class Scene:
 
     uri: str
     archive: Path
-    told: list[Told] = field(default_factory=list)
+    reported: list[Stored] = field(default_factory=list)
 
     @classmethod
     def made(cls, folder: Path) -> Scene:
@@ -109,7 +109,7 @@ class Scene:
         with MemoryBank.create(scene.uri, embedder.name, embedder.dimension) as bank:
             for run in ("run", "compaction"):
                 agent = agent_of(bank, run)
-                scene.told.append(stored_by(agent.run(list(islice(tasks_from(0), FIRST_STEPS)))))
+                scene.reported.append(stored_by(agent.run(list(islice(tasks_from(0), FIRST_STEPS)))))
                 if not scene.archive.exists():
                     write_bank(bank, scene.archive)
         return scene
@@ -137,7 +137,7 @@ def drawn(kind: str, number: int, seed: int) -> tuple[float, int]:
 def _round(scene: Scene, worker: Worker, number: int, seed: int, on_opened: Callable[[], None]) -> Round:
     kind = KINDS[number % len(KINDS)]
     alive, work_seed = drawn(kind, number, seed)
-    told = partial(Round, number, seed, kind, alive)
+    reported = partial(Round, number, seed, kind, alive)
     try:
         worker.begin(scene.job(kind, work_seed))
         time.sleep(alive)
@@ -147,25 +147,25 @@ def _round(scene: Scene, worker: Worker, number: int, seed: int, on_opened: Call
         broke = [f"The work could not begin: {error}"]
     finally:
         worker.kill()
-    scene.told += worker.told
-    acknowledged = Acknowledged.by(worker.told).facts
+    scene.reported += worker.reported
+    acknowledged = Acknowledged.by(worker.reported).facts
     begun = time.perf_counter()
     try:
         with MemoryBank.open(scene.uri) as bank:
             opened = _folded(bank, begun)
             on_opened()
-            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.told))
+            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
             unfinished = sum(_cut_short(bank, info.id) for info in bank.runs())
-            broke += _done_again(scene, bank, kind, worker.told)
-            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.told))
+            broke += _done_again(scene, bank, kind, worker.reported)
+            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
     except MemRLError as error:
         on_opened()
-        return told(acknowledged, 0, 0.0, 0.0, (*broke, f"The bank could not be opened or written: {error}"))
+        return reported(acknowledged, 0, 0.0, 0.0, (*broke, f"The bank could not be opened or written: {error}"))
     begun = time.perf_counter()
     whole = _folded(MemoryBank.open(scene.uri), begun)
     if (number + 1) % ROUNDS_A_BANK == 0:
         broke += [finding.sentence for finding in check(scene.uri) if not finding.ok]
-    return told(acknowledged, unfinished, opened, whole, tuple(dict.fromkeys(broke)))
+    return reported(acknowledged, unfinished, opened, whole, tuple(dict.fromkeys(broke)))
 
 
 def _why(worker: Worker) -> str:
@@ -188,16 +188,16 @@ def _folded(bank: MemoryBank, begun: float) -> float:
     return time.perf_counter() - begun
 
 
-def _done_again(scene: Scene, bank: MemoryBank, kind: str, told: Sequence[Told]) -> list[str]:
+def _done_again(scene: Scene, bank: MemoryBank, kind: str, reported: Sequence[Stored]) -> list[str]:
     """Do what was cut short once more; what is wrong with that."""
     if kind in ("run", "compaction"):
         return _next_step(scene, bank, kind)
-    begun = [one.begun for one in told if one.begun]
+    begun = [one.begun for one in reported if one.begun]
     if kind == "import" and begun:
         contents = contents_called(read_bank(scene.archive), begun[-1])
         arrived = bring_in(contents, scene.uri)
         bank.refresh()
-        scene.told.append(told_of(contents))
+        scene.reported.append(stored_of(contents))
         if arrived.renamed_memories or arrived.renamed_runs:
             return ["An import that was cut short came a second time under other names."]
     if kind == "layout":
@@ -210,7 +210,7 @@ def _done_again(scene: Scene, bank: MemoryBank, kind: str, told: Sequence[Told])
 def _next_step(scene: Scene, bank: MemoryBank, run: str) -> list[str]:
     number = bank.next_step(run)
     (trace,) = agent_of(bank, run).run(list(islice(tasks_from(number), 1)))
-    scene.told.append(stored_by([trace]))
+    scene.reported.append(stored_by([trace]))
     if trace.step != number or not bank.has_step(run, number):
         return [f"Step {number} of {run} could not be done again."]
     return []

@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 from tests.crash.whole import Acknowledged, Rows, faults
-from tests.crash.work import Job, Told, digest
+from tests.crash.work import Job, Stored, digest
 from tests.crash.worker import PROGRAM, Worker
 
 KINDS = ("run", "compaction", "record", "ratings")
@@ -80,9 +80,9 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
         for worker, job in zip(workers, jobs, strict=True):
             worker.begin(job)
         while not all(worker.has_ended_its_work for worker in workers):
-            told = _told(workers)
+            reported = _text(workers)
             bank.refresh()
-            unseen += _not_seen(bank, told)
+            unseen += _not_seen(bank, reported)
             looks += 1
             time.sleep(BETWEEN_LOOKS)
         put_off = sum(worker.expect("done")["put_off"] for worker in workers)
@@ -93,7 +93,7 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
         digests.append(digest(MemoryBank.open(bank.uri)))
     except (BankError, MemRLError) as error:
         failures.append(str(error))
-    acknowledged, rows = Acknowledged.by(_told(workers)), Rows.of(bank.uri)
+    acknowledged, rows = Acknowledged.by(_text(workers)), Rows.of(bank.uri)
     failures += faults(bank, rows, acknowledged)
     return Together(
         tuple(job.kind for job in jobs),
@@ -108,13 +108,13 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
     )
 
 
-def _told(workers: Sequence[Worker]) -> list[Told]:
-    return [told for worker in workers for told in tuple(worker.told)]
+def _text(workers: Sequence[Worker]) -> list[Stored]:
+    return [reported for worker in workers for reported in tuple(worker.reported)]
 
 
-def _not_seen(bank: MemoryBank, told: Sequence[Told]) -> int:
+def _not_seen(bank: MemoryBank, reported: Sequence[Stored]) -> int:
     """How many facts that were acknowledged before the last refresh this handle does not know."""
-    acknowledged = Acknowledged.by(told)
+    acknowledged = Acknowledged.by(reported)
     steps = {row.id for info in bank.runs() for row in bank.step_rows(info.id)}
     events = {event.id for event in bank.events_of(acknowledged.ledger)}
     return (

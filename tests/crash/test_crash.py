@@ -15,7 +15,7 @@ from tests.builders import a_bank, a_step
 from tests.crash import crash
 from tests.crash.crash import KINDS, crash_rounds
 from tests.crash.whole import Acknowledged, Rows, believed_by, faults
-from tests.crash.work import Told, contents_called, stored_by
+from tests.crash.work import Stored, contents_called, stored_by
 
 LONG_ENOUGH = 3.0
 BROKEN = """
@@ -50,49 +50,49 @@ def test_one_round_of_each_kind_finds_the_bank_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("body", "said"), [(LATE, "lost"), (TWICE, "stored more than once")], ids=["late", "twice"])
+@pytest.mark.parametrize(("body", "message"), [(LATE, "lost"), (TWICE, "stored more than once")], ids=["late", "twice"])
 def test_a_store_that_acknowledges_what_is_not_there_once_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
 ) -> None:
     monkeypatch.setattr(crash, "drawn", lambda kind, number, seed: (LONG_ENOUGH, 0))
     (one,) = crash_rounds(1, 3, tmp_path, _program(tmp_path, body))
     assert one.acknowledged > 0
-    assert any(said in fault for fault in one.faults)
+    assert any(message in fault for fault in one.faults)
 
 
 def test_the_reference_believes_what_the_bank_believes(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    told = []
+    reported = []
     for step in range(1, 6):
         trace, vectors = a_step(step, tuple(bank.utilities("r"))[:2], float(step % 2))
-        told.append(stored_by([bank.commit_step(trace, vectors)]))
+        reported.append(stored_by([bank.commit_step(trace, vectors)]))
     given = bank.give_reward("r", 3, bank.trace("r", 3).id, bank.credited("r", 3), -1.0, "ann")
     bank.give_reward("r", 4, bank.trace("r", 4).id, bank.credited("r", 4), 0.5, "bo")
     bank.give_reward("r", 4, bank.trace("r", 4).id, bank.credited("r", 4), -0.5, "ann")
     bank.revoke_reward(given.id, "ann")
     bank.give_reward("r", 6, "never ended", ("r-0001",), 1.0, "ann")
     rows = Rows.of(bank.uri)
-    assert faults(bank, rows, Acknowledged.by(told)) == []
+    assert faults(bank, rows, Acknowledged.by(reported)) == []
     assert rows.unfinished("r") == [6]
     assert believed_by(rows.events, rows.steps)["r"]["r-0001"][1] == 4
 
 
 @pytest.mark.parametrize(
-    "told", [Told(memories=("m",)), Told(events=("e",)), Told(steps=("s",)), Told(places={"l": 2})], ids=str
+    "reported", [Stored(memories=("m",)), Stored(events=("e",)), Stored(steps=("s",)), Stored(places={"l": 2})], ids=str
 )
-def test_what_was_acknowledged_and_is_not_there_is_a_fault(tmp_path: Path, told: Told) -> None:
+def test_what_was_acknowledged_and_is_not_there_is_a_fault(tmp_path: Path, reported: Stored) -> None:
     bank = a_bank(tmp_path / "bank")
-    assert any("lost" in fault for fault in faults(bank, Rows.of(bank.uri), Acknowledged.by([told])))
+    assert any("lost" in fault for fault in faults(bank, Rows.of(bank.uri), Acknowledged.by([reported])))
 
 
 def test_a_handle_that_has_not_read_on_is_a_fault(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    told = stored_by([MemoryBank.open(bank.uri).commit_step(*a_step(1))])
-    found = faults(bank, Rows.of(bank.uri), Acknowledged.by([told]))
+    reported = stored_by([MemoryBank.open(bank.uri).commit_step(*a_step(1))])
+    found = faults(bank, Rows.of(bank.uri), Acknowledged.by([reported]))
     assert any("unknown to the bank" in fault for fault in found)
     assert any("another q" in fault for fault in found)
     bank.refresh()
-    assert faults(bank, Rows.of(bank.uri), Acknowledged.by([told])) == []
+    assert faults(bank, Rows.of(bank.uri), Acknowledged.by([reported])) == []
 
 
 def test_contents_under_another_name_share_no_id_with_the_first(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import lancedb
 
 from memrl_core.bank import MemoryBank
-from tests.crash.work import Told
+from tests.crash.work import Stored
 
 Believed = dict[str, tuple[float, int]]
 TABLES = ("memories", "ledger", "steps", "layouts")
@@ -35,11 +35,11 @@ class Acknowledged:
     layouts: Counter[str]
 
     @classmethod
-    def by(cls, told: Iterable[Told]) -> Acknowledged:
+    def by(cls, reported: Iterable[Stored]) -> Acknowledged:
         """All that was acknowledged; what was acknowledged twice is one fact."""
         memories, ledger, steps = set[str](), set[str](), set[str]()
         layouts = Counter[str]()
-        for one in told:
+        for one in reported:
             memories.update(one.memories)
             ledger.update(one.events)
             steps.update(one.steps)

@@ -2,7 +2,7 @@
 
     python -m tests.crash.work
 
-reads a `Job` as a line of JSON, opens the bank, says {"ready": true} and works: a line {"told": …} for what has been
+reads a `Job` as a line of JSON, opens the bank, says {"ready": true} and works: a line {"stored": …} for what has been
 stored since the line before. With `turns` it ends by itself: it says {"done": …}, and for every further line that it
 reads it takes in what others appended and says what it then knows.
 """
@@ -71,7 +71,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Stored:
     """Facts by id, `places` as how many of each layout; `begun` is an import that is about to begin."""
 
     memories: tuple[str, ...] = ()
@@ -103,8 +103,8 @@ def _work(job: Job, put_off: _PutOff) -> None:
     with MemoryBank.open(job.uri) as bank:
         work = KINDS[job.kind](bank, job)
         _say({"ready": True})
-        for told in islice(work, job.turns or None):
-            _say({"told": asdict(told)})
+        for reported in islice(work, job.turns or None):
+            _say({"stored": asdict(reported)})
         _say({"done": True, "put_off": put_off.count})
         for _ in sys.stdin:
             bank.refresh()
@@ -158,7 +158,7 @@ def tasks_from(number: int) -> Iterator[Task]:
     return islice(cycle(every), number % len(every), None)
 
 
-def stored_by(traces: Iterable[StepTrace]) -> Told:
+def stored_by(traces: Iterable[StepTrace]) -> Stored:
     """The facts that finished steps have brought into the bank."""
     memories, events, steps = [], [], []
     for trace in traces:
@@ -168,10 +168,10 @@ def stored_by(traces: Iterable[StepTrace]) -> Told:
         for operation in trace.write.operations if trace.write else ():
             memories.append(operation.memory_id)
             events.append(f"{trace.id}:{operation.memory_id}")
-    return Told(tuple(memories), tuple(events), tuple(steps))
+    return Stored(tuple(memories), tuple(events), tuple(steps))
 
 
-def _run(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _run(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """Steps, some rated before they end, in single appends and then several an append."""
     agent, rng = agent_of(bank, job.run), np.random.default_rng(job.seed)
     tasks = tasks_from(bank.next_step(job.run))
@@ -181,14 +181,14 @@ def _run(bank: MemoryBank, job: Job) -> Iterator[Told]:
             if rng.integers(RATED_EARLY) == 0:
                 while episode.phase is not Phase.REWARD:
                     episode.advance()
-                yield Told(events=(episode.rate(float(rng.choice([-1.0, 1.0])), job.run).id,))
+                yield Stored(events=(episode.rate(float(rng.choice([-1.0, 1.0])), job.run).id,))
             yield stored_by([episode.finish()])
         with bank.batch(BATCH):
             held = list(agent.run(list(islice(tasks, BATCH))))
         yield stored_by(held)
 
 
-def _compaction(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _compaction(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """Steps while another thread compacts and sweeps all the time; what is derived is rebuilt in between."""
     agent, over = agent_of(bank, job.run), threading.Event()
 
@@ -206,7 +206,7 @@ def _compaction(bank: MemoryBank, job: Job) -> Iterator[Told]:
         over.set()
 
 
-def _record(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _record(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """Steps of another agent, through the recorder."""
     recorder, rng = Recorder(bank, job.run), np.random.default_rng(job.seed)
     embedder = HashingEmbedder()
@@ -225,7 +225,7 @@ def _record(bank: MemoryBank, job: Job) -> Iterator[Told]:
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def _ratings(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """Rewards given, changed, taken back, given back and revoked, for steps of every run."""
     rng, person = np.random.default_rng(job.seed), job.run
     while True:
@@ -236,20 +236,20 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Told]:
             continue
         run, step, step_id = rated[int(rng.integers(len(rated)))]
         value = round(float(rng.uniform(-1, 1)), 3)
-        deed = int(rng.integers(5))
-        if deed in (0, 1):
+        action = int(rng.integers(5))
+        if action in (0, 1):
             event = bank.ratings.rate(Rating(run, step, value, person))
-        elif deed == 2:
+        elif action == 2:
             taken_back = bank.ratings.withdraw(run, step, person)
             event = taken_back or bank.ratings.rate(Rating(run, step, value, person))
-        elif deed == 3 and bank.undo.undo(person) is not None:
+        elif action == 3 and bank.undo.undo(person) is not None:
             event = next(event for event in bank.lately() if event.rater == person)
         else:
             event = bank.give_reward(run, step, step_id, bank.credited(run, step), value, person)
             if value < 0:
-                yield Told(events=(event.id,))
+                yield Stored(events=(event.id,))
                 event = bank.revoke_reward(event.id, person)
-        yield Told(events=(event.id,))
+        yield Stored(events=(event.id,))
 
 
 # --- imports and layouts ----------------------------------------------------------------------------------------------
@@ -274,32 +274,32 @@ def contents_called(read: Contents, name: str) -> Contents:
     )
 
 
-def told_of(contents: Contents) -> Told:
+def stored_of(contents: Contents) -> Stored:
     """All facts of what was taken in."""
-    return Told(
+    return Stored(
         tuple(contents.memories),
         tuple(event.id for event in contents.events),
         tuple(trace.id for trace in contents.traces),
     )
 
 
-def _import(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _import(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """A file taken in again and again as a bank of its own; its run is then merged with the run before."""
     read, before = read_bank(Path(job.archive)), ""
     for number in count(1):
         name = f"{job.run}-{job.seed}-{number}"
-        yield Told(begun=name)
+        yield Stored(begun=name)
         contents = contents_called(read, name)
         run = next(iter(bring_in(contents, job.uri).runs))
-        yield told_of(contents)
+        yield stored_of(contents)
         if before:
             bank.refresh()
             merged = merge_runs(bank, before, run).run
-            yield Told(events=tuple(event.id for event in bank.events(merged)))
+            yield Stored(events=tuple(event.id for event in bank.events(merged)))
         before = run
 
 
-def _layout(bank: MemoryBank, job: Job) -> Iterator[Told]:
+def _layout(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     """A map made of what the bank holds, first of one half, to which the other half is added."""
     while True:
         ids = bank.memory_ids()[-PLACED:]
@@ -307,12 +307,12 @@ def _layout(bank: MemoryBank, job: Job) -> Iterator[Told]:
         places = [(float(x), float(y)) for x, y in Pca(vectors).place(vectors)]
         half = len(ids) // 2
         layout = bank.layouts.save("PCA", dict(zip(ids[:half], places[:half], strict=True)))
-        yield Told(places={layout.id: half})
+        yield Stored(places={layout.id: half})
         bank.layouts.add(layout, dict(zip(ids[half:], places[half:], strict=True)))
-        yield Told(places={layout.id: len(ids) - half})
+        yield Stored(places={layout.id: len(ids) - half})
 
 
-KINDS: Mapping[str, Callable[[MemoryBank, Job], Iterator[Told]]] = {
+KINDS: Mapping[str, Callable[[MemoryBank, Job], Iterator[Stored]]] = {
     "run": _run,
     "ratings": _ratings,
     "compaction": _compaction,

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import IO, Any, cast
 
 from memrl_core.errors import BankError
-from tests.crash.work import Job, Told
+from tests.crash.work import Job, Stored
 
 PROGRAM = (sys.executable, "-m", "tests.crash.work")
 PATIENCE = 120.0
@@ -28,7 +28,7 @@ class Worker:
     """
 
     def __init__(self, program: Sequence[str] = PROGRAM) -> None:
-        self.told: list[Told] = []
+        self.reported: list[Stored] = []
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the process lives
         self._process = subprocess.Popen(
             list(program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True
@@ -91,10 +91,10 @@ class Worker:
         self._lines.put({"ended": True})
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        if "told" in line:
-            told = line["told"]
-            ids = {name: tuple(told[name]) for name in ("memories", "events", "steps")}
-            self.told.append(Told(**ids, places=told["places"], begun=told["begun"]))
+        if "stored" in line:
+            reported = line["stored"]
+            ids = {name: tuple(reported[name]) for name in ("memories", "events", "steps")}
+            self.reported.append(Stored(**ids, places=reported["places"], begun=reported["begun"]))
         else:
             self._lines.put(dict(line))
 

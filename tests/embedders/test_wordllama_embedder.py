@@ -56,8 +56,8 @@ DISTRACTORS = (
 
 def found_first(embedder: Embedder) -> int:
     """How many of the texts find their own paraphrase first, among all paraphrases and distractors."""
-    asked, told = zip(*PARAPHRASES, strict=True)
-    similarities = embedder.embed(asked) @ embedder.embed([*told, *DISTRACTORS]).T
+    asked, reported = zip(*PARAPHRASES, strict=True)
+    similarities = embedder.embed(asked) @ embedder.embed([*reported, *DISTRACTORS]).T
     return int((similarities.argmax(axis=1) == np.arange(len(asked))).sum())
 
 

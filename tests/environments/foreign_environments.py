@@ -53,9 +53,9 @@ class Lamp(Environment):
         info = {"verdict": "The lamp is on." if lit else "Still dark.", "success": lit, "judgement": judgement}
         return "", float(lit), lit, not lit, info
 
-    def offered(self, told: str) -> str:
+    def offered(self, reported: str) -> str:
         """What is told, and the switches."""
-        return "\n".join([told, "You can:", *(f"- press {switch}" for switch in SWITCHES)])
+        return "\n".join([reported, "You can:", *(f"- press {switch}" for switch in SWITCHES)])
 
     @classmethod
     def make_tasks(cls, name: str) -> list[Task]:

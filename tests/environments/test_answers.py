@@ -228,8 +228,8 @@ def test_every_choice_can_be_named_by_its_letter_and_its_text(count: int, data: 
 )
 def test_what_is_told_to_a_model_never_holds_the_reference(checker: str, reference: str, data: dict[str, Any]) -> None:
     for answer in ("", "A", "12", "something", reference):
-        told = judge(answer, {"checker": checker, "reference": reference, **data}).sentence
-        assert reference not in told
+        reported = judge(answer, {"checker": checker, "reference": reference, **data}).sentence
+        assert reference not in reported
 
 
 @pytest.mark.parametrize("filling", ["x", "e\u0301\u0316", "1,111,", "answer: "])

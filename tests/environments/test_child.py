@@ -94,17 +94,17 @@ def until(holds: Callable[[], bool]) -> None:
 
 def asked_by_another(child: Child) -> tuple[threading.Thread, list[str]]:
     """A thread that asks, and a list of how that failed."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def ask() -> None:
         try:
             child.ask({"text": "x" * 1_000_000}, 2 * LONG)
         except ChildFailed as error:
-            told.append(str(error))
+            reported.append(str(error))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    return asking, told
+    return asking, reported
 
 
 def gone(process: int) -> bool:
@@ -173,7 +173,7 @@ def test_a_failure_says_why_and_the_next_question_begins_anew(
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("message", "sentence"),
     [
         ("'hello\\n'", "not JSON"),
         ("'[1]\\n'", "no object"),
@@ -182,8 +182,8 @@ def test_a_failure_says_why_and_the_next_question_begins_anew(
         ("'x' * 25_000_000", "too much of it"),
     ],
 )
-def test_an_answer_that_is_none_is_a_failure(make: Make, said: str, sentence: str) -> None:
-    child = make(SAYS.format(said))
+def test_an_answer_that_is_none_is_a_failure(make: Make, message: str, sentence: str) -> None:
+    child = make(SAYS.format(message))
     with pytest.raises(ChildFailed, match=sentence):
         child.ask({}, LONG)
     assert not child.running
@@ -234,22 +234,22 @@ def test_after_an_interrupt_no_question_gets_the_answer_to_another(make: Make) -
 
 def test_closing_from_another_thread_ends_the_wait_for_an_answer(make: Make) -> None:
     child = make(DEAF)
-    asking, told = asked_by_another(child)
+    asking, reported = asked_by_another(child)
     until(lambda: child.running)
     child.close()
     asking.join(LONG)
-    assert told == ["it was ended meanwhile"]
+    assert reported == ["it was ended meanwhile"]
     assert not child.running
 
 
 def test_what_ran_away_with_the_pipes_holds_nobody_up(make: Make, tmp_path: Path) -> None:
     child, away = make(RUNS_AWAY), tmp_path / "tiny_0.away"
-    asking, told = asked_by_another(child)
+    asking, reported = asked_by_another(child)
     until(lambda: away.exists() and away.read_text().endswith(" "))
     try:
         child.close()
         asking.join(LONG)
-        assert told == ["it was ended meanwhile"]
+        assert reported == ["it was ended meanwhile"]
     finally:
         os.kill(int(away.read_text()), signal.SIGKILL)
 

@@ -125,9 +125,9 @@ class Remembers(Lamp):
     pressed = 0
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
-        told = super().reset(task, seed=seed, at_step=at_step)
+        reported = super().reset(task, seed=seed, at_step=at_step)
         self.left -= self.pressed % 2
-        return told
+        return reported
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         given = super().step(action)
@@ -154,8 +154,8 @@ def with_end(**info: Any) -> Callable[..., Any]:
     """A `step` whose last turn tells something else."""
 
     def step(world: Lamp, action: str) -> Any:
-        *turn, told = Lamp.step(world, action)
-        return (*turn, {**told, **{key: one(world) for key, one in info.items()}} if told else told)
+        *turn, reported = Lamp.step(world, action)
+        return (*turn, {**reported, **{key: one(world) for key, one in info.items()}} if reported else reported)
 
     return step
 
@@ -249,8 +249,8 @@ def test_a_task_that_is_no_json_is_found(data: Mapping[str, Any]) -> None:
 
 
 def test_what_a_model_has_read_is_not_given_away() -> None:
-    told = with_end(verdict=lambda world: f"Press the {world.works} switch.")
-    contract.gives_no_answer_away(a_lamp(step=told), LEFT)
+    reported = with_end(verdict=lambda world: f"Press the {world.works} switch.")
+    contract.gives_no_answer_away(a_lamp(step=reported), LEFT)
 
 
 @pytest.mark.parametrize(

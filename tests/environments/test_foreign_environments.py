@@ -111,7 +111,7 @@ class Unfinished(Environment):
 
 
 @pytest.mark.parametrize(
-    ("behind", "told"),
+    ("behind", "reported"),
     [
         (ModuleNotFoundError("No module named 'lost'"), "lost"),
         (BaseException("panic\0\ud800"), "panic"),
@@ -131,10 +131,12 @@ class Unfinished(Environment):
         (odd(close=lambda world: 1 / 0), "close.*ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_used_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch, behind: Any, told: str) -> None:
+def test_what_cannot_be_used_is_listed_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, behind: Any, reported: str
+) -> None:
     with installed(monkeypatch, odd=behind) as points:
         for _ in range(2):
-            with pytest.raises(InputError, match=f"“odd”.*{told}") as caught:
+            with pytest.raises(InputError, match=f"“odd”.*{reported}") as caught:
                 make_environment("odd")
         assert why_unusable("odd") == str(caught.value)
         assert "odd" in environment_names()

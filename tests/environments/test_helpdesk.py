@@ -88,13 +88,13 @@ def test_an_entry_has_the_very_form_of_a_success_that_was_remembered() -> None:
 
 
 def test_a_failure_names_the_team_to_avoid_unless_it_is_told_not_to() -> None:
-    told = []
+    reported = []
     for avoid in (True, False):
         world = Helpdesk(avoid=avoid)
         wrong = next(team for team in TEAMS if team != rules()["login"])
         task = ONE_OF_EACH["login"]
-        told.append(world.distil(task, [episode(world, task, wrong)], "failure"))
-    assert f"> {wrong}" in told[0] and "> " not in told[1] and wrong in told[1]
+        reported.append(world.distil(task, [episode(world, task, wrong)], "failure"))
+    assert f"> {wrong}" in reported[0] and "> " not in reported[1] and wrong in reported[1]
 
 
 def test_noise_tells_the_stated_share_the_other_way_round_whichever_team_it_is() -> None:

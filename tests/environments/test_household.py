@@ -152,9 +152,9 @@ def test_no_hidden_label_that_the_episode_did_not_reveal_reaches_a_memory_or_a_m
             while not (turns and (turns[-1].terminated or turns[-1].truncated)):
                 choices = offered(observation)
                 # Now and then the first thing that is named in the intent, so that it comes into the hand.
-                said = next((c for c in choices if c.split(" ")[1] in task.intent), str(rng.choice(choices)))
-                observation, reward, terminated, truncated, _ = world.step(said)
-                turns.append(Turn(Reply(said), observation, reward, terminated, truncated))
+                message = next((c for c in choices if c.split(" ")[1] in task.intent), str(rng.choice(choices)))
+                observation, reward, terminated, truncated, _ = world.step(message)
+                turns.append(Turn(Reply(message), observation, reward, terminated, truncated))
             for other in other_labels(task):
                 if played(Household(), other, [turn.reply.text for turn in turns], seed) == turns:
                     compared.add((task.id, str(other.data)))
@@ -241,8 +241,8 @@ def test_a_bad_line_of_a_task_file_is_named(tmp_path: Path, line: str, says: str
     ],
 )
 def test_a_damaged_task_is_told(damage: dict[str, object], says: str) -> None:
-    told = Household.faults(Task("t", "x", "household", "", {**HOT_EGG.data, **damage}))
-    assert any(says in one for one in told)
+    reported = Household.faults(Task("t", "x", "household", "", {**HOT_EGG.data, **damage}))
+    assert any(says in one for one in reported)
 
 
 def test_no_task_that_comes_with_the_program_has_faults() -> None:

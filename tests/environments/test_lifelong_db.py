@@ -100,9 +100,9 @@ def test_every_published_task_is_accepted_and_can_be_told_from_near_misses(publi
 
 @needs_the_file
 def test_notes_tell_of_the_two_kinds_of_published_tasks_that_sqlite_does_otherwise(published: LifelongFile) -> None:
-    told = {where: sentence for where, sentence in published.notes if "near misses" not in sentence}
-    assert "order of first appearance" in told["entry 6"]
-    assert "JOIN is rewritten" in told["entry 81"]
+    shown = {where: sentence for where, sentence in published.notes if "near misses" not in sentence}
+    assert "order of first appearance" in shown["entry 6"]
+    assert "JOIN is rewritten" in shown["entry 81"]
 
 
 @needs_the_file
@@ -178,7 +178,7 @@ def test_only_such_a_file_is_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "shown"),
     [
         (7, "valid dictionary"),
         ({key: part for key, part in an_entry().items() if key != "instruction"}, "instruction: Field required"),
@@ -240,9 +240,9 @@ def test_only_such_a_file_is_taken_for_one() -> None:
         (a_change("DELETE FROM bees WHERE trips > (SELECT AVG(trips) FROM bees)"), "error 1093"),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_reported_with_the_reason(entry: Any, told: str) -> None:
+def test_an_entry_that_cannot_be_used_is_reported_with_the_reason(entry: Any, shown: str) -> None:
     reason = why(entry)
-    assert told in reason
+    assert shown in reason
     assert len(reason) < 600
 
 
@@ -260,7 +260,7 @@ def test_a_number_that_stands_twice_is_reported_and_the_first_entry_kept() -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("", "not JSON"),
         ("[1]", "not a JSON object"),
@@ -270,8 +270,8 @@ def test_a_number_that_stands_twice_is_reported_and_the_first_entry_kept() -> No
         (b"{\xff}", "not JSON"),
     ],
 )
-def test_a_file_that_cannot_be_read_as_a_whole_is_refused(text: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
+def test_a_file_that_cannot_be_read_as_a_whole_is_refused(text: Any, shown: str) -> None:
+    with pytest.raises(InputError, match=shown) as refused:
         read_lifelong(text)
     assert "Nothing was read" in str(refused.value)
 

@@ -445,7 +445,7 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "reported"),
     [
         ("", "There is no statement"),
         (" ; ", "There is no statement"),
@@ -471,8 +471,8 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
         ("SELECT 1 < ALL (SELECT 1 UNION SELECT 2)", "ANY and ALL"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_sentence(statement: str, told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
+def test_what_cannot_be_run_is_refused_in_a_sentence(statement: str, reported: str) -> None:
+    with pytest.raises(InputError, match=reported) as refused:
         to_sqlite(statement, COLUMNS)
     assert "othing was changed" in str(refused.value)
     assert "\x1b" not in str(refused.value)

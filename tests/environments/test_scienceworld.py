@@ -162,10 +162,10 @@ def test_to_focus_on_the_wrong_thing_ends_the_game_without_points(world: Science
 
 
 def test_the_first_observation_tells_room_inventory_score_and_turns(world: ScienceWorld) -> None:
-    told, _, listed = world.reset(TASK, seed=0, at_step=1).partition("\nYou can:\n")
-    assert told.startswith("This room is called the hallway.")
-    assert "In your inventory, you see:\n  an orange\n" in told
-    assert told.endswith("Score: 8 of 100. 6 turns left.")
+    reported, _, listed = world.reset(TASK, seed=0, at_step=1).partition("\nYou can:\n")
+    assert reported.startswith("This room is called the hallway.")
+    assert "In your inventory, you see:\n  an orange\n" in reported
+    assert reported.endswith("Score: 8 of 100. 6 turns left.")
     assert "- teleport to kitchen" in listed.splitlines()
 
 
@@ -189,9 +189,9 @@ def test_an_action_with_two_meanings_is_chosen_by_its_number(world: ScienceWorld
 def test_left_out_actions_are_counted_and_can_be_typed() -> None:
     with closing(make_environment("scienceworld", most_offered=10)) as world:
         world.reset(TASK, seed=0, at_step=1)
-        told, _, listed = world.step("teleport to kitchen")[0].partition("\nYou can:\n")
+        reported, _, listed = world.step("teleport to kitchen")[0].partition("\nYou can:\n")
         assert len(listed.splitlines()) == 10
-        assert int(told.partition("left out of the list: ")[2].partition(".")[0]) > 800
+        assert int(reported.partition("left out of the list: ")[2].partition(".")[0]) > 800
         assert "pick up thermometer" not in listed
         assert world.step("pick up thermometer")[0].startswith("You move the thermometer to the inventory.")
 
@@ -277,7 +277,7 @@ class Tired:
         if self.running:
             self.running = False
             raise ChildFailed("its process ended")
-        return {"said": "A room.", "score": 1, "valid": []}
+        return {"text": "A room.", "score": 1, "valid": []}
 
 
 def test_an_engine_that_failed_while_it_was_idle_is_replaced() -> None:
@@ -450,12 +450,12 @@ def test_goals_are_read_with_what_was_reached() -> None:
         "Completed keys: \nSequential Subgoals:\n0\ttrue\t   GoalFind\tfocus on it\n1\tfalse\t GoalMove\tmove it\n"
         "Unordered and Optional Subgoals:\n0\tfalse\tGoalInRoom\tbe there\n"
     )
-    told = [(goal.text, goal.reached, goal.needed) for goal in goals_of(report)]
-    assert told == [("focus on it", True, True), ("move it", False, True), ("be there", False, False)]
+    reported = [(goal.text, goal.reached, goal.needed) for goal in goals_of(report)]
+    assert reported == [("focus on it", True, True), ("move it", False, True), ("be there", False, False)]
 
 
-def turns_of(*told: tuple[str, str]) -> list[Turn]:
-    return [Turn(Reply(action), observed, 0.0, terminated=False, truncated=False) for action, observed in told]
+def turns_of(*reported: tuple[str, str]) -> list[Turn]:
+    return [Turn(Reply(action), observed, 0.0, terminated=False, truncated=False) for action, observed in reported]
 
 
 EPISODE = turns_of(

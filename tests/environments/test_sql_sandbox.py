@@ -146,8 +146,10 @@ def test_nothing_can_be_asked_before_the_beginning() -> None:
 )
 def test_no_file_is_read_or_written(sandbox: Sandbox, tmp_path: Path, statement: str) -> None:
     file = tmp_path / "out.db"
-    told = sandbox.run(statement.format(file=file)).error
-    assert told.startswith("not allowed here: ATTACH") or "no such function" in told or "cannot VACUUM" in told
+    reported = sandbox.run(statement.format(file=file)).error
+    assert (
+        reported.startswith("not allowed here: ATTACH") or "no such function" in reported or "cannot VACUUM" in reported
+    )
     assert not file.exists()
     assert_unharmed(sandbox)
 
@@ -209,7 +211,7 @@ def test_its_process_can_open_nothing_even_without_the_list_of_what_is_allowed(t
         "    except (OSError, sqlite3.Error):\n"
         "        print('refused')\n"
     )
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, str(child)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[3])},
@@ -217,7 +219,7 @@ def test_its_process_can_open_nothing_even_without_the_list_of_what_is_allowed(t
         text=True,
         check=True,
     )
-    assert told.stdout.split() == ["refused", "refused"]
+    assert reported.stdout.split() == ["refused", "refused"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["open_child.py"]
 
 
@@ -328,8 +330,8 @@ def test_a_change_whose_rows_are_cut_is_made_whole(sandbox: Sandbox) -> None:
     ],
 )
 def test_a_statement_that_never_ends_is_stopped_and_changes_nothing(sandbox: Sandbox, statement: str) -> None:
-    told = sandbox.run(statement).error
-    assert "stopped" in told or "full" in told
+    reported = sandbox.run(statement).error
+    assert "stopped" in reported or "full" in reported
     assert_unharmed(sandbox)
 
 
@@ -340,8 +342,8 @@ def test_it_is_stopped_after_the_same_work_everywhere(sandbox: Sandbox) -> None:
 def test_the_clock_stops_what_is_slow_without_many_instructions() -> None:
     slow = Sandbox(Limits(seconds=0.2))
     slow.begin([PEOPLE])
-    told = slow.run(f"{ENDLESS} SELECT sum(length(hex(zeroblob(40000)))) FROM n").error
-    assert "more than 0.2 seconds" in told
+    reported = slow.run(f"{ENDLESS} SELECT sum(length(hex(zeroblob(40000)))) FROM n").error
+    assert "more than 0.2 seconds" in reported
     assert_unharmed(slow)
     slow.close()
 
@@ -373,10 +375,10 @@ def test_a_statement_that_wants_gigabytes_gets_none(sandbox: Sandbox, statement:
 
 
 def test_small_changes_cannot_fill_the_memory_either(sandbox: Sandbox) -> None:
-    told = [
+    reported = [
         sandbox.run(f"CREATE TABLE t{n} AS {ENDLESS} SELECT zeroblob(90000) FROM n LIMIT 150").error for n in (1, 2)
     ]
-    assert told == ["", "database or disk is full"]
+    assert reported == ["", "database or disk is full"]
 
 
 def test_ten_megabytes_of_sql_are_not_read(sandbox: Sandbox) -> None:
@@ -449,9 +451,9 @@ def test_a_process_killed_in_the_middle_leaves_the_tables_as_they_were_before(sa
 
     killer = threading.Thread(target=kill)
     killer.start()
-    told = sandbox.run(HANGS).error
+    reported = sandbox.run(HANGS).error
     killer.join()
-    assert told.startswith("it was stopped: ")
+    assert reported.startswith("it was stopped: ")
     assert names(sandbox) == ["Ann", "Bob", None, "Dan"]
     assert sandbox.run("SELECT n FROM v").rows == ((4,),)
 

@@ -117,13 +117,13 @@ def test_fenced_parts_count_where_there_are_any(reply: str, statements: list[str
 
 
 def test_a_reply_that_is_too_long_loses_its_end_and_the_half_statement_there() -> None:
-    statements, told = read("SELECT 1;" + "DELETE FROM a WHERE b = 1 AND " + "c = 2 AND " * 100_000)
-    assert (statements, told) == (["SELECT 1"], "the reply was cut after 20,000 characters")
+    statements, reported = read("SELECT 1;" + "DELETE FROM a WHERE b = 1 AND " + "c = 2 AND " * 100_000)
+    assert (statements, reported) == (["SELECT 1"], "the reply was cut after 20,000 characters")
 
 
 def test_only_so_many_statements_are_read() -> None:
-    statements, told = read("SELECT 1;" * 100)
-    assert (len(statements), told) == (20, "only the first 20 statements were read")
+    statements, reported = read("SELECT 1;" * 100)
+    assert (len(statements), reported) == (20, "only the first 20 statements were read")
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def a_task(intent: str = "Well?", **data: Any) -> Task:
 def played(world: TaskFile, task: Task, *answers: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
     world.reset(task, seed=1, at_step=1)
     for answer in answers:
-        said = world.step(answer)
-    return said
+        message = world.step(answer)
+    return message
 
 
 def distilled(world: TaskFile, task: Task, answer: str, outcome: Outcome) -> str:
@@ -108,9 +108,9 @@ def test_a_wrong_answer_tells_nobody_but_people_what_was_expected(world: TaskFil
     task = a_task(reference="quetzal")
     observation, reward, _, _, info = played(world, task, "magpie")
     assert (reward, info["judgement"].expected) == (0.0, "quetzal")
-    told = world.distil(task, [Turn(Reply("magpie"), observation, 0.0, True, False)], "failure")
-    assert "quetzal" not in f"{observation}{info['verdict']}{told}"
-    assert "Avoid:\n> magpie" in told and info["verdict"] in told
+    reported = world.distil(task, [Turn(Reply("magpie"), observation, 0.0, True, False)], "failure")
+    assert "quetzal" not in f"{observation}{info['verdict']}{reported}"
+    assert "Avoid:\n> magpie" in reported and info["verdict"] in reported
 
 
 def test_a_success_is_remembered_as_what_worked_and_a_person_may_overrule(world: TaskFile) -> None:
@@ -171,7 +171,7 @@ def test_a_long_answer_is_cut_for_memories_and_people(world: TaskFile) -> None:
     ],
 )
 def test_a_task_that_cannot_be_judged_is_told_and_not_begun(world: TaskFile, data: dict[str, Any], says: str) -> None:
-    assert any(says in told for told in TaskFile.faults(a_task(**data)))
+    assert any(says in reported for reported in TaskFile.faults(a_task(**data)))
     with pytest.raises(InputError, match="Nothing was started"):
         world.reset(a_task(**data), seed=1, at_step=1)
 

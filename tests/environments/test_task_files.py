@@ -22,8 +22,8 @@ HOUSEHOLD = json.loads((sample_data_path() / "tasks" / "household-demo.jsonl").r
 
 
 def a_file(folder: Path, *lines: Any, name: str = "mine.jsonl", end: bytes = b"\n") -> Path:
-    told = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    (folder / name).write_bytes(end.join([*told, b""]))
+    shown = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    (folder / name).write_bytes(end.join([*shown, b""]))
     return folder / name
 
 

@@ -115,8 +115,8 @@ def test_a_damaged_set_is_named_with_a_reason_and_mended_by_keeping_it_again(hom
     else:
         path.write_bytes({"cut": content[:-9], "changed": content.replace(b"a", b"e"), "emptied": b""}[damage])
     assert [one.name for one in kept_sets()] == [whole]
-    (told,) = damaged_sets()
-    assert told.where == name and "Load its file again" in told.reason
+    (text,) = damaged_sets()
+    assert text.where == name and "Load its file again" in text.reason
     with pytest.raises(InputError, match="Load"):
         tasks_of_set(name)
     if damage == "folder":
@@ -157,9 +157,9 @@ def test_a_file_named_as_the_sentence_says_brings_its_set_back(home: Path, tmp_p
     drop(made)
     with pytest.raises(InputError) as caught:
         tasks_of_set(made)
-    said = re.search(r"named (\S+\.jsonl)", str(caught.value))
-    assert said is not None
-    assert keep(check_file((tmp_path / name).rename(tmp_path / said[1]))) == made
+    message = re.search(r"named (\S+\.jsonl)", str(caught.value))
+    assert message is not None
+    assert keep(check_file((tmp_path / name).rename(tmp_path / message[1]))) == made
 
 
 def test_families_behind_a_colon_are_no_set_of_a_run(home: Path) -> None:

@@ -108,11 +108,11 @@ def test_a_game_lasts_from_1_to_200_turns(turns: float) -> None:
 
 def test_an_observation_is_what_the_game_says_and_what_can_be_done(world: TextWorld) -> None:
     observation = world.reset(TASK, seed=0, at_step=1)
-    told, _, listed = observation.partition("\nYou can:\n")
-    assert told.startswith("You are hungry!")
-    assert "$$" not in told
-    assert "-= Kitchen =-0/1" not in told
-    assert not any(line.startswith(">") or not line.strip() for line in told.splitlines())
+    reported, _, listed = observation.partition("\nYou can:\n")
+    assert reported.startswith("You are hungry!")
+    assert "$$" not in reported
+    assert "-= Kitchen =-0/1" not in reported
+    assert not any(line.startswith(">") or not line.strip() for line in reported.splitlines())
     assert "- examine cookbook" in listed.splitlines()
 
 
@@ -338,7 +338,7 @@ OUT = "You look.\nThe turns have run out.\nYou have 1 of 2 points."
 
 
 def distilled(outcome: Any, *seen: tuple[str, str]) -> str:
-    turns = [Turn(Reply(said), observed, 0.0, terminated=False, truncated=False) for said, observed in seen]
+    turns = [Turn(Reply(shown), observed, 0.0, terminated=False, truncated=False) for shown, observed in seen]
     return TextWorld().distil(Task("t", "cook", "textworld"), turns, outcome)
 
 
@@ -378,8 +378,8 @@ def test_a_game_that_gained_nothing_advises_nothing() -> None:
 
 
 def test_the_games_words_in_a_refused_reply_count_for_nothing() -> None:
-    said = f"{GAIN} *** The End ***"
-    text = distilled("failure", (said, f"You cannot do “{said}” here."), ("look", OUT))
+    shown = f"{GAIN} *** The End ***"
+    text = distilled("failure", (shown, f"You cannot do “{shown}” here."), ("look", OUT))
     assert "Try instead:" not in text
     assert "The turns have run out." in text
 

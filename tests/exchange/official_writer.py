@@ -48,7 +48,7 @@ class Written:
         return self.text if self.bucket is None else self.bucket
 
     def payload(self, q: float) -> dict[str, Any]:
-        told = {
+        reported = {
             "user_id": "u",
             "status": "activated",
             "type": "procedure" if self.success else "adjustment",
@@ -60,7 +60,7 @@ class Written:
             "full_content": f"Task: {self.text[:40]}\n\nHow it went: {self.id}",
             **self.metadata,
         }
-        return {"id": self.id, "memory": self.text[:CUT], "metadata": told}
+        return {"id": self.id, "memory": self.text[:CUT], "metadata": reported}
 
 
 class CheckpointWriter:

@@ -394,8 +394,8 @@ def test_whatever_meets_nothing_is_lost_and_again_nothing_changes(
 ) -> None:
     folder = tmp_path_factory.mktemp("meeting")
     one, two = a_bank(folder / "one"), a_bank(folder / "two")
-    for bank, told in ((one, here), (two, there)):
-        for step, text in enumerate(told, start=1):
+    for bank, reported in ((one, here), (two, there)):
+        for step, text in enumerate(reported, start=1):
             more_steps(bank, [step], text)
     before = everything(one)
     contents = contents_of(two)

@@ -429,7 +429,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
         read_official(folder)
 
 
-def test_what_the_official_code_did_not_write_is_told_apart(tmp_path: Path) -> None:
+def test_what_the_official_code_did_not_write_is_distinct(tmp_path: Path) -> None:
     folder = CheckpointWriter(three()).write(tmp_path / "run" / "snapshot" / "1")
     trace = write_lines(tmp_path / "t" / "trace.jsonl", [an_llb_record("1", "a", {})])
     assert all(map(is_official, (folder, folder.parent, folder.parent.parent, folder / "local_cache", trace)))
@@ -507,8 +507,8 @@ def test_a_trace_gives_back_the_mean_and_sd_of_its_similarities(tmp_path: Path, 
     write_lines(folder / "trace.jsonl", [an_llb_record("1", "a", one) for one in chosen])
     contents = read_official(folder)
     bank, run = brought_in(contents, tmp_path / "bank")
-    for told in (bank.run(run).settings, contents.traces[0].settings):
-        assert (told["normaliser"], told["fixed_mean"], told["fixed_sd"]) == ("fixed", mean, sd)
+    for reported in (bank.run(run).settings, contents.traces[0].settings):
+        assert (reported["normaliser"], reported["fixed_mean"], reported["fixed_sd"]) == ("fixed", mean, sd)
 
 
 @pytest.mark.parametrize(
@@ -622,10 +622,10 @@ PARTS += ("memory_id", "selected_memories_by_bucket", "weight_sim", "k_retrieve"
     )
 )
 def test_no_record_can_make_the_reader_stumble(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
-    told = drawn if isinstance(drawn, dict) else {"llm_calls": drawn, "retrieval": drawn}
+    reported = drawn if isinstance(drawn, dict) else {"llm_calls": drawn, "retrieval": drawn}
     folder = tmp_path_factory.mktemp("drawn")
     good = an_llb_record("1", "a", {})
-    file = write_lines(folder / "t.jsonl", [good, {**told, "sample_index": drawn, "task_description": "b"}])
+    file = write_lines(folder / "t.jsonl", [good, {**reported, "sample_index": drawn, "task_description": "b"}])
     contents = read_official(file)
     assert contents.traces[0].task.intent == "a"
     bank, run = brought_in(contents, folder / "bank")

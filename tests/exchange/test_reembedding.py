@@ -48,10 +48,10 @@ def as_written(bank: MemoryBank) -> Any:
 
 
 def test_all_but_the_vectors_is_as_it_was(bank: MemoryBank, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    done = reembed(bank, WordLlamaEmbedder(), str(tmp_path / "new"), lambda *now: told.append(now))
+    reported: list[tuple[int, int]] = []
+    done = reembed(bank, WordLlamaEmbedder(), str(tmp_path / "new"), lambda *now: reported.append(now))
     assert done is not None and (done.memories, done.steps, done.runs) == (7, 7, ())
-    assert told[-1][0] == told[-1][1]
+    assert reported[-1][0] == reported[-1][1]
     with MemoryBank.open(str(tmp_path / "new"), WordLlamaEmbedder()) as new:
         assert as_written(new) == as_written(bank)
         assert new.embedder.before == ("hashing-1024",) and new.embedder.digest == WordLlamaEmbedder().digest

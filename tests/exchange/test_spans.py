@@ -242,8 +242,8 @@ def test_what_another_agent_did_not_tell_has_no_span(tmp_path: Path, collector: 
     (rerank,) = of_kind(spans, "RERANKER")
     assert "reranker.model_name" not in rerank
     assert set(listed(rerank, "reranker.output_documents", "document")[0]) == {"id", "content", "metadata"}
-    (said,) = of_kind(spans, "LLM")
-    counts = [said[f"llm.token_count.{name}"] for name in ("prompt", "completion", "total")]
+    (shown,) = of_kind(spans, "LLM")
+    counts = [shown[f"llm.token_count.{name}"] for name in ("prompt", "completion", "total")]
     assert counts == [30, 2, 32]
 
 

@@ -86,8 +86,8 @@ def test_an_address_that_is_none_is_told(tmp_path: Path, address: str) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_scheduler_without_workers_is_told(tmp_path: Path) -> None:
     with a_cluster(0) as cluster:
-        said = refused(tmp_path / "out", cluster.scheduler_address)
-    assert "has no workers. Nothing was started; start some with `dask worker`." in said
+        message = refused(tmp_path / "out", cluster.scheduler_address)
+    assert "has no workers. Nothing was started; start some with `dask worker`." in message
 
 
 def test_a_missing_extra_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,14 +172,14 @@ def test_a_cluster_that_dies_costs_no_finished_cell_and_the_command_goes_on_with
             until(lambda: kept(out), process)
         finally:
             cluster.kill()
-        said, noise = process.communicate(timeout=60)
+        message, noise = process.communicate(timeout=60)
     assert process.returncode == 2
     assert noise.replace("\n", " ").strip() == (
         f"The Dask cluster at {address} was lost: its scheduler or its workers no longer answer. Finished cells are "
         "kept; run the same command again to go on."
     )
     before = kept(out)
-    assert f"{len(before)} of 40 cells are finished" in said
+    assert f"{len(before)} of 40 cells are finished" in message
     rest = run_experiment(read_plan(file), out, jobs=1, cancelled=lambda: len(kept(out)) > len(before))
     assert rest.done > len(before)
     assert before.items() <= kept(out).items()

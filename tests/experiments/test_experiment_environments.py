@@ -87,13 +87,13 @@ def test_environments_that_cannot_be_compared_are_left_out_with_the_reason() -> 
 def test_the_command_prints_the_table_and_leaves_it_in_the_folder(home: Path) -> None:
     out = str(home / "out")
     words = ["--env", "sql", "--file", "sample_data/task_files/example.jsonl", "--seeds", "1", "--epochs", "1"]
-    code, told = memrl("tasks", "compare", *words, "--tasks", "3", "--jobs", "1", "--out", out)
-    assert code == 0, told
+    code, reported = memrl("tasks", "compare", *words, "--tasks", "3", "--jobs", "1", "--out", out)
+    assert code == 0, reported
     report = (Path(out) / "report.md").read_text(encoding="utf-8")
     assert "sql · MemRL" in report and "task_file: example.jsonl · no memory" in report
 
 
 def test_a_file_without_a_task_compares_nothing(home: Path) -> None:
     (home / "empty.jsonl").write_text("")
-    code, told = memrl("tasks", "compare", "--file", str(home / "empty.jsonl"), "--out", str(home / "out"))
-    assert code == 2 and "empty.jsonl" in told
+    code, reported = memrl("tasks", "compare", "--file", str(home / "empty.jsonl"), "--out", str(home / "out"))
+    assert code == 2 and "empty.jsonl" in reported

@@ -73,8 +73,8 @@ def frame(arm: str, grids: Grids, policy: str = "memrl", stage: int = 1, **chang
 
 def letters(*seeds: str) -> list[list[list[Outcome]]]:
     """A text a seed, a word an epoch, a letter a task: + solved, - failed, ? not rated."""
-    told: dict[str, Outcome] = {"+": True, "-": False, "?": None}
-    return [[[told[letter] for letter in word] for word in text.split()] for text in seeds]
+    reported: dict[str, Outcome] = {"+": True, "-": False, "?": None}
+    return [[[reported[letter] for letter in word] for word in text.split()] for text in seeds]
 
 
 def rows_of(*parts: Iterable[dict[str, Any]], without: str = "", reference: str = "") -> dict[str, MethodRow]:
@@ -196,10 +196,10 @@ def test_forgetting_is_counted_within_a_stage() -> None:
 
 
 def test_the_share_of_unparsed_answers_is_of_those_that_were_asked_for() -> None:
-    told = frame("a", letters("+-+-"))
-    for row, (asked, unread) in zip(told, [(0, 0), (2, 1), (1, 1), (1, 0)], strict=True):
+    reported = frame("a", letters("+-+-"))
+    for row, (asked, unread) in zip(reported, [(0, 0), (2, 1), (1, 1), (1, 0)], strict=True):
         row |= {"consulted": asked, "unparsed": unread}
-    assert rows_of(told)["a"].unparsed == 0.5
+    assert rows_of(reported)["a"].unparsed == 0.5
     assert isnan(rows_of(frame("a", letters("+"), consulted=0))["a"].unparsed)
 
 
@@ -272,9 +272,9 @@ def test_a_template_costs_its_words_and_an_unreported_count_leaves_no_sum() -> N
 
 
 def a_plan(policies: Sequence[str], seeds: int = 2, **changes: Any) -> Plan:
-    said = {"title": "Tiny", "question": "Which?", "seeds": seeds, "epochs": 2, "report": ["methods"]}
+    shown = {"title": "Tiny", "question": "Which?", "seeds": seeds, "epochs": 2, "report": ["methods"]}
     streams = [{"stages": [{"count": 4}]}]
-    return Plan.model_validate({**said, "grid": {"policy": list(policies)}, "streams": streams, **changes})
+    return Plan.model_validate({**shown, "grid": {"policy": list(policies)}, "streams": streams, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -328,10 +328,10 @@ def test_every_epoch_of_every_arm_is_in_the_results_with_the_settings_that_its_p
 def test_the_report_has_a_row_an_arm_and_the_page_its_pictures(finished: Experiment) -> None:
     (table,) = reports(finished)
     assert [row[0] for row in table.rows] == ["memrl", "rag", "none", "self_rag"]
-    told = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert told["rag"]["against rag"] == told["none"]["over no memory"] == "–"
-    assert told["memrl"]["unparsed"] == "–" and told["self_rag"]["unparsed"] == "0.0 %"
-    assert len({row["no memory, as many tries"] for row in told.values()}) == 1
+    reported = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert reported["rag"]["against rag"] == reported["none"]["over no memory"] == "–"
+    assert reported["memrl"]["unparsed"] == "–" and reported["self_rag"]["unparsed"] == "0.0 %"
+    assert len({row["no memory, as many tries"] for row in reported.values()}) == 1
     page = picture_page(finished)
     assert page.count("<figure>") == 4 and "no ranking of the papers" in page
 
@@ -381,9 +381,9 @@ def test_a_table_that_is_too_wide_for_a_terminal_comes_in_parts_without_a_broken
     assert (len(tables) == 1) == (width == 400)
     console = Console(width=width, file=StringIO())
     console.print(*tables)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert said.count(words[1]) == 18 and said.count(words[0]) == 2 * len(tables)
-    assert all(len(line) <= width for line in said.splitlines())
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count(words[1]) == 18 and shown.count(words[0]) == 2 * len(tables)
+    assert all(len(line) <= width for line in shown.splitlines())
 
 
 # --- what a world lacks -----------------------------------------------------------------------------------------------
@@ -395,8 +395,8 @@ def test_the_household_gives_what_every_method_needs(policy: str) -> None:
 
 
 def test_a_conversation_gives_no_reward_by_itself() -> None:
-    said = fits("memrl", "conversation")
-    assert said == "MemRL needs a reward at the end of a task, which conversation does not give by itself."
+    shown = fits("memrl", "conversation")
+    assert shown == "MemRL needs a reward at the end of a task, which conversation does not give by itself."
     assert fits("rag", "conversation") == fits("none", "conversation") == ""
     with pytest.raises(SettingsError, match="no policy"):
         fits("nothing", "household")
@@ -407,8 +407,8 @@ def test_a_conversation_gives_no_reward_by_itself() -> None:
 def test_what_a_conversation_lacks_is_said_of_every_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = ("next state", "step reward", "citations", "model on write")
     monkeypatch.setattr(Rag, "spec", replace(Rag.spec, needs=needs))
-    said = fits("rag", "conversation")
-    assert "a reward after each action and what the world looks like after an action" in said
+    shown = fits("rag", "conversation")
+    assert "a reward after each action and what the world looks like after an action" in shown
     assert fits("rag", "household") == ""
 
 
@@ -442,12 +442,12 @@ def test_arms_in_banks_of_their_own_are_the_cells_of_an_experiment(finished: Exp
 
 @pytest.mark.parametrize("mode", ["own bank", "same bank"])
 def test_progress_rises_to_its_total_and_says_who_is_at_work(mode: str) -> None:
-    told: list[tuple[int, int, str]] = []
-    compared(mode, on_progress=lambda *at: told.append(at))
+    reported: list[tuple[int, int, str]] = []
+    compared(mode, on_progress=lambda *at: reported.append(at))
     runs = 3 if mode == "own bank" else 4
-    assert {total for _, total, _ in told} == {runs * 4}
-    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
-    assert told[-1] == (runs * 4, runs * 4, "nothing · seed 1")
+    assert {total for _, total, _ in reported} == {runs * 4}
+    assert [done for done, _, _ in reported] == sorted(done for done, _, _ in reported)
+    assert reported[-1] == (runs * 4, runs * 4, "nothing · seed 1")
 
 
 @pytest.mark.parametrize("mode", ["own bank", "same bank"])
@@ -495,7 +495,7 @@ def test_the_seeds_that_were_over_before_a_stop_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arms", "changes", "told"),
+    ("arms", "changes", "reported"),
     [
         ([], {}, "needs arms"),
         ([ARMS[0], Arm("MemRL", "rag")], {}, "a name of its own"),
@@ -509,10 +509,10 @@ def test_the_seeds_that_were_over_before_a_stop_count() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_runs(
-    arms: Sequence[Arm], changes: dict[str, Any], told: str
+    arms: Sequence[Arm], changes: dict[str, Any], reported: str
 ) -> None:
     heard: list[int] = []
-    with pytest.raises((InputError, SettingsError), match=told):
+    with pytest.raises((InputError, SettingsError), match=reported):
         compared("own bank", arms, on_progress=lambda done, total, text: heard.append(done), **changes)
     assert heard == []
 

@@ -33,9 +33,9 @@ def a_file(tmp_path: Path, text: str) -> Path:
 def refusal(path: Path, **changes: int) -> str:
     with pytest.raises(InputError) as failure:
         read_plan(path, **changes)
-    said = str(failure.value)
-    assert "\n" not in said and ".." not in said and said.endswith(".")
-    return said
+    message = str(failure.value)
+    assert "\n" not in message and ".." not in message and message.endswith(".")
+    return message
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def refusal(path: Path, **changes: int) -> str:
 def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
     tmp_path: Path, text: str, line: int, key: str, allowed: str
 ) -> None:
-    said = refusal(a_file(tmp_path, text))
-    assert said.startswith(f"mine.toml, line {line}: {key}: ")
-    assert allowed in said
+    message = refusal(a_file(tmp_path, text))
+    assert message.startswith(f"mine.toml, line {line}: {key}: ")
+    assert allowed in message
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (ARM + ARM, "arms: two have the same name"),
         ("[grid]\nweight = [0.5]\n[[arms]]\nname = 'λ = 0.5'\n", "arms: two have the same name"),
@@ -118,8 +118,8 @@ def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
         (f"[grid]\nk1 = {WIDE}\nk2 = {WIDE}\nvisits = {WIDE}\n", "more than 10,000 combinations"),
     ],
 )
-def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text: str, told: str) -> None:
-    assert told in refusal(a_file(tmp_path, text))
+def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text: str, reported: str) -> None:
+    assert reported in refusal(a_file(tmp_path, text))
 
 
 def test_a_file_that_cannot_be_read_as_toml_is_told(tmp_path: Path) -> None:
@@ -135,7 +135,9 @@ def test_seeds_that_are_asked_for_are_checked_like_those_of_the_file(tmp_path: P
     done = CliRunner().invoke(app, ["experiment", str(path), "--out", str(tmp_path / "out"), option, value])
     assert isinstance(done.exception, InputError)
     assert str(done.exception) == refusal(path, seeds=int(value))
-    assert re.fullmatch(r"The experiment cannot run .*: seeds: Input should be .*\. Nothing was started\.", said(done))
+    assert re.fullmatch(
+        r"The experiment cannot run .*: seeds: Input should be .*\. Nothing was started\.", message(done)
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -148,7 +150,7 @@ def test_epochs_that_are_asked_for_are_checked_and_hold_for_every_stage(tmp_path
     assert [stage.epochs for stage in plan.streams[0].stages] == [None, None]
 
 
-def said(done: object) -> str:
+def message(done: object) -> str:
     return str(getattr(done, "exception", ""))
 
 
@@ -269,8 +271,8 @@ def test_a_streams_grid_is_a_stream_for_each_combination(tmp_path: Path) -> None
 )
 def test_a_condition_that_cannot_run_is_named(tmp_path: Path, grid: str, cell: str) -> None:
     text = CONDITIONS.partition("[streams.grid]")[0] + f"[streams.grid]\n{grid}\n"
-    told = refusal(a_file(tmp_path, text))
-    assert cell in told and "grid" in told
+    reported = refusal(a_file(tmp_path, text))
+    assert cell in reported and "grid" in reported
 
 
 def test_repeats_come_from_earlier_epochs_with_their_chance_and_are_the_same_for_every_arm() -> None:

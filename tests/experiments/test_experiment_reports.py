@@ -181,8 +181,8 @@ def test_accuracy_is_that_of_the_last_epoch_and_differences_are_paired_by_seed()
 def test_the_interval_of_a_difference_lies_on_its_side(new: str, sign: str) -> None:
     rows = [row for seed, old in enumerate(["+---", "++--", "+++-"]) for row in epochs_of("old", seed, [old])]
     rows += [row for seed in range(3) for row in epochs_of("new", seed, [new])]
-    said = cells(the_table(a_plan(), rows))["new"]["against old"]
-    assert said.startswith(f"{sign}50.0 pp ({sign}") and f"…{sign}" in said
+    message = cells(the_table(a_plan(), rows))["new"]["against old"]
+    assert message.startswith(f"{sign}50.0 pp ({sign}") and f"…{sign}" in message
 
 
 def test_a_seed_that_only_one_arm_has_is_left_out_of_the_difference() -> None:

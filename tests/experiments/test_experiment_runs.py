@@ -99,13 +99,13 @@ def test_arms_of_one_seed_meet_the_same_tasks_and_another_seed_meets_others(whol
 
 
 def test_what_it_came_from_stands_beside_the_results(whole: Experiment) -> None:
-    said = json.loads((whole.out / "experiment.json").read_text())
-    assert Plan.model_validate(said["plan"]) == whole.plan
-    assert said["seeds"] == [0, 1]
-    assert said["versions"]["memrl"] == __version__
-    assert {"python", "numpy", "lancedb", "joblib"} <= set(said["versions"])
-    assert [cell["name"] for cell in said["cells"]] == [cell.name for cell in cells_of(whole.plan)]
-    assert all(len(cell["digest"]) == 64 for cell in said["cells"])
+    message = json.loads((whole.out / "experiment.json").read_text())
+    assert Plan.model_validate(message["plan"]) == whole.plan
+    assert message["seeds"] == [0, 1]
+    assert message["versions"]["memrl"] == __version__
+    assert {"python", "numpy", "lancedb", "joblib"} <= set(message["versions"])
+    assert [cell["name"] for cell in message["cells"]] == [cell.name for cell in cells_of(whole.plan)]
+    assert all(len(cell["digest"]) == 64 for cell in message["cells"])
     assert pq.read_schema(whole.out / "results.parquet").metadata[b"title"] == b"Tiny"
 
 
@@ -240,11 +240,11 @@ def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: 
     process = started(file, out, "--jobs", "1")
     until(lambda: kept(out), process)
     os.killpg(process.pid, signal.SIGINT)
-    said, noise = process.communicate(timeout=60)
+    message, noise = process.communicate(timeout=60)
     assert process.returncode == 130, noise
     assert noise == ""
-    assert "Cancelled. Run the same command again to go on." in said
-    assert f"{len(kept(out))} of 100 cells are finished" in said
+    assert "Cancelled. Run the same command again to go on." in message
+    assert f"{len(kept(out))} of 100 cells are finished" in message
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -254,9 +254,9 @@ def test_ctrl_c_before_the_processes_are_up_is_a_sentence_as_well(tmp_path: Path
     process = started(file, out, "--jobs", "2")
     until((out / "experiment.json").exists, process)
     os.killpg(process.pid, signal.SIGINT)
-    said, noise = process.communicate(timeout=60)
+    message, noise = process.communicate(timeout=60)
     assert (process.returncode, noise) == (130, "")
-    assert "Cancelled." in said
+    assert "Cancelled." in message
 
 
 # --- a disk that is full, a folder that cannot be used ----------------------------------------------------------------

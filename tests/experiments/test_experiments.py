@@ -140,7 +140,7 @@ def test_the_merged_memory_is_compared_with_every_other(modular: tuple[MemoryBan
 
 def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path: Path) -> None:
     one_seed = 2 * 2 * 2 + 5 * 2 * 2
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with empty_bank(tmp_path / "bank") as bank:
         result = run_modular_memory(
             bank,
@@ -150,14 +150,14 @@ def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path:
             seeds=[0, 1],
             epochs=1,
             preferences=PREFERENCES,
-            on_progress=lambda done, total: told.append((done, total)),
-            cancelled=lambda: len(told) >= one_seed + 3,
+            on_progress=lambda done, total: reported.append((done, total)),
+            cancelled=lambda: len(reported) >= one_seed + 3,
         )
         assert result.stopped
         assert {arm.n for arm in result.arms} == {1}
         assert {arm.sd for arm in result.arms} == {None}
-        assert told[-1][0] < told[-1][1] == 2 * one_seed
-        assert sum(len(bank.step_rows(info.id)) for info in bank.runs()) == told[-1][0]
+        assert reported[-1][0] < reported[-1][1] == 2 * one_seed
+        assert sum(len(bank.step_rows(info.id)) for info in bank.runs()) == reported[-1][0]
 
 
 def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_path: Path) -> None:

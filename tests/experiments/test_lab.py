@@ -95,8 +95,8 @@ def test_arms_streams_and_standings_are_what_counting_by_hand_gives(bank: Memory
     both = zip(twins.runs, arms_of(twins), streams_of(twins), standings(twins, window), strict=True)
     for run, arm, stream, standing in both:
         grid = grid_of(twins, run)
-        told = np.array([[math.nan if won is None else float(won) for won in row] for row in grid])
-        np.testing.assert_array_equal(arm.success, told)
+        reported = np.array([[math.nan if won is None else float(won) for won in row] for row in grid])
+        np.testing.assert_array_equal(arm.success, reported)
         assert list(arm.tasks) == [trace.task.id for trace in twins.bank.traces(run, (1, min(TASKS, steps)))]
         met = [won for row in grid for won in row][:steps]
         assert list(stream.outcomes) == [float(bool(won)) for won in met]

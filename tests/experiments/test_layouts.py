@@ -36,7 +36,7 @@ FAILED = _memory("cool it", "Task: cool it\nWhat went wrong: It broke.\nAvoid:\n
 
 
 @pytest.mark.parametrize(
-    "said",
+    "shown",
     [
         "take egg from table",
         "Take Egg from Table.",
@@ -50,15 +50,15 @@ FAILED = _memory("cool it", "Task: cool it\nWhat went wrong: It broke.\nAvoid:\n
         "\n\n- take egg from table\nbecause the egg is there",
     ],
 )
-def test_an_answer_is_read_as_the_line_it_means(said: str) -> None:
-    assert read_choice(said, OFFERED) == "take egg from table"
+def test_an_answer_is_read_as_the_line_it_means(shown: str) -> None:
+    assert read_choice(shown, OFFERED) == "take egg from table"
 
 
 @pytest.mark.parametrize(
-    "said", ["", "take egg", "7", "search drawer or put egg on desk", "[" * 100_000, "eat the egg"]
+    "shown", ["", "take egg", "7", "search drawer or put egg on desk", "[" * 100_000, "eat the egg"]
 )
-def test_an_answer_that_means_no_line_or_two_is_not_read_as_one(said: str) -> None:
-    assert read_choice(said, OFFERED) is None
+def test_an_answer_that_means_no_line_or_two_is_not_read_as_one(shown: str) -> None:
+    assert read_choice(shown, OFFERED) is None
 
 
 def _record(layout: str) -> GenerateRecord:
@@ -70,7 +70,7 @@ def _record(layout: str) -> GenerateRecord:
 @pytest.mark.parametrize("layout", ["transcript", "turns"])
 @pytest.mark.parametrize("bound", [True, False])
 def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: bool) -> None:
-    told = "\n".join(message.content for message in messages_sent(_record(layout), 0, bound=bound))
+    reported = "\n".join(message.content for message in messages_sent(_record(layout), 0, bound=bound))
     for word in (
         "heat the egg",
         "take egg",
@@ -80,9 +80,9 @@ def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: 
         "cool egg",
         "heat the egg now",
     ):
-        assert word in told
-    assert ("- wait" in told) is (layout == "turns" or not bound), "in a bound transcript the schema holds the list"
-    assert "[memory" not in told and "## " not in told
+        assert word in reported
+    assert ("- wait" in reported) is (layout == "turns" or not bound), "in a bound transcript the schema holds the list"
+    assert "[memory" not in reported and "## " not in reported
 
 
 def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None:
@@ -106,8 +106,8 @@ def test_what_is_sent_tells_where_each_memory_stands(layout: str, bound: bool, t
     messages, spans = sent(replace(_record(layout), turns=(turn,) * turns), turns, bound=bound)
     for memory, own, other in ((WORKED, "heat egg", "cool it"), (FAILED, "It broke.", "take egg")):
         mine = [span for span in spans if span.memory_id == memory.id]
-        told = "\n".join(messages[span.message].content[span.start : span.end] for span in mine)
-        assert own in told and other not in told and "heat the egg now" not in told
+        reported = "\n".join(messages[span.message].content[span.start : span.end] for span in mine)
+        assert own in reported and other not in reported and "heat the egg now" not in reported
     assert layout != "turns" or len(spans) == 5
 
 

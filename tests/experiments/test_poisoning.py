@@ -29,10 +29,10 @@ def an_episode(task: Task, memory: Memory, seed: int) -> tuple[float, int]:
     messages = list(first_messages(INSTRUCTIONS, [memory], task.intent, world.reset(task, seed=seed, at_step=1))[0])
     for turn in range(1, world.max_turns + 1):
         reply = model.chat(messages, ModelOptions(seed=seed))
-        told, reward, terminated, truncated, _ = world.step(reply.text)
+        reported, reward, terminated, truncated, _ = world.step(reply.text)
         if terminated or truncated:
             return reward, turn
-        messages += [Message("assistant", reply.text), Message("user", told)]
+        messages += [Message("assistant", reply.text), Message("user", reported)]
     raise AssertionError("An episode ends with its last turn.")
 
 
@@ -111,10 +111,10 @@ def test_pruning_forgets_exactly_what_it_says_and_the_ledger_has_it(
         assert set(prune(bank, "r", q_below, visits)) == doomed
         assert set(bank.utilities("r")) == set(before) - doomed
         assert set(bank.utilities("r", as_of=3)) == {"r-0001", "r-0002", "r-0003"}
-        told = [event for event in bank.events("r") if event.kind is EventKind.MEMORY_FORGOTTEN]
-        assert {memory_id for event in told for memory_id in event.memory_ids} == doomed
-        assert len(told) == bool(doomed)
-        assert all(f"q below {q_below:g} after at least {visits} updates" in event.reason for event in told)
+        reported = [event for event in bank.events("r") if event.kind is EventKind.MEMORY_FORGOTTEN]
+        assert {memory_id for event in reported for memory_id in event.memory_ids} == doomed
+        assert len(reported) == bool(doomed)
+        assert all(f"q below {q_below:g} after at least {visits} updates" in event.reason for event in reported)
 
 
 def test_what_descends_from_poison_is_what_the_parents_of_the_memories_say(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_descends_from_poison_is_what_the_parents_of_the_memories_say(tmp_p
     expected = [any(descends(name) for name in trace.decision.selected) for trace in traces if trace.decision]
     assert list(table["tainted"]) == expected
     flags = [[name in poisoned for name in used] for used in table["used"]]
-    assert [list(told) for told in table["used_poison"]] == flags
+    assert [list(reported) for reported in table["used_poison"]] == flags
     assert {1} == set(table["epoch"]) - set(table.loc[table["tainted"], "epoch"])
     through_children = table["tainted"] & ~table["used_poison"].map(any)
     assert through_children.any(), "the run is long enough that poison arrives through what descends from it"
@@ -154,7 +154,7 @@ def test_a_pruned_arm_is_the_same_as_the_poisoned_one_until_it_prunes(tmp_path: 
     early = one["epoch"] <= 3
     assert one[early].equals(other[early])
     with MemoryBank.open(str(tmp_path / "pruned")) as bank:
-        told = [event for event in bank.events("learn") if event.kind is EventKind.MEMORY_FORGOTTEN]
-        gone = {memory_id for event in told for memory_id in event.memory_ids}
-    assert {event.step for event in told} == {18} and gone
+        reported = [event for event in bank.events("learn") if event.kind is EventKind.MEMORY_FORGOTTEN]
+        gone = {memory_id for event in reported for memory_id in event.memory_ids}
+    assert {event.step for event in reported} == {18} and gone
     assert not gone & {name for used in other[~early]["used"] for name in used}

@@ -158,10 +158,10 @@ def test_it_stops_within_a_step(learned: MemoryBank, after: int) -> None:
         asked += 1
         return asked > after
 
-    told: list[int] = []
+    reported: list[int] = []
     with pytest.raises(Stopped):
-        chosen_by(learned, "rag", cancelled=cancelled, on_answer=lambda: told.append(asked))
-    assert asked <= after + 2 and all(at <= after for at in told)
+        chosen_by(learned, "rag", cancelled=cancelled, on_answer=lambda: reported.append(asked))
+    assert asked <= after + 2 and all(at <= after for at in reported)
 
 
 def test_a_step_without_a_prompt_is_passed_over(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ WITHIN = 60
 
 def a_plan(count: int = 4, **changes: Any) -> Plan:
     """Two arms, one stream of `count` tasks, one seed, two epochs; `changes` take the place of the plan's keys."""
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "title": "Tiny",
         "seeds": 1,
         "epochs": 2,
         "arms": [{"name": "no memory", "settings": {"k2": 0}}, {"name": "MemRL"}],
         "streams": [{"stages": [{"count": count}]}],
     }
-    return Plan.model_validate({**said, **changes})
+    return Plan.model_validate({**message, **changes})
 
 
 def a_plan_file(path: Path, seeds: int = 1, epochs: int = 2, count: int = 4) -> Path:

@@ -68,7 +68,7 @@ def test_every_run_has_its_line_and_every_other_its_difference_with_a_band(count
         assert (line.line.color, line.line.dash) == (above[place + 1].line.color, above[place + 1].line.dash)
 
 
-def test_up_to_five_runs_are_told_apart_by_colour_and_by_dash() -> None:
+def test_up_to_five_runs_are_distinct_by_colour_and_by_dash() -> None:
     lines = reward_picture(rewards_of(*[[1.0] * 5] * 5), list("abcde")).figure.data[:5]
     assert len({line.line.color for line in lines}) == len({line.line.dash for line in lines}) == 5
 

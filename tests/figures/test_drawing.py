@@ -27,7 +27,7 @@ from tests.builders import an_agent
 from tests.figures.test_point_cloud import a_scene, point_cloud
 
 
-def said(figure: go.Figure) -> Any:
+def message(figure: go.Figure) -> Any:
     """Everything that a figure says, arrays as lists however they were packed."""
     return json.loads(to_json_plotly(figure.to_plotly_json()), object_hook=_unpacked)
 
@@ -41,14 +41,14 @@ def _unpacked(part: dict[str, Any]) -> Any:
 def test_a_large_map_s_marks_reach_the_browser_as_the_checked_figure_has_them() -> None:
     scene = replace(a_scene(), moved={"m-0001": 0.25}, query=(0.5, 0.5), focus="m-0002")
     drawing = cloud_marks(scene, point_cloud(scene))
-    assert said(go.Figure(json.loads(drawing.to_json()))) == said(drawing.figure())
+    assert message(go.Figure(json.loads(drawing.to_json()))) == message(drawing.figure())
 
 
 def test_the_diagram_of_a_decision_reaches_the_browser_as_the_checked_figure_has_it() -> None:
     lines = spectrum(decided([0.9, 0.5, 0.1, 0.4], [0.0, 1.0, 0.4, -0.3], 2, 0.5, "pool"))
     assert lines.flips
     picture = decision_diagram(lines, 0.3, 0.5, "r")
-    assert said(go.Figure(json.loads(picture.to_json()))) == said(picture.figure)
+    assert message(go.Figure(json.loads(picture.to_json()))) == message(picture.figure)
     assert picture.height == 430 and list(picture.table.columns) == ["λ from", "λ to", "selected"]
 
 
@@ -64,7 +64,7 @@ def test_the_charts_of_a_step_reach_the_browser_as_the_checked_figures_have_them
         score_picture(trace.decision, memories, "r"),
         moves_picture(trace.update.changes, trace.settings, "r"),
     ):
-        assert said(go.Figure(json.loads(picture.to_json()))) == said(picture.figure)
+        assert message(go.Figure(json.loads(picture.to_json()))) == message(picture.figure)
         assert picture.height == picture.figure.layout.height and len(picture.table)
 
 

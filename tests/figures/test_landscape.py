@@ -199,9 +199,9 @@ def test_every_frame_says_which_step_it_shows_and_counts_its_own_memories() -> N
             (used & (q < 0)).sum(),
             (~used & ~np.isnan(q)).sum(),
         ]
-        (said,) = frame.data[3].text
+        (message,) = frame.data[3].text
         assert [
-            int(n) for n in re.findall(r"step (\d+).* for (\d+) of (\d+) .* for (\d+); (\d+) were", said)[0]
+            int(n) for n in re.findall(r"step (\d+).* for (\d+) of (\d+) .* for (\d+); (\d+) were", message)[0]
         ] == counts
         assert list(frame.traces) == [0, 1, 2, 3]
     assert figure.data[3].text == figure.frames[-1].data[3].text

@@ -110,7 +110,7 @@ def test_calibration_is_a_dot_a_bin_with_its_count() -> None:
     assert case_calibration_picture(bins[:0]).title.startswith("No prediction was")
 
 
-def test_a_past_use_is_a_bar_told_apart_by_how_it_ended() -> None:
+def test_a_past_use_is_a_bar_distinct_by_how_it_ended() -> None:
     weights = pd.DataFrame(
         {
             "step": [3, 8],

@@ -36,8 +36,8 @@ def _tried(target: Target, seconds: float, first_seed: int) -> Tried:
         f"{len(tried.faults)} faults",
         flush=True,
     )
-    for place, told in tried.faults.items():
-        print(f"\n--- {target.name}: {place}, met {tried.met[place]:,} times\n{told}", flush=True)
+    for place, reported in tried.faults.items():
+        print(f"\n--- {target.name}: {place}, met {tried.met[place]:,} times\n{reported}", flush=True)
     return tried
 
 

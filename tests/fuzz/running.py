@@ -93,8 +93,8 @@ def for_seconds(target: Target, seconds: float, first_seed: int) -> Tried:
         try:
             _batch(target, tried, is_over, first_seed)
         except Exception as error:  # A fault of any kind is what is looked for.
-            told = "".join(traceback.format_exception(error))
-            tried.faults[place_of(error)] = "\n".join(told.splitlines()[-LINES_TOLD:])
+            reported = "".join(traceback.format_exception(error))
+            tried.faults[place_of(error)] = "\n".join(reported.splitlines()[-LINES_TOLD:])
     tried.seconds = time.monotonic() - began
     return tried
 

@@ -136,10 +136,10 @@ def make_all() -> None:
 
 def is_a_sentence(error: MemRLError) -> None:
     """What a person is told says something, and is not the whole of what was wrong."""
-    told = str(error)
-    assert told.strip(), f"{type(error).__name__} says nothing"
-    assert len(told) <= LONGEST_SENTENCE, f"a sentence of {len(told):,} characters: {told[:200]!r}"
-    assert "Traceback" not in told
+    reported = str(error)
+    assert reported.strip(), f"{type(error).__name__} says nothing"
+    assert len(reported) <= LONGEST_SENTENCE, f"a sentence of {len(reported):,} characters: {reported[:200]!r}"
+    assert "Traceback" not in reported
 
 
 def copied(bank: Path, folder: Path) -> Path:

@@ -108,7 +108,7 @@ def test_a_lesson_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "key", "said"),
+    ("old", "new", "key", "message"),
     [
         ('kind = "ladder"', 'kind = "snake"', "kind", "'memories', 'decision', 'ladder' or 'twins'"),
         ("alpha = 0.5", "alpha = 1.5", "alpha", "less than or equal to 1"),
@@ -124,15 +124,15 @@ def test_a_lesson_is_read_from_its_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_fault_in_a_lesson_is_told_with_its_line_and_what_is_allowed(
-    tmp_path: Path, old: str, new: str, key: str, said: str
+    tmp_path: Path, old: str, new: str, key: str, message: str
 ) -> None:
     text = A_LESSON.replace(old, new, 1)
     assert text != A_LESSON
     with pytest.raises(InputError) as failure:
         read_lesson(written(tmp_path, text))
-    told = str(failure.value)
-    assert f"one.toml, line {line(text, key)}: " in told
-    assert said in told
+    reported = str(failure.value)
+    assert f"one.toml, line {line(text, key)}: " in reported
+    assert message in reported
 
 
 def test_a_lesson_without_a_scene_or_that_is_not_toml_gets_its_sentence(tmp_path: Path) -> None:
@@ -256,12 +256,12 @@ def test_a_lesson_can_be_finished_with_a_right_and_with_a_wrong_prediction(key: 
     assert progress.missing(lesson, kept) == ("predict",)
     assert not progress.saw(lesson, kept, "reveal").locked
     for choice in range(1, len(lesson.predict.choices) + 1):
-        told = progress.saw(lesson, progress.predicted(lesson, kept, choice), "reveal")
-        assert told.locked
-        assert progress.is_right(lesson, told) is (choice == lesson.predict.answer)
-        assert progress.saw(lesson, told, "notice").finished
+        reported = progress.saw(lesson, progress.predicted(lesson, kept, choice), "reveal")
+        assert reported.locked
+        assert progress.is_right(lesson, reported) is (choice == lesson.predict.answer)
+        assert progress.saw(lesson, reported, "notice").finished
         with pytest.raises(InputError, match="stands"):
-            progress.predicted(lesson, told, 1)
+            progress.predicted(lesson, reported, 1)
 
 
 @pytest.mark.parametrize("key", STILL)
@@ -473,14 +473,14 @@ def test_the_same_csr_can_hide_that_half_was_lost() -> None:
 def test_a_lesson_of_twins_begun_again_comes_out_the_same(bank: MemoryBank) -> None:
     lesson = SHIPPED["08-forgetting-and-csr"]
     scene = lesson.scene.model_copy(update={"task_count": 4, "epochs": 3, "shift_after": 1})
-    told = []
+    reported = []
     for _ in range(2):
         pair = scene.begin(bank)
         played_through(scene, pair, bank)
         values = dict(scene.observe(bank, dict(zip(("left", "right"), pair.runs, strict=True))))
         assert values["finished"] and values["shifts"] == 1
-        told.append(values)
-    assert told[0] == told[1]
+        reported.append(values)
+    assert reported[0] == reported[1]
 
 
 # --- scenes -----------------------------------------------------------------------------------------------------------
@@ -602,8 +602,8 @@ def test_the_score_counts_what_was_revealed_only() -> None:
             "deleted": Kept(prediction=1, seen=progress.PAGES),
         }
     )
-    told = progress.score(SHIPPED, known)
-    assert (told.right, told.predicted, told.finished, told.lessons) == (1, 2, 2, 8)
+    reported = progress.score(SHIPPED, known)
+    assert (reported.right, reported.predicted, reported.finished, reported.lessons) == (1, 2, 2, 8)
 
 
 def test_a_prediction_that_a_rewritten_lesson_no_longer_offers_is_asked_for_anew() -> None:

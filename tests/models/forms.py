@@ -22,7 +22,7 @@ class FillsForms:
     def __init__(self, say: Callable[[str], Say]) -> None:
         self.say = say
         self.schemas: list[Mapping[str, Any]] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def chat(
         self,
@@ -35,10 +35,10 @@ class FillsForms:
         if schema is None:
             return SimulatedModel().chat(messages, options)
         self.schemas.append(schema)
-        self.told.append(messages[-1].content)
-        said = self.say(messages[-1].content)
-        if isinstance(said, Exception):
-            raise said
-        text = said if isinstance(said, str) else json.dumps(said)
+        self.reported.append(messages[-1].content)
+        message = self.say(messages[-1].content)
+        if isinstance(message, Exception):
+            raise message
+        text = message if isinstance(message, str) else json.dumps(message)
         reply = Reply(text, prompt_tokens=10, answer_tokens=5, seconds=0.5)
         return replace(reply, stopped=True) if cancelled is not None and cancelled() else reply

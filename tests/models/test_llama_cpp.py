@@ -104,13 +104,13 @@ def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model
 
 
 def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> None:
-    told = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
-    assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in told
+    reported = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
+    assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in reported
 
 
 def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -> None:
-    told = [Message("user", "Write a story about an egg. " * 65)]
-    reply = model.chat(told, SMALL.model_copy(update={"num_predict": 300}))
+    reported = [Message("user", "Write a story about an egg. " * 65)]
+    reply = model.chat(reported, SMALL.model_copy(update={"num_predict": 300}))
     assert reply.cut == "the context window of 512 tokens"
 
 

@@ -152,8 +152,8 @@ def test_nothing_that_the_environment_says_of_a_person_goes_to_a_host_that_they_
         reply = workspace.make_model("openai:some", workspace.Preferences(), hosts).chat(HELLO, ModelOptions())
         assert (reply.text, reply.host) == ("hello", server.address)
         for headers, _ in server.asked[-2:]:
-            said = str(headers.items())
-            assert ("blue-7731" in said, "org-7731" in said, KEY in said) == (trusted,) * 3
+            message = str(headers.items())
+            assert ("blue-7731" in message, "org-7731" in message, KEY in message) == (trusted,) * 3
 
 
 def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,9 +177,9 @@ class Handler(BaseHTTPRequestHandler):
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
         asides = [] if faults.silent_thoughts else asides
-        said = "thinking" if faults.thinking else "content"
+        sentence = "thinking" if faults.thinking else "content"
         pieces = itertools.cycle(_pieces(text)) if faults.endless else iter(_pieces(text))
-        messages = itertools.chain(asides, ({"role": "assistant", "content": "", said: piece} for piece in pieces))
+        messages = itertools.chain(asides, ({"role": "assistant", "content": "", sentence: piece} for piece in pieces))
         last = {"message": {"role": "assistant", "content": ""}}
         self._answer(body, ({"message": message} for message in messages), last, asides=len(asides))
 
@@ -200,8 +200,8 @@ class Handler(BaseHTTPRequestHandler):
             body["messages"].pop(next((n for n, m in enumerate(body["messages"]) if m["role"] != "system"), 0))
         return True
 
-    def _spent(self, body: dict[str, Any], said: int) -> dict[str, int]:
-        return {**_counts(_tokens(body), said), "eval_duration": int(1e9 * said / self.server.faults.a_second)}
+    def _spent(self, body: dict[str, Any], sentence: int) -> dict[str, int]:
+        return {**_counts(_tokens(body), sentence), "eval_duration": int(1e9 * sentence / self.server.faults.a_second)}
 
     def _generate(self, body: dict[str, Any]) -> None:
         if self._installed(body) is None:
@@ -222,8 +222,10 @@ class Handler(BaseHTTPRequestHandler):
             self._stream(self._faulty(({**head, **part, "done": False} for part in parts), end, asides))
         else:
             whole = "".join(part.get("response", "") or part.get("message", {}).get("content", "") for part in parts)
-            said = {"message": {"role": "assistant", "content": whole}} if "message" in last else {"response": whole}
-            self._json({**end, **said})
+            sentence = (
+                {"message": {"role": "assistant", "content": whole}} if "message" in last else {"response": whole}
+            )
+            self._json({**end, **sentence})
 
     def _faulty(self, parts: Iterable[dict[str, Any]], end: dict[str, Any], asides: int) -> Iterator[dict[str, Any]]:
         faults = self.server.faults
@@ -334,15 +336,15 @@ def _tokens(body: dict[str, Any]) -> int:
     return 20 + 3 * sum(len(str(message["content"]).split()) for message in body.get("messages", ())) // 2
 
 
-def _counts(prompt: int, said: int) -> dict[str, int]:
+def _counts(prompt: int, sentence: int) -> dict[str, int]:
     times = {"total_duration": 1_500_000_000, "load_duration": 500_000_000}
-    if not said:
+    if not sentence:
         return {**times, "prompt_eval_count": prompt}
     return {
         **times,
         "prompt_eval_count": prompt,
         "prompt_eval_duration": 200_000_000,
-        "eval_count": said,
+        "eval_count": sentence,
         "eval_duration": 800_000_000,
     }
 

@@ -44,8 +44,8 @@ def a_run(bank: str, *words: str) -> str:
 def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, server: OllamaServer) -> None:
     server.faults.answer, server.faults.endless = " go", True
     server.faults.a_second = 1.0
-    told = a_run(bank)
-    assert re.search(r"(\d+) of \1 answers: fewer than 5 tokens a second", told)
+    reported = a_run(bank)
+    assert re.search(r"(\d+) of \1 answers: fewer than 5 tokens a second", reported)
     assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 200}
     assert "cut at 32 tokens" in memrl("show", "1", "--bank", bank)
     with MemoryBank.open(bank) as kept:
@@ -100,28 +100,28 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
     assert re.search(
         r"\d+ of \d+ answers: \d+ memor(y|ies) left out of the prompt", a_run(bank, *small, "--run", "small")
     )
-    told = " ".join(memrl("show", "1", "--bank", bank, "--run", "small").split())
+    reported = " ".join(memrl("show", "1", "--bank", bank, "--run", "small").split())
     with MemoryBank.open(bank) as kept:
         trace = kept.trace("small", 1)
         assert trace.generate is not None and trace.decision is not None and trace.reward is not None
         left_out = set(trace.decision.greedy) - set(trace.decision.selected)
         assert left_out and left_out == set(trace.generate.turns[0].left_out)
         assert not left_out & set(trace.reward.credited)
-        assert told.count("over budget") == len(left_out) and f"without {len(left_out)} of the memories" in told
+        assert reported.count("over budget") == len(left_out) and f"without {len(left_out)} of the memories" in reported
 
 
 @pytest.mark.parametrize("fault", ["endless", "empty", "thinking", "repeated", "no schema", "schema ignored"])
 def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServer, fault: str) -> None:
-    said = {"endless": " go", "empty": "", "thinking": "hmm ", "repeated": " a" * 60}
-    server.faults.form = server.faults.answer = said.get(fault)
+    message = {"endless": " go", "empty": "", "thinking": "hmm ", "repeated": " a" * 60}
+    server.faults.form = server.faults.answer = message.get(fault)
     server.faults.endless, server.faults.thinking = fault in ("endless", "thinking"), fault == "thinking"
     if fault == "repeated":
         server.faults.stream, server.faults.after = "no_end", 31
     if "schema" in fault:
         server.faults.schema = "refused" if fault == "no schema" else "ignored"
         server.faults.answer = "Action: wait and see"
-    told = a_run(bank)
-    assert "Saved 1 steps" in told and "Valid answers: 0.0%" in told
+    reported = a_run(bank)
+    assert "Saved 1 steps" in reported and "Valid answers: 0.0%" in reported
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
         assert trace.generate is not None and trace.reward is not None and trace.reward.outcome == "failure"
@@ -221,18 +221,18 @@ def test_the_line_in_the_terminal_moves_while_a_model_is_slow(bank: str, server:
     server.faults.answer, server.faults.delay = " ".join(["word"] * 60), 0.2
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "memrl_core.cli", "run", "--bank", bank, "--tasks", "1", "--model", "llama3.2"]
-    told = b""
+    reported = b""
     with subprocess.Popen(
         command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     ) as running:
         deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and not re.search(rb"turn 1 \xc2\xb7 2\d tokens \xc2\xb7 \d+ s", told):
+        while time.monotonic() < deadline and not re.search(rb"turn 1 \xc2\xb7 2\d tokens \xc2\xb7 \d+ s", reported):
             if select.select([ours], [], [], 1)[0]:
-                told += os.read(ours, 65536)
+                reported += os.read(ours, 65536)
         running.terminate()
     seen = [
         (int(tokens), int(seconds))
-        for tokens, seconds in re.findall(rb"turn 1 \xc2\xb7 (\d+) tokens? \xc2\xb7 (\d+) s", told)
+        for tokens, seconds in re.findall(rb"turn 1 \xc2\xb7 (\d+) tokens? \xc2\xb7 (\d+) s", reported)
     ]
     assert len(set(seen)) > 5 and seen == sorted(seen), seen
-    assert len(re.search(rb"Run [^\r\n]*", told).group()) < 140  # type: ignore[union-attr]
+    assert len(re.search(rb"Run [^\r\n]*", reported).group()) < 140  # type: ignore[union-attr]

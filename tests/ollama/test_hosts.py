@@ -142,12 +142,12 @@ def test_a_run_ends_when_all_hosts_are_dead_and_goes_on_when_one_is_back(
 
 
 def test_a_dead_host_is_asked_once(tmp_path: Path, server: OllamaServer, nobody: str) -> None:
-    hosts, told = workspace.hosts_of("llama3.2", [nobody, server.address], 1, tmp_path / "dead", True), list[str]()
-    with hosts.told(told.append):
+    hosts, reported = workspace.hosts_of("llama3.2", [nobody, server.address], 1, tmp_path / "dead", True), list[str]()
+    with hosts.reported(reported.append):
         for _ in range(2):
             model = workspace.make_model("llama3.2", workspace.Preferences(), hosts)
             assert model.chat(HELLO, ModelOptions()).host == server.address
-    assert len(told) == 1 and nobody in told[0] and [*hosts.passed_over()] == [nobody]
+    assert len(reported) == 1 and nobody in reported[0] and [*hosts.passed_over()] == [nobody]
 
 
 def test_no_host_has_more_answers_under_way_than_it_may(

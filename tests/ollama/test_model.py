@@ -96,11 +96,11 @@ def test_who_only_thinks_until_the_limit_is_told_which_limit(server: OllamaServe
     assert caught.value.thinking.endswith("hmm hmm")
 
 
-@pytest.mark.parametrize("said", ["<think>\nAn egg.\n</think>\n\ntake egg", "An egg.\n</think>take egg"])
-def test_thinking_is_kept_beside_the_answer_wherever_it_stands(server: OllamaServer, said: str) -> None:
+@pytest.mark.parametrize("message", ["<think>\nAn egg.\n</think>\n\ntake egg", "An egg.\n</think>take egg"])
+def test_thinking_is_kept_beside_the_answer_wherever_it_stands(server: OllamaServer, message: str) -> None:
     model = OllamaModel("llama3.2", server.address)
     assert model.chat(HELLO, ModelOptions(think=True)).thinking == "They want an action."
-    server.faults.answer, server.faults.silent_thoughts = said, True
+    server.faults.answer, server.faults.silent_thoughts = message, True
     reply = model.chat(HELLO, ModelOptions())
     assert (reply.text, reply.thinking) == ("take egg", "An egg.")
     server.faults.answer = "<think>An egg that"

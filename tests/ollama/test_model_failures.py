@@ -72,11 +72,11 @@ def test_a_stream_without_a_last_part_is_an_answer_that_the_server_ended(server:
     assert (reply.text, reply.cut, reply.stopped) == ("In short:", "the server's own limit", False)
 
 
-@pytest.mark.parametrize(("said", "after"), [("egg", 0), ("\n \n \n", 2)])
+@pytest.mark.parametrize(("message", "after"), [("egg", 0), ("\n \n \n", 2)])
 def test_a_stream_that_the_server_ended_without_a_word_is_an_empty_answer(
-    server: OllamaServer, said: str, after: int
+    server: OllamaServer, message: str, after: int
 ) -> None:
-    server.faults.answer, server.faults.stream, server.faults.after = said, "no_end", after
+    server.faults.answer, server.faults.stream, server.faults.after = message, "no_end", after
     with pytest.raises(EmptyAnswer, match="server's own limit"):
         chat(server)
 
@@ -126,8 +126,8 @@ def test_a_model_that_cannot_think_answers_without_and_says_so(server: OllamaSer
     assert [body["think"] for body in server.asked("/api/chat")] == [True, False]
 
 
-@pytest.mark.parametrize("said", ["", " \n\t "])
-def test_an_empty_answer(server: OllamaServer, said: str) -> None:
-    server.faults.answer = said
+@pytest.mark.parametrize("message", ["", " \n\t "])
+def test_an_empty_answer(server: OllamaServer, message: str) -> None:
+    server.faults.answer = message
     with pytest.raises(EmptyAnswer, match="no reward was given"):
         chat(server)

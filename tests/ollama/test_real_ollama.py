@@ -86,8 +86,8 @@ def test_an_answer_stops_within_seconds(model: OllamaModel) -> None:
 
 
 def test_what_it_says_of_its_weights_names_them(model: OllamaModel) -> None:
-    told = facts(default_address(), model.name)
-    assert len(told["digest"]) >= 12 and told["server"]
+    reported = facts(default_address(), model.name)
+    assert len(reported["digest"]) >= 12 and reported["server"]
 
 
 def test_a_whole_step_answers_with_lines_that_are_offered(model: OllamaModel, tmp_path: Path) -> None:

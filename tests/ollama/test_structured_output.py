@@ -102,10 +102,15 @@ def test_a_reply_that_fits_is_filled_in_and_recorded_with_its_cost(server: Ollam
     server.faults.form = '{"useful": true, "grades": [{"share": 0.25}]}'
     ask = asking(server)
     assert ask(QUESTION) == Form(useful=True, grades=[Grade(share=0.25)])
-    (told,) = ask.asked
-    assert told.filled == {"useful": True, "grades": [{"share": 0.25}]}
-    assert (told.purpose, told.phase, told.reply, told.simulated) == ("a try", Phase.SELECT, server.faults.form, False)
-    assert (told.prompt_tokens, told.answer_tokens, told.seconds) == (29, 5, 1.5)
+    (reported,) = ask.asked
+    assert reported.filled == {"useful": True, "grades": [{"share": 0.25}]}
+    assert (reported.purpose, reported.phase, reported.reply, reported.simulated) == (
+        "a try",
+        Phase.SELECT,
+        server.faults.form,
+        False,
+    )
+    assert (reported.prompt_tokens, reported.answer_tokens, reported.seconds) == (29, 5, 1.5)
 
 
 @pytest.mark.parametrize("reply", [*UNUSABLE.values(), '{"useful": true, "grades": [{"share": 7}]}'])
@@ -113,16 +118,16 @@ def test_a_reply_that_does_not_fit_is_no_answer_and_is_kept_as_it_came(server: O
     server.faults.form = reply
     ask = asking(server)
     assert ask(QUESTION) is None
-    assert [(told.filled, told.reply) for told in ask.asked] == [(None, reply)]
+    assert [(reported.filled, reported.reply) for reported in ask.asked] == [(None, reply)]
 
 
 def test_a_reply_that_a_person_stops_is_no_answer(server: OllamaServer) -> None:
     server.faults.form, server.faults.delay = '{"useful": true, "grades": [], "more": "' + "word " * 400 + '"}', 0.02
-    said: list[str] = []
+    shown: list[str] = []
     model = OllamaModel("llama3.2", server.address)
-    ask = Asking(model, ModelOptions(), Phase.SELECT, said.append, lambda: len(said) >= 2)
+    ask = Asking(model, ModelOptions(), Phase.SELECT, shown.append, lambda: len(shown) >= 2)
     assert ask(QUESTION) is None
-    assert [told.filled for told in ask.asked] == [None]
+    assert [reported.filled for reported in ask.asked] == [None]
 
 
 def test_a_whole_step_asks_by_form_and_answers_in_words(tmp_path: Path, server: OllamaServer) -> None:
@@ -160,8 +165,8 @@ def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
     assert trace.update.changes == ()
     assert trace.reward is not None
     assert trace.reward.reward == trace.reward.environment
-    told = {one.purpose: (one.asked, one.filled, one.not_parsed) for one in consultations(agent.bank, "r")}
-    assert told == {CONDENSE: (2, 0, 2), COACH: (1, 0, 1)}
+    reported = {one.purpose: (one.asked, one.filled, one.not_parsed) for one in consultations(agent.bank, "r")}
+    assert reported == {CONDENSE: (2, 0, 2), COACH: (1, 0, 1)}
 
 
 def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path: Path, server: OllamaServer) -> None:

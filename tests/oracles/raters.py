@@ -37,22 +37,22 @@ class Raters:
     def undo(self, actor: str) -> bool:
         """False when it is refused."""
         if self.done.get(actor):
-            deed = self.done[actor][-1]
-            if self._blocked(actor, deed):
+            action = self.done[actor][-1]
+            if self._blocked(actor, action):
                 return False
             self.undone.setdefault(actor, []).append(self.done[actor].pop())
-            for key, before, _, _ in deed:
+            for key, before, _, _ in action:
                 self._put(key, before, actor)
         return True
 
     def redo(self, actor: str) -> bool:
         """False when it is refused."""
         if self.undone.get(actor):
-            deed = self.undone[actor][-1]
-            if self._blocked(actor, deed):
+            action = self.undone[actor][-1]
+            if self._blocked(actor, action):
                 return False
             self.undone[actor].pop()
-            self.done[actor].append([self._changed(key, after, actor) for key, _, after, _ in deed])
+            self.done[actor].append([self._changed(key, after, actor) for key, _, after, _ in action])
         return True
 
     def _do(self, actor: str, values: dict[Key, float | None]) -> None:
@@ -65,8 +65,8 @@ class Raters:
         self._put(key, value, actor)
         return key, before, value, len(self.set_by[key])
 
-    def _blocked(self, actor: str, deed: list[Change]) -> bool:
-        return any(key[1] != actor and {*self.set_by[key][times:]} - {actor} for key, _, _, times in deed)
+    def _blocked(self, actor: str, action: list[Change]) -> bool:
+        return any(key[1] != actor and {*self.set_by[key][times:]} - {actor} for key, _, _, times in action)
 
     def _last(self, key: Key) -> str:
         return self.set_by.get(key, [""])[-1]
@@ -97,10 +97,12 @@ def beliefs(
         if people:
             counts = {value: people.count(value) for value in people}
             most = [value for value, count in counts.items() if count == max(counts.values())]
-            said = sum(people) / len(people)
+            message = sum(people) / len(people)
             if several_raters == "majority" and len(most) == 1:
-                said = most[0]
-            moves = {"override": [said], "mean": [(said + environment) / 2], "both": [environment, said]}[human_rewards]
+                message = most[0]
+            moves = {"override": [message], "mean": [(message + environment) / 2], "both": [environment, message]}[
+                human_rewards
+            ]
         for memory in credited:
             for reward in moves:
                 q, visits = known[memory]

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from tests.ollama.server import OllamaServer
 from tests.pages.test_login import login as login
-from tests.pages.test_pages import said
+from tests.pages.test_pages import page_text
 
 Visit = Callable[..., AppTest]
 
@@ -34,12 +34,12 @@ def ask_for(app: AppTest, address: str) -> None:
 def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit, server: OllamaServer) -> None:
     app = visit("home")
     ask_for(app, elsewhere(server))
-    assert f"**127\\.1\\:{server.server_port}** is not" in said(app)
-    assert "prompts" in said(app) and "not encrypted" in said(app)
+    assert f"**127\\.1\\:{server.server_port}** is not" in page_text(app)
+    assert "prompts" in page_text(app) and "not encrypted" in page_text(app)
     assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
     app.button(key="confirm_address").click().run()
     assert workspace.load_preferences().ollama_address == elsewhere(server)
-    assert server.asked("/api/tags") and "is running at" in said(app)
+    assert server.asked("/api/tags") and "is running at" in page_text(app)
 
 
 def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer) -> None:
@@ -65,7 +65,7 @@ def test_an_openai_compatible_server_is_chosen_as_ollama_is(
     assert any("OPENAI_API_KEY" in caption.value and "9/v1 alone" in caption.value for caption in app.caption)
     app.text_input(key="openai_address").set_value(f"{elsewhere(server)}/v1").run()
     app.button(key="ollama_save").click().run()
-    assert f"**127\\.1\\:{server.server_port}** is not" in said(app)
+    assert f"**127\\.1\\:{server.server_port}** is not" in page_text(app)
     assert workspace.load_preferences().openai_address == here
 
 

@@ -14,7 +14,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from pages.shared import place as places
 from tests.object_store import ObjectStore, object_store, set_environment
-from tests.pages.test_pages import said
+from tests.pages.test_pages import page_text
 
 Visit = Callable[..., AppTest]
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
@@ -56,7 +56,7 @@ def open_address(app: AppTest, address: str) -> AppTest:
 def must_not_tell(app: AppTest, home: Path) -> None:
     kept = [file.read_bytes() for file in home.rglob("*") if file.is_file()]
     for key in (ACCESS_KEY, SECRET):
-        assert key not in said(app) + "".join(toast.value for toast in app.toast)
+        assert key not in page_text(app) + "".join(toast.value for toast in app.toast)
         assert key not in str(app.query_params)
         assert not any(key.encode() in data for data in kept)
 

@@ -44,13 +44,13 @@ def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
 def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(visit: Visit) -> None:
     app = small(visit)
     app = ended(app.button(key="arms_start").click().run())
-    told = words(app)
-    assert "no ranking" in told
+    reported = words(app)
+    assert "no ranking" in reported
     (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
     assert list(table.value["arm"]) == ["No memory", "RAG", "MemRL"]
     assert set(table.value["rules of"]) == {"paper"}
     assert table.value["CSR"].str.contains("%").all() and table.value["forgetting B"].notna().all()
-    assert "paired" in told
+    assert "paired" in reported
 
 
 def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: Visit) -> None:

@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
 from pages.decision.catalogue import BY_KEY
 from tests.builders import DIMENSION, a_run, a_step
-from tests.pages.test_pages import a_bank, said
+from tests.pages.test_pages import a_bank, page_text
 
 Visit = Callable[..., AppTest]
 RUN, STEP = "household", 29
@@ -41,7 +41,7 @@ FIFTEEN = {
 
 def plain(app: AppTest) -> str:
     """All words on the page, without the marks that keep them from being read as Markdown."""
-    return said(app).replace("\\", "")
+    return page_text(app).replace("\\", "")
 
 
 def at_rest(app: AppTest, key: str) -> AppTest:
@@ -87,8 +87,8 @@ def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(de
     app.slider(key="what_if_weight").set_value(round(above, 2)).run()
     text = plain(app)
     assert "not applied" in text
-    told = text.split("under the settings tried out: **")[1].split("**")[0]
-    assert set(told.split(", ")) == set(names(chosen, RUN).split(", "))
+    reported = text.split("under the settings tried out: **")[1].split("**")[0]
+    assert set(reported.split(", ")) == set(names(chosen, RUN).split(", "))
     app.button(key="what_if_reset").click().run()
     assert "not applied" not in plain(app)
     with MemoryBank.open(str(demo)) as bank:
@@ -122,7 +122,7 @@ def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(demo: 
     again = visit("decision", bank="demo", run="braver")
     assert not again.exception
     step = visit("step", bank="demo", run="braver")
-    assert "28 memories" in said(step) and "no step yet" in said(step)
+    assert "28 memories" in page_text(step) and "no step yet" in page_text(step)
 
 
 def test_a_name_that_is_taken_makes_no_fork(demo: Path, visit: Visit) -> None:
@@ -212,8 +212,8 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
 
 def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> None:
     app = visit("decision", bank=a_bank())
-    assert "no memory yet" in said(app)
-    assert "no run yet" in said(visit("decision", bank=a_bank("bare", runs=False)))
+    assert "no memory yet" in page_text(app)
+    assert "no run yet" in page_text(visit("decision", bank=a_bank("bare", runs=False)))
 
 
 def test_a_memory_on_the_map_is_one_click_from_its_questions(demo: Path, visit: Visit) -> None:

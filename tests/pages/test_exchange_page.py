@@ -15,7 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.exchange.archive import write_bank
 from tests.exchange.official_writer import CheckpointWriter, Written
 from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank, said
+from tests.pages.test_pages import a_bank, page_text
 
 Visit = Callable[..., AppTest]
 
@@ -45,7 +45,7 @@ def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, vi
         assert bank.utilities(run.id)["m3"].q == pytest.approx(0.3)
     for page in ("step", "decision", "compare", "bank"):
         assert not visit(page, bank="from-paper").exception
-    assert "from elsewhere" in said(visit("step", bank="from-paper"))
+    assert "from elsewhere" in page_text(visit("step", bank="from-paper"))
 
 
 def test_importing_the_same_again_changes_nothing(demo: Path, visit: Visit) -> None:

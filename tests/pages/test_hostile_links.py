@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from tests.builders import a_bank
-from tests.pages.test_pages import said
+from tests.pages.test_pages import page_text
 
 Visit = Callable[..., AppTest]
 ELSEWHERE = "elsewhere"
@@ -69,7 +69,7 @@ def test_a_link_opens_no_bank_by_its_path(
     for spelling in spellings(outside, workspace.banks_folder()):
         app.query_params["bank"] = spelling
         app.run()
-        assert "no bank" in said(app), spelling
+        assert "no bank" in page_text(app), spelling
         assert app.query_params["bank"] in ([spelling], spelling)
     assert {Path(uri).parent for uri in opened} == {workspace.banks_folder()}
 
@@ -78,7 +78,7 @@ def test_a_link_opens_what_a_person_opened_by_hand(demo: Path, visit: Visit, out
     app = visit("home")
     app.text_input(key="open_uri").set_value(str(outside)).run()
     app.button(key="open_uri_go").click().run()
-    assert "no bank" not in said(visit("step", bank=ELSEWHERE))
+    assert "no bank" not in page_text(visit("step", bank=ELSEWHERE))
     assert workspace.load_preferences().opened == {ELSEWHERE: str(outside)}
 
 
@@ -97,5 +97,5 @@ def test_no_parameter_of_a_link_is_taken_for_more_than_a_name(
     demo: Path, visit: Visit, opened: list[str], page: str, link: dict[str, str]
 ) -> None:
     app = visit(page, **link)
-    assert said(app)
+    assert page_text(app)
     assert {Path(uri).parent for uri in opened} <= {workspace.banks_folder()}

@@ -113,16 +113,18 @@ def test_own_settings_start_a_pair(home: Path, visit: Visit) -> None:
     assert (left["delta"], left["k2"], right["delta"], right["k2"]) == (-0.5, 3, 0.2, 1)
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [("k2", 11, "k2 = 11 cannot be larger"), ("alpha", 0.0, "alpha")])
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [("k2", 11, "k2 = 11 cannot be larger"), ("alpha", 0.0, "alpha")]
+)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_settings_that_cannot_be_get_a_sentence_and_start_nothing(
-    home: Path, visit: Visit, name: str, value: float, said: str, side: str
+    home: Path, visit: Visit, name: str, value: float, message: str, side: str
 ) -> None:
     app = arrived(visit)
     app.selectbox(key="lab_question").select(OWN).run()
     app.number_input(key=f"lab_{side}_{OWN}_{name}").set_value(value).run()
     pressed(app, "lab_begin")
-    assert len(app.error) == 1 and said in app.error[0].value.replace("\\", "")
+    assert len(app.error) == 1 and message in app.error[0].value.replace("\\", "")
     with lab_bank() as bank:
         assert bank.runs() == []
 
@@ -197,15 +199,15 @@ def test_a_link_reopens_the_other_views(pair: tuple[str, str], visit: Visit, vie
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [({"bank": "nobody"}, "no bank “nobody”"), ({"bank": "../../etc"}, "no bank"), ({"left": "nobody"}, "no run"),
      ({"right": "<b>x</b>"}, "no run"), ({"view": "moon"}, "no view “moon”"), ({"chart": "moon"}, "no chart “moon”")],
 )  # fmt: skip
 def test_a_link_to_what_is_not_there_gets_a_notice_and_something_to_do(
-    pair: tuple[str, str], visit: Visit, wrong: dict[str, str], said: str
+    pair: tuple[str, str], visit: Visit, wrong: dict[str, str], message: str
 ) -> None:
     app = visit("lab", **{**link_of(pair), **wrong})
-    assert said in toasts(app) + plain(app)
+    assert message in toasts(app) + plain(app)
     assert keys(app) & {"lab_begin", "lab_step"}
     assert not app.error
     lasts = not wrong.keys() & {"view", "chart"}
@@ -271,7 +273,7 @@ def test_theory_needs_no_pair_and_follows_its_sliders(home: Path, visit: Visit) 
     app.slider(key="theory_alpha_theory alone").set_value(0.9).run()
     after = formulas_of(app)
     assert len(before) == len(after) and before != after
-    assert any("0.9" in told for told in after)
+    assert any("0.9" in reported for reported in after)
     assert "breaks the theory" not in plain(app)
 
 

@@ -16,7 +16,7 @@ from memrl_core.lessons.progress import PAGES, Kept, load_progress
 from memrl_core.lessons.shelf import load_shelf, shipped_folder
 from pages.shared.lesson_place import COOKIE
 from pages.shared.pairs import forget_pairs, pairs
-from tests.pages.test_pages import said
+from tests.pages.test_pages import page_text
 
 Visit = Callable[..., AppTest]
 ME, SOMEBODY = "a" * 32, "b" * 32
@@ -94,13 +94,13 @@ def html(app: AppTest) -> str:
 def test_the_list_shows_every_lesson_and_leads_into_one(visit: Visit) -> None:
     app = visit("lessons")
     shelf = load_shelf()
-    assert all(lesson.title in said(app) for lesson in shelf.lessons.values())
-    assert f"0 of {len(shelf.lessons)} lessons finished" in said(app)
+    assert all(lesson.title in page_text(app) for lesson in shelf.lessons.values())
+    assert f"0 of {len(shelf.lessons)} lessons finished" in page_text(app)
     (kinds,) = app.table
     assert list(kinds.value.iloc[:, 0]) == ["memories", "decision", "ladder", "twins"]
     app.button(key=f"open_{LADDER}").click().run()
     assert (app.query_params["lesson"], app.query_params["page"]) == (LADDER, "claim")
-    assert shelf.lessons[LADDER].claim.splitlines()[0] in said(app)
+    assert shelf.lessons[LADDER].claim.splitlines()[0] in page_text(app)
 
 
 @pytest.mark.parametrize("key", list(load_shelf().lessons))
@@ -110,7 +110,7 @@ def test_every_page_of_every_lesson_is_a_link(visit: Visit, key: str) -> None:
         app.query_params["lesson"], app.query_params["page"] = key, page
         app.run()
         assert not app.error and not app.exception
-        assert load_shelf().lessons[key].title in said(app)
+        assert load_shelf().lessons[key].title in page_text(app)
         assert app.query_params["page"] == page
 
 
@@ -122,7 +122,7 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
     app.button(key="move_right").click().run()
     for _ in range(4):
         app.button(key="reward_0").click().run()
-    assert "check_box: q has climbed" in said(app) and "check_box_outline_blank: You gave" in said(app)
+    assert "check_box: q has climbed" in page_text(app) and "check_box_outline_blank: You gave" in page_text(app)
 
     app = opened(visit, LADDER, "do")
     assert [metric.value for metric in app.metric][:2] == ["+0.760", "4"]
@@ -135,23 +135,23 @@ def test_a_lesson_is_walked_with_a_right_prediction_and_survives_a_reload(visit:
     app.button(key="page_predict").click().run()
     assert app.button(key="prediction_2").disabled and "checked" in app.button(key="prediction_2").icon
     app = opened(visit, LADDER, "notice")
-    assert load_shelf().lessons[LADDER].notice.points[0] in said(app)
+    assert load_shelf().lessons[LADDER].notice.points[0] in page_text(app)
     app = visit("lessons")
-    assert f"1 of {len(load_shelf().lessons)} lessons" in said(app)
+    assert f"1 of {len(load_shelf().lessons)} lessons" in page_text(app)
 
 
 def test_a_wrong_prediction_is_told_kindly_with_the_reason(visit: Visit) -> None:
     lesson = load_shelf().lessons["02-similarity-alone-fails"]
     app = tried(visit, "02-similarity-alone-fails", 4)
     app.slider(key="lesson_weight").set_value(0.5).run()
-    assert "check_box_outline_blank" not in said(app)
+    assert "check_box_outline_blank" not in page_text(app)
     app.button(key="move_right").click().run()
-    told = "\n".join(info.value for info in app.info)
-    assert "said: All three" in told and "happens: None" in told and lesson.predict.because in told
+    reported = "\n".join(info.value for info in app.info)
+    assert "said: All three" in reported and "happens: None" in reported and lesson.predict.because in reported
     assert app.slider(key="lesson_weight").disabled
     app.button(key="move_right").click().run()
     assert "said: All three" in "\n".join(info.value for info in app.info)
-    assert "0 of 1 predictions right" in said(visit("lessons"))
+    assert "0 of 1 predictions right" in page_text(visit("lessons"))
 
 
 def test_a_prediction_stands_once_the_scene_was_seen(visit: Visit) -> None:
@@ -184,9 +184,9 @@ def test_the_reveal_stays_closed_and_says_what_is_missing(visit: Visit) -> None:
     lesson = load_shelf().lessons[LADDER]
     for page in ("reveal", "notice"):
         app = opened(visit, LADDER, page)
-        assert lesson.reveal.text not in said(app) and lesson.notice.points[0] not in said(app)
-        assert lesson.predict.because not in said(app)
-        assert "Still missing" in said(app) and lesson.do.check[0].label in said(app)
+        assert lesson.reveal.text not in page_text(app) and lesson.notice.points[0] not in page_text(app)
+        assert lesson.predict.because not in page_text(app)
+        assert "Still missing" in page_text(app) and lesson.do.check[0].label in page_text(app)
         assert {"go_predict", "go_do"} <= {button.key for button in app.button}
     app.button(key="go_predict").click().run()
     assert app.query_params["page"] == "predict"
@@ -200,7 +200,7 @@ def test_a_memory_is_picked_read_and_its_history_revealed(visit: Visit) -> None:
     app.selectbox(key="lesson_memory").select("household-0040").run()
     assert "look at the book in good light" in [code.value for code in app.code]
     app = opened(visit, key, "reveal")
-    assert "no reward yet" in said(app).replace("\\", "")
+    assert "no reward yet" in page_text(app).replace("\\", "")
     assert any("You predicted it" in success.value for success in app.success)
 
 
@@ -218,10 +218,10 @@ def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit
     app.button(key="play").click().run()
     assert pair.wait(30)
     app = opened(visit, "twins", "do")
-    assert "played all 2 epochs" in said(app) and "shifted before step 3" in said(app)
-    assert "λ = 0" in said(app).replace("\\", "")
+    assert "played all 2 epochs" in page_text(app) and "shifted before step 3" in page_text(app)
+    assert "λ = 0" in page_text(app).replace("\\", "")
     assert load_progress(ME).of("twins").passed == ("finished is True",)
-    assert "There." in said(opened(visit, "twins", "reveal"))
+    assert "There." in page_text(opened(visit, "twins", "reveal"))
 
 
 def test_a_broken_lesson_of_ones_own_is_told_and_the_others_stay(home: Path, visit: Visit) -> None:

@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from tests.pages.rating import by_people, key_starting, known_as, press
 from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import said
+from tests.pages.test_pages import page_text
 
 Visit = Callable[..., AppTest]
 AUTH = {"auth": {"redirect_uri": "http://localhost/oauth2callback", "cookie_secret": "only a test"}}
@@ -45,7 +45,7 @@ def test_strangers_are_shown_nothing_but_a_sentence_where_there_is_no_login(
     monkeypatch.setattr(st, "get_option", lambda name: address if name == "server.address" else known(name))
     app = visit("rewards", bank="demo")
     (error,) = app.error
-    assert said(app) == error.value
+    assert page_text(app) == error.value
     assert f"told to listen on {address or 'every address'}, where strangers" in plain(app)
     assert not app.button and not app.dataframe
 
@@ -64,7 +64,7 @@ def test_pages_of_other_sites_are_shown_nothing_whatever_streamlit_was_told(
 ) -> None:
     monkeypatch.setattr(ContextProxy, "headers", headers)
     app = visit("rewards", bank="demo")
-    assert said(app) == app.error[0].value and not app.button and not app.dataframe
+    assert page_text(app) == app.error[0].value and not app.button and not app.dataframe
 
 
 def test_this_machine_is_shown_the_app_by_any_of_its_names(
@@ -100,7 +100,7 @@ def test_a_reward_is_kept_under_the_name_of_the_login(
     assert [event.rater for event in by_people(demo)][-1] == "cem@example.org"
     login(is_logged_in=True, sub="boss <b>x</b>", email="ann@example.org", email_verified=False)
     app = visit("rewards", bank="demo", step="6")
-    assert "boss <b>x</b>" not in said(app) and "boss <b>x</b> may look in this bank" in plain(app)
+    assert "boss <b>x</b>" not in page_text(app) and "boss <b>x</b> may look in this bank" in plain(app)
     assert key_starting(app, "rate_1_").disabled
 
 

@@ -63,12 +63,12 @@ def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen:
     app = seen("memrl")
     for name in POLICIES:
         app = settled(app.selectbox(key="header_run").set_value(name).run())
-        told = words(app)
-        assert f"**Step {STEPS}**" in told, name
+        reported = words(app)
+        assert f"**Step {STEPS}**" in reported, name
         assert app.selectbox(key="learned_by").value == "own", name
-        assert ("Nothing is learned" in told) >= (name in LEARN_NOTHING), name
+        assert ("Nothing is learned" in reported) >= (name in LEARN_NOTHING), name
         assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT, "memento"), name
-        assert "no model is asked" not in told, name
+        assert "no model is asked" not in reported, name
 
 
 @pytest.mark.slow
@@ -109,8 +109,8 @@ def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -
     app = seen("memento")
     assert "learns nothing" in words(app)
     app = settled(app.button_group(key="learned_read_memento").set_value("network").run())
-    told = words(app)
-    assert "loss" in told and charts(app) == 2
+    reported = words(app)
+    assert "loss" in reported and charts(app) == 2
     assert "adapted" in str([element.value for element in app.markdown])
 
 

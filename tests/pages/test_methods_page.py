@@ -25,19 +25,19 @@ def words(app: AppTest) -> str:
 
 
 def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> None:
-    told = words(shown(visit("methods")))
+    reported = words(shown(visit("methods")))
     for name in POLICIES:
         spec = policy_class(name).spec
-        assert f"**{literal(spec.title)}**" in told
-        assert literal(name) in told
-    assert told.count("**What it cannot do.**") == len(POLICIES)
+        assert f"**{literal(spec.title)}**" in reported
+        assert literal(name) in reported
+    assert reported.count("**What it cannot do.**") == len(POLICIES)
 
 
 def test_the_cards_can_be_narrowed_by_what_a_method_learns_from(visit: Visit) -> None:
     app = shown(visit("methods"))
     app = shown(app.button_group(key="methods_feedback").set_value(["nothing"]).run())
-    told = words(app)
-    assert "**RAG**" in told and "**MemRL**" not in told
+    reported = words(app)
+    assert "**RAG**" in reported and "**MemRL**" not in reported
     app = shown(app.text_input(key="methods_find").set_value("no such word anywhere").run())
     assert "No method" in words(app)
 

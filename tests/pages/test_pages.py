@@ -37,7 +37,7 @@ from tests.ollama.server import OllamaServer
 Visit = Callable[..., AppTest]
 
 
-def said(app: AppTest) -> str:
+def page_text(app: AppTest) -> str:
     """All words on the page."""
     kinds = (
         "markdown",
@@ -79,17 +79,17 @@ def a_bank(name: str = "mine", environment: str = "household", model: str = "sim
 def test_home_offers_the_demo_a_run_and_a_bank(visit: Visit) -> None:
     app = visit("home")
     assert {"Play the demo", "Start a live run", "Open a bank"} <= {heading.value for heading in app.subheader}
-    assert "household" in said(app)
+    assert "household" in page_text(app)
 
 
 def test_home_works_without_a_demo(home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "sample_data_path", lambda: home / "nothing")
-    assert "this installation" in said(visit("home"))
+    assert "this installation" in page_text(visit("home"))
 
 
 def test_the_step_page_tells_a_finished_step_in_seven_parts(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="11")
-    text = said(app)
+    text = page_text(app)
     for number, title in enumerate(("Task", "Phase A", "Phase B", "Prompt", "Reward", "Q update", "New memory"), 1):
         assert f"{number} · {title}" in text
     assert "Replay" in text and "step 11 of 40" in text
@@ -103,8 +103,8 @@ def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
         assert not app.exception
         if "next task" in button(app, "step").label:
             break
-    assert "41 memories" in said(app)
-    assert "#41 written" in said(app).replace("\\", "")
+    assert "41 memories" in page_text(app)
+    assert "#41 written" in page_text(app).replace("\\", "")
 
 
 def test_a_new_step_opens_the_part_that_runs_and_closes_what_nobody_opened(demo: Path, visit: Visit) -> None:
@@ -126,8 +126,8 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
     app.session_state["open_parts"][Phase.GENERATE] = True
     app.run()
     assert not app.exception
-    assert "will be sent" in said(app)
-    assert "[memory household-" in said(app)
+    assert "will be sent" in page_text(app)
+    assert "[memory household-" in page_text(app)
 
 
 def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Path, visit: Visit) -> None:
@@ -200,7 +200,7 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     app.session_state["open_parts"] = dict.fromkeys(Phase, True)
     app.run()
     assert not app.exception
-    text = said(app)
+    text = page_text(app)
     assert "was sent" in text
     assert "[memory household-" in text
     assert "Memory \\#7" in text
@@ -215,7 +215,7 @@ def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visi
     app.run()
     before = dict(MemoryBank.open(str(demo)).utilities("household"))
     rate(app, 1)
-    assert "Saved: −1.000" in said(app)
+    assert "Saved: −1.000" in page_text(app)
     assert dict(MemoryBank.open(str(demo)).utilities("household")) != before
     button(app, "undo_reward").click().run()
     assert dict(MemoryBank.open(str(demo)).utilities("household")) == before
@@ -229,7 +229,7 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
     rate(app, 1)
     app.session_state["open_parts"] = {Phase.REWARD: True}
     app.run()
-    text = said(app).replace("\\", "")
+    text = page_text(app).replace("\\", "")
     assert "−1.000 from someone" in text and "+1.000" in text
     assert "A person: reward **−1.000**" in text and "The environment: reward **+1.000**" in text
     assert "the reward −1.000" in text
@@ -246,7 +246,7 @@ def test_a_slider_that_nobody_moved_is_no_reward(demo: Path, visit: Visit) -> No
     assert not button(app, "save_reward").disabled
     app.slider(key="reward_value").set_value(0.0).run()
     button(app, "save_reward").click().run()
-    assert "Saved: +0.000" in said(app)
+    assert "Saved: +0.000" in page_text(app)
 
 
 def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
@@ -264,9 +264,9 @@ def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
         rate(app, 2)
-    assert "disk is full" in said(app) and "Saved" not in said(app)
+    assert "disk is full" in page_text(app) and "Saved" not in page_text(app)
     rate(app, 2)
-    assert "Saved: +1.000" in said(app)
+    assert "Saved: +1.000" in page_text(app)
 
 
 def asked(visit: Visit, name: str, *questions: str) -> AppTest:
@@ -287,7 +287,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     name = a_bank(environment="conversation")
     path = str(workspace.banks_folder() / name)
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
-    assert "person judges" in said(app)
+    assert "person judges" in page_text(app)
     app.text_input(key="reward_reason").set_value("short").run()
     rate(app, 2)
     with MemoryBank.open(path) as bank:
@@ -295,7 +295,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
         assert trace.reward is not None and (trace.reward.reward, trace.reward.reason) == (1.0, "short")
         assert bank.utilities("r")["r-0001"].q == pytest.approx(0.3)
         assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
-    assert "Saved: +1.000" in said(app) and "+0.000 → +0.300" in said(app).replace("\\", "")
+    assert "Saved: +1.000" in page_text(app) and "+0.000 → +0.300" in page_text(app).replace("\\", "")
     assert not app.session_state["open_parts"][Phase.GENERATE] and app.session_state["open_parts"][Phase.UPDATE]
     button(app, "undo_reward").click().run()
     with MemoryBank.open(path) as bank:
@@ -308,12 +308,12 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
     button(app, "finish").click().run()
     assert "your reward" in app.toast[0].value
     button(app, "leave_unrated").click().run()
-    assert "no reward" in said(app)
+    assert "no reward" in page_text(app)
     with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
     assert trace.reward is not None and (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
     rate(app, 1)
-    assert "Saved: −1.000" in said(app)
+    assert "Saved: −1.000" in page_text(app)
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "…", "x" * 100_000])
@@ -323,14 +323,14 @@ def test_an_intent_that_cannot_be_used_is_refused_in_a_sentence(home: Path, visi
     app.run()
     app.text_area(key="typed_intent").set_value(typed).run()
     button(app, "ask").click().run()
-    assert "nothing was started" in said(app)
+    assert "nothing was started" in page_text(app)
     assert app.text_area(key="typed_intent").value == typed
 
 
 def test_a_run_whose_ollama_is_off_says_how_to_start_it(home: Path, visit: Visit) -> None:
     app = visit("step", bank=a_bank(model="llama3.2"))
-    assert "not running" in said(app).replace("\\", "")
-    assert "ollama serve" in said(app)
+    assert "not running" in page_text(app).replace("\\", "")
+    assert "ollama serve" in page_text(app)
     for _ in range(4):
         button(app, "step").click().run()
     button(app, "step").click().run()
@@ -342,14 +342,14 @@ def test_a_run_whose_ollama_is_off_says_how_to_start_it(home: Path, visit: Visit
 
 def test_a_bank_without_a_run_says_how_to_start_one(home: Path, visit: Visit) -> None:
     name = a_bank(runs=False)
-    assert "no run" in said(visit("step", bank=name))
-    assert "no run" in said(visit("bank", bank=name))
-    assert "no run yet" in said(visit("home", bank=name))
+    assert "no run" in page_text(visit("step", bank=name))
+    assert "no run" in page_text(visit("bank", bank=name))
+    assert "no run yet" in page_text(visit("home", bank=name))
 
 
 def test_a_run_without_steps_says_what_the_first_one_does(home: Path, visit: Visit) -> None:
     app = visit("step", bank=a_bank())
-    assert "first point" in said(app)
+    assert "first point" in page_text(app)
     button(app, "finish").click().run()
     assert not app.exception
 
@@ -377,10 +377,10 @@ def test_a_link_to_what_is_not_here_stays_and_nothing_else_is_shown_under_it(
             link,
             {name: [value] for name, value in link.items()},
         )
-        assert "40 memories" not in said(app) and "put the" not in said(app)
+        assert "40 memories" not in page_text(app) and "put the" not in page_text(app)
         app.run()
     button(app, "show_instead").click().run()
-    assert says not in said(app) and "40 memories" in said(app)
+    assert says not in page_text(app) and "40 memories" in page_text(app)
 
 
 def test_home_can_be_used_below_a_link_to_a_bank_that_is_not_here(demo: Path, visit: Visit) -> None:
@@ -390,17 +390,17 @@ def test_home_can_be_used_below_a_link_to_a_bank_that_is_not_here(demo: Path, vi
 
 def test_a_link_to_a_memory_that_is_not_there_shows_the_rest(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", memory="<script>")
-    assert "holds no memory" in said(app) and "40 memories" in said(app)
+    assert "holds no memory" in page_text(app) and "40 memories" in page_text(app)
 
 
 def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> None:
     shutil.copytree(demo, demo.with_name("broken"))
     (demo.with_name("broken") / "bank.db").write_bytes(b"nothing of it is left" * 500)
     app = visit("step", bank="broken")
-    assert "cannot be read" in said(app)
+    assert "cannot be read" in page_text(app)
     button(app, "leave").click().run()
     assert not app.exception
-    assert "Play the demo" in said(app)
+    assert "Play the demo" in page_text(app)
 
 
 def test_a_step_that_cannot_be_read_can_be_left_for_another(
@@ -415,28 +415,28 @@ def test_a_step_that_cannot_be_read_can_be_left_for_another(
 
     monkeypatch.setattr(MemoryBank, "trace", damaged)
     app = visit("step", bank="demo", step="7")
-    assert "Step 7 cannot" in said(app)
+    assert "Step 7 cannot" in page_text(app)
     button(app, "move_Next").click().run()
-    assert "step 8 of 40" in said(app)
+    assert "step 8 of 40" in page_text(app)
 
 
 def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
     shutil.copytree(demo, demo.with_name("future"))
     with sqlite3.connect(demo.with_name("future") / "bank.db") as database:
         database.execute("UPDATE meta SET value = '999' WHERE key = 'format'")
-    assert "newer version" in said(visit("step", bank="future"))
+    assert "newer version" in page_text(visit("step", bank="future"))
 
 
 def test_memories_are_searched_and_filtered(demo: Path, visit: Visit) -> None:
     app = visit("bank", bank="demo")
-    assert "40 of 40 memories" in said(app)
+    assert "40 of 40 memories" in page_text(app)
     app.text_input(key="memory_search").set_value("candle counter").run()
-    assert "of 40 memories" in said(app) and "40 of 40 memories" not in said(app)
+    assert "of 40 memories" in page_text(app) and "40 of 40 memories" not in page_text(app)
     found = app.dataframe[0].value
     assert "put the candle on the counter" in set(found["intent"])
     assert "put a hot potato on the desk" not in set(found["intent"])
     app.text_input(key="memory_search").set_value("no such word").run()
-    assert "Nothing matches" in said(app)
+    assert "Nothing matches" in page_text(app)
 
 
 def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) -> None:
@@ -445,7 +445,7 @@ def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) 
     app.run()
     app.number_input(key="settings_household_None_weight").set_value(0.8)
     next(b for b in app.button if b.label.startswith("Save for")).click().run()
-    assert "from step 41" in said(app)
+    assert "from step 41" in page_text(app)
     bank = MemoryBank.open(str(demo))
     assert (bank.settings("household", 40)["weight"], bank.settings("household")["weight"]) == (0.5, 0.8)
 
@@ -461,7 +461,7 @@ def test_a_setting_out_of_range_is_refused_in_a_sentence(
     app.run()
     app.number_input(key=f"settings_household_None_{setting}").set_value(value)
     next(b for b in app.button if b.label.startswith("Save for")).click().run()
-    assert says in said(app).replace("\\", "")
+    assert says in page_text(app).replace("\\", "")
     assert MemoryBank.open(str(demo)).settings("household")["weight"] == 0.5
 
 
@@ -478,7 +478,7 @@ def test_a_bank_is_made_copied_and_opened(demo: Path, visit: Visit) -> None:
     assert MemoryBank.open(str(demo.with_name("demo-two"))).view("household").size == 40
     app.text_input(key="create_name").set_value("../evil").run()
     button(app, "create_bank").click().run()
-    assert "A bank's name has" in said(app).replace("\\", "")
+    assert "A bank's name has" in page_text(app).replace("\\", "")
 
 
 def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
@@ -534,7 +534,7 @@ def test_a_run_with_a_model_in_this_program_says_of_that_alone_what_is_wrong(hom
     name = a_bank(model=f"gguf:{weights}")
     wrong = f"There is no model file that can be read at {weights}"
     for there in (True, False):
-        text = said(visit("step", bank=name)).replace("\\", "")
+        text = page_text(visit("step", bank=name)).replace("\\", "")
         assert "Ollama" not in text and (wrong in text) != there
         weights.unlink(missing_ok=True)
 
@@ -554,7 +554,7 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         app.number_input(key="new_household_model_num_thread").set_value(1)
         server.models.clear()
         button(app, "start_run").click().run()
-        assert "ollama pull llama3.2" in said(app).replace("\\", "")
+        assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
         assert not (workspace.banks_folder() / "my-bank").exists()
         server.models[LLAMA.name] = LLAMA
         button(app, "start_run").click().run()
@@ -570,8 +570,8 @@ def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home
     for embedder, proposed, passing in (("wordllama", "0.34", "31 %"), ("hashing", "0.43", "68 %")):
         app.selectbox(key="new_run_embedder").set_value(embedder).run()
         assert app.number_input(key="new_run_memrl_delta").value == 0.2
-        (said,) = (caption.value for caption in app.caption if "is proposed" in caption.value)
-        assert proposed in said and passing in said
+        (page_text,) = (caption.value for caption in app.caption if "is proposed" in caption.value)
+        assert proposed in page_text and passing in page_text
 
 
 def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
@@ -595,7 +595,7 @@ def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, vis
         traces = bank.traces(info.id)
     assert (info.model, info.simulated) == ("gguf:smollm2", False)
     assert all(turn.reply.bound and turn.reply.offered for t in traces if t.generate for turn in t.generate.turns)
-    assert "smollm2" in said(app)
+    assert "smollm2" in page_text(app)
 
 
 def test_an_answer_that_was_cut_says_where_on_the_page(
@@ -609,11 +609,11 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
             live = workspace.live_run(bank, "r", workspace.load_preferences())
             next(live.agent.run(live.tasks[:1]))
         app = visit("step", bank=name, step="1")
-        assert "10 cut" in said(app)
+        assert "10 cut" in page_text(app)
         app.session_state["open_parts"] = {Phase.GENERATE: True}
         app.run()
-    assert "cut at 32 tokens" in said(app) and "16 broken characters replaced" in said(app)
-    assert "of 8,192 tokens read" in said(app) and "want an action" in said(app)
+    assert "cut at 32 tokens" in page_text(app) and "16 broken characters replaced" in page_text(app)
+    assert "of 8,192 tokens read" in page_text(app) and "want an action" in page_text(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
 
 
@@ -675,13 +675,13 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     app = visit("step", bank=name)
     for _ in range(5):
         button(app, "step").click().run()
-    assert "turn 1 of 10 · 2 tokens · " in said(app).replace("\\", "")
+    assert "turn 1 of 10 · 2 tokens · " in page_text(app).replace("\\", "")
     assert any(block.value == "fly away" for block in app.code)
     model.go.set()
     live = places.live_runs()[str(workspace.banks_folder() / name), "r"]
     assert live.wait(30)
     app.run()
-    text = said(app)
+    text = page_text(app)
     assert "1 of 1 answers" in text
     badges = [badge for badge in app.markdown if ":gray-badge[system]" in badge.value]
     assert badges
@@ -727,7 +727,7 @@ def test_the_models_chip_says_what_its_weights_are(home: Path, visit: Visit) -> 
     app = visit("step", bank="real")
     (chip,) = [text for text in app.markdown if "openai" in text.value and "some" in text.value]
     assert "Q4_1 · window 8,192 tokens · digest 0123456789ab" in chip.help.replace("\\", "")
-    assert "Ollama not running" not in said(app)
+    assert "Ollama not running" not in page_text(app)
 
 
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
@@ -735,7 +735,7 @@ def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Pat
     app.number_input(key="new_run_memrl_k2").set_value(99)
     app.run()
     button(app, "start_run").click().run()
-    assert "larger than k1" in said(app)
+    assert "larger than k1" in page_text(app)
     assert not (workspace.banks_folder() / "my-bank").exists()
 
 
@@ -747,14 +747,14 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
         with bank.alone():
             bank._ledger.adopt(left)
     app = visit("step", bank=name, run="r")
-    assert "Step 1 was begun" in said(app)
+    assert "Step 1 was begun" in page_text(app)
     button(app, "drop_cut_short").click().run()
-    assert "cut short" not in said(app)
-    assert "cut short" not in said(visit("step", bank=name, run="r"))
+    assert "cut short" not in page_text(app)
+    assert "cut short" not in page_text(visit("step", bank=name, run="r"))
     workspace.save_preferences(workspace.Preferences())
     again = visit("step", bank=name, run="r")
     button(again, "again_cut_short").click().run()
-    assert "cut short" not in said(again)
+    assert "cut short" not in page_text(again)
     assert again.button(key="finish").click().run()
     assert MemoryBank.open(str(path)).unfinished_steps("r") == []
 
@@ -776,32 +776,32 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
     subprocess.run([*command, "die"], check=False, timeout=60)
     app = visit("step", bank=path.name, run="r")
     task = sample_tasks("household-train")[1]
-    assert "Step 2 was begun" in said(app) and task.intent in said(app)
+    assert "Step 2 was begun" in page_text(app) and task.intent in page_text(app)
     # While a process is at it, nothing was cut short.
     with subprocess.Popen([*command, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"begun\n"
-        assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+        assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
         other.kill()
     again = visit("step", bank=path.name, run="r")
-    assert "Step 3 was begun" in said(again)
+    assert "Step 3 was begun" in page_text(again)
     button(again, "drop_cut_short").click().run()
-    assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+    assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
     workspace.save_preferences(workspace.Preferences())
     last = visit("step", bank=path.name, run="r")
     button(last, "again_cut_short").click().run()
     button(last, "finish").click().run()
     assert MemoryBank.open(str(path)).next_step("r") == 4
-    assert "cut short" not in said(visit("step", bank=path.name, run="r"))
+    assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
 
 
 def test_the_chip_tells_when_the_newest_step_was_stored(demo: Path, visit: Visit, home: Path) -> None:
-    assert "nothing saved yet" not in said(visit("step", bank="demo"))
+    assert "nothing saved yet" not in page_text(visit("step", bank="demo"))
     stored = MemoryBank.open(str(demo)).saved("household")
     assert stored is not None
     local = stored.astimezone()  # On the day itself the chip tells the time.
-    told = said(visit("step", bank="demo"))
-    assert f"saved {local:%Y-%m-%d}" in told or f"saved {local:%H:%M:%S}" in told
-    assert "nothing saved yet" in said(visit("step", bank=a_bank()))
+    reported = page_text(visit("step", bank="demo"))
+    assert f"saved {local:%Y-%m-%d}" in reported or f"saved {local:%H:%M:%S}" in reported
+    assert "nothing saved yet" in page_text(visit("step", bank=a_bank()))
 
 
 def test_the_menu_of_many_tasks_closes_when_they_start(home: Path, visit: Visit) -> None:

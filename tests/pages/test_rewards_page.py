@@ -39,7 +39,7 @@ from tests.pages.rating import (
     table,
 )
 from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank, said
+from tests.pages.test_pages import a_bank, page_text
 
 Visit = Callable[..., AppTest]
 MARKUP = "<b>x</b> **y** :red[z]"
@@ -499,12 +499,12 @@ def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(demo: P
     assert [event.rater for event in by_people(demo)] == [MARKUP, "bob"]
     for view in ("People", "What changed", "Audit", "Rules"):
         app.segmented_control(key="rewards_view").set_value(view).run()
-        assert MARKUP not in said(app)
+        assert MARKUP not in page_text(app)
         if view != "Rules":
             assert MARKUP in everything(app) or MARKUP in app.selectbox(key="changed_who").options
     known_as("bob")
     app = visit("rewards", bank="demo", show="all", step="5")
-    assert MARKUP not in said(app) and literal(f"{MARKUP} +1.000") in said(app)
+    assert MARKUP not in page_text(app) and literal(f"{MARKUP} +1.000") in page_text(app)
 
 
 @pytest.mark.parametrize("typed", ["*", " * "])
@@ -601,9 +601,9 @@ def test_looking_at_a_step_does_not_allow_to_reward_it(demo: Path, visit: Visit,
 
 def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Path, visit: Visit, ann: str) -> None:
     app = visit("rewards", bank="demo", step="5")
-    told = table(app, "q if good +1.000")
+    reported = table(app, "q if good +1.000")
     press(app, "2")
     with MemoryBank.open(str(demo)) as bank:
         prompt = bank.credited(RUN, 5)
         now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]
-    assert told["q if good +1.000"].tolist() == now
+    assert reported["q if good +1.000"].tolist() == now

@@ -116,9 +116,9 @@ def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(demo: Pa
     assert "Cohen's κ" not in shown and shown["Krippendorff's α"] == f"{alpha(THREE):.3f}"
     assert "κ compares two raters" in plain(app)
     pairs = table(app, "Cohen's κ")
-    told = {(row["rater"], row["and"]): row["Cohen's κ"] for row in pairs.to_dict("records")}
+    reported = {(row["rater"], row["and"]): row["Cohen's κ"] for row in pairs.to_dict("records")}
     expected = {(a, b): f"{kappa(THREE[a], THREE[b]):.3f}" for a, b in (("ann", "bob"), ("ann", "cem"), ("bob", "cem"))}
-    assert told == expected
+    assert reported == expected
 
 
 def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(demo: Path, visit: Visit) -> None:
@@ -150,8 +150,8 @@ def test_roles_are_assigned_and_nobody_locks_everybody_out(demo: Path, visit: Vi
     assert "nobody could manage" in plain(assign(app, "", Role.RATE, everybody=True))
     assign(app, "ann", Role.MANAGE)
     assign(app, "", Role.RATE, everybody=True)
-    told = {row["person"]: row["may"] for row in table(app, "may").to_dict("records")}
-    assert told == {"everybody else": "rate", "ann": "manage"}
+    reported = {row["person"]: row["may"] for row in table(app, "may").to_dict("records")}
+    assert reported == {"everybody else": "rate", "ann": "manage"}
     with MemoryBank.open(str(demo)) as bank:
         assert bank.people.role_of("bob") is Role.RATE
     known_as("bob")
@@ -177,8 +177,8 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, 
     app.session_state["work_rerun_taught"][1].wait(60)
     app.run()
     assert f"of {len(differing)} re-run task" in plain(app) and "the simulated model" in plain(app)
-    told = [box.label for box in app.expander if " → " in box.label]
-    assert len(told) == len(differing)
+    reported = [box.label for box in app.expander if " → " in box.label]
+    assert len(reported) == len(differing)
     assert len(by_people(demo)) == 24
 
 
@@ -367,8 +367,8 @@ def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Vi
     chosen = scales(demo)
     assert (chosen.scale, chosen.hide_verdict, chosen.thumbs_up) == ("stars", False, 0.5)
     assert chosen.stars == (-1, -0.5, 0, 0.5, 0.75)
-    told = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
-    assert told["Thumbs"] == "bad → −1.00 · good → +0.50" and told["1 – 5"].endswith("5 → +0.75")
+    reported = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
+    assert reported["Thumbs"] == "bad → −1.00 · good → +0.50" and reported["1 – 5"].endswith("5 → +0.75")
     app.segmented_control(key="rewards_view").set_value("Queue").run()
     assert app.segmented_control(key="rating_scale").value == "stars"
     press(app, "5")

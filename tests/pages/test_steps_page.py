@@ -13,7 +13,7 @@ from tests.builders import numbers
 Visit = Callable[..., AppTest]
 
 
-def told(app: AppTest) -> list[str]:
+def reported(app: AppTest) -> list[str]:
     """How many of how many steps are shown."""
     return next(numbers(text.value) for text in app.markdown if " of " in text.value and "steps" in text.value)
 
@@ -22,20 +22,20 @@ def test_a_link_with_a_filter_shows_its_steps_and_another_choice_goes_into_the_l
     bank = MemoryBank.open(str(demo))
     failed = {row.step for row in bank.step_rows("household") if row.outcome == "failure"}
     app = visit("steps", bank="demo", run="household", outcome="failure", sort="reward", order="down", by="nonsense")
-    assert told(app) == [str(len(failed)), "40"]
+    assert reported(app) == [str(len(failed)), "40"]
     assert "by" not in app.query_params
     app.selectbox(key="steps_empty").set_value("yes").run()
     empty = [row for row in bank.found_steps("household", sorted(failed)) if not row.pool]
-    assert told(app) == [str(len(empty)), "40"]
+    assert reported(app) == [str(len(empty)), "40"]
     assert app.query_params["empty"] == "yes"
     app.button(key="steps_clear").click().run()
-    assert told(app) == ["40", "40"]
+    assert reported(app) == ["40", "40"]
     assert not {"outcome", "empty"} & {*app.query_params}
 
 
 def test_what_no_step_passes_says_so_and_leaves_a_way_back(visit: Visit, demo: Path) -> None:
     app = visit("steps", bank="demo", run="household", pooled="#4711")
-    assert told(app) == ["0", "40"]
+    assert reported(app) == ["0", "40"]
     assert app.info
     assert app.button(key="steps_clear")
     assert app.get("download_button")[0].proto.disabled

@@ -114,5 +114,5 @@ def test_what_an_engine_lacks_is_said_once(visit: Visit, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     app = visit("tasks", environment="scienceworld")
-    told = [element.value for element in (*app.warning, *app.error) if "Java" in element.value]
-    assert len(told) == 1 and "default" in told[0]
+    listed = [element.value for element in (*app.warning, *app.error) if "Java" in element.value]
+    assert len(listed) == 1 and "default" in listed[0]

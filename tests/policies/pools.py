@@ -30,7 +30,9 @@ Known = tuple[Outcome, float]
 """The outcome of a memory and its similarity to what is asked."""
 
 
-def a_pool(*known: Known, said: Mapping[str, Any] | None = None, turn: int = 0, own: Sequence[int] = ()) -> MemoryView:
+def a_pool(
+    *known: Known, answers: Mapping[str, Any] | None = None, turn: int = 0, own: Sequence[int] = ()
+) -> MemoryView:
     """Memories m-0, m-1, … oldest first; those at the positions `own` come from the task that is asked."""
     ids = [f"m-{number}" for number in range(len(known))]
     vectors = [(similarity, sqrt(1 - similarity**2)) for _, similarity in known]
@@ -53,18 +55,18 @@ def a_pool(*known: Known, said: Mapping[str, Any] | None = None, turn: int = 0, 
             observation="You see an apple.",
             turn=turn,
             step=9,
-            said=said or {},
+            answers=answers or {},
         ),
     )
 
 
 def a_memory(memory_id: str, outcome: Outcome, task: str = "t", step: int = 1) -> Memory:
-    told = {
+    prompt_text = {
         "success": f"Steps that worked:\n> take {memory_id}",
         "failure": f"What went wrong: it burned.\nAvoid:\n> burn {memory_id}\nTry instead:\n> cool {memory_id}",
         "unrated": f"Steps that worked:\n> try {memory_id}",
     }[outcome]
-    text = f"Task: do {memory_id}\n{told}"
+    text = f"Task: do {memory_id}\n{prompt_text}"
     return Memory(memory_id, f"do {memory_id}", text, outcome, task, (), "r", step, task, "")
 
 
@@ -74,7 +76,7 @@ def decided(policy: str, view: MemoryView, ask: Ask | None = None, **settings: A
     recalled = made.recall(ASKED, view)
     if ask is not None:
         assert view.asked is not None
-        view = replace(view, asked=replace(view.asked, said=made.consult(recalled, view, ask)))
+        view = replace(view, asked=replace(view.asked, answers=made.consult(recalled, view, ask)))
     return recalled, made.select(recalled, view, seed=0)
 
 
@@ -92,7 +94,7 @@ def candidate(decision: Decision, memory_id: str) -> Candidate:
     return next(candidate for candidate in decision.candidates if candidate.memory_id == memory_id)
 
 
-def told(messages: Sequence[Message]) -> str:
+def prompt_text(messages: Sequence[Message]) -> str:
     """The first user message."""
     return next(message.content for message in messages if message.role == "user")
 

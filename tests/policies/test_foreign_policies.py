@@ -219,7 +219,7 @@ class Late(Newest):
 
 
 @pytest.mark.parametrize(
-    ("behind", "told"),
+    ("behind", "reported"),
     [
         (dict, "Policy"),
         (ModuleNotFoundError("No module named 'lost'"), "lost"),
@@ -233,11 +233,11 @@ class Late(Newest):
     ],
 )
 def test_what_cannot_be_used_is_listed_with_the_reason_and_not_offered(
-    monkeypatch: pytest.MonkeyPatch, behind: Any, told: str
+    monkeypatch: pytest.MonkeyPatch, behind: Any, reported: str
 ) -> None:
     with installed(monkeypatch, odd=behind, newest=Newest) as points:
         for _ in range(2):
-            with pytest.raises(SettingsError, match=f"“odd”.*{told}"):
+            with pytest.raises(SettingsError, match=f"“odd”.*{reported}"):
                 policy_class("odd")
         assert "odd" in policy_names()
         assert "odd" not in usable_policies() and "newest" in usable_policies()

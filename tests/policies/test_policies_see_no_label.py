@@ -52,8 +52,8 @@ class TwoTurns:
         return f"{TASK_LINE}{task.intent}\n{AVOID if outcome == 'failure' else STEPS_THAT_WORKED}\n{lines}"
 
 
-def _offer(told: str, *choices: str) -> str:
-    return "\n".join([told, CHOICES, *(CHOICE_MARK + choice for choice in choices)])
+def _offer(reported: str, *choices: str) -> str:
+    return "\n".join([reported, CHOICES, *(CHOICE_MARK + choice for choice in choices)])
 
 
 def before_feedback(trace: StepTrace) -> Any:
@@ -105,13 +105,13 @@ LABELLED = (
 def lived(path: Path, policy: str, tasks: Sequence[Task]) -> list[Any]:
     """All that a policy has decided, learned and written over some tasks, with the embeddings of its memories."""
     agent = an_agent_of(path, policy)
-    told = []
+    reported = []
     for number, task in enumerate(tasks):
         world = TwoTurns(float(number % 2 == 0))
         trace = Agent(agent.bank, "r", agent.model, agent.embedder, world).begin(task).finish()
-        told.append((before_feedback(trace), repr((trace.reward, trace.update, trace.write)), trace.consulted))
+        reported.append((before_feedback(trace), repr((trace.reward, trace.update, trace.write)), trace.consulted))
     vectors = {i: agent.bank.embedding(i).tolist() for i in agent.bank.view("r").ids}
-    return [*told, {i: (u.q, u.visits) for i, u in agent.bank.utilities("r").items()}, vectors]
+    return [*reported, {i: (u.q, u.visits) for i, u in agent.bank.utilities("r").items()}, vectors]
 
 
 def same_under_other_labels(path: Path, policy: str) -> bool:
@@ -130,8 +130,8 @@ def test_a_policy_that_reads_a_label_is_noticed(tmp_path: Path, monkeypatch: pyt
         spec = replace(Rag.spec, name="reads")
 
         def write(self, new: NewExperience, view: MemoryView, ask: Any) -> Any:
-            told = replace(new, experience=f"{new.experience}{getattr(new.trace.task, label)}")
-            return (one_memory(told, view, self.settings),)
+            reported = replace(new, experience=f"{new.experience}{getattr(new.trace.task, label)}")
+            return (one_memory(reported, view, self.settings),)
 
     with installed(monkeypatch, reads=Reads):
         assert not same_under_other_labels(tmp_path, "reads")

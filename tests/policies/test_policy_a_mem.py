@@ -49,8 +49,8 @@ EGG = "Task: put a hot egg on the table\nSteps that worked:\n> take egg from fri
 
 
 def a_memory(memory_id: str, task: str = "", parents: tuple[str, ...] = (), text: str = "") -> Memory:
-    told = text or f"Task: {memory_id}"
-    return Memory(memory_id, f"intent of {memory_id}", told, "success", memory_id, parents, "r", 1, task, "")
+    reported = text or f"Task: {memory_id}"
+    return Memory(memory_id, f"intent of {memory_id}", reported, "success", memory_id, parents, "r", 1, task, "")
 
 
 def a_view(
@@ -102,13 +102,13 @@ def a_noted_view(texts: Mapping[str, str], state: Notes | None = None) -> Memory
 class Answers:
     """Fills in a form as it is told to, by purpose; otherwise as the template does."""
 
-    def __init__(self, **told: Any) -> None:
-        self.told = told
+    def __init__(self, **reported: Any) -> None:
+        self.reported = reported
         self.asked: list[Question[Any]] = []
 
     def __call__(self, question: Question[Any]) -> Any:
         self.asked.append(question)
-        return self.told[question.purpose] if question.purpose in self.told else templates(question)
+        return self.reported[question.purpose] if question.purpose in self.reported else templates(question)
 
 
 # --- the note ---------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_the_nearest_notes_are_shown_to_the_model_and_not_the_oldest() -> None:
 
 
 def test_the_model_may_link_rename_and_retell() -> None:
-    told = Evolution(
+    reported = Evolution(
         links=["r-0002", "nobody", "r-0002"],
         tags=["kitchen"],
         neighbours=[
@@ -186,7 +186,7 @@ def test_the_model_may_link_rename_and_retell() -> None:
         ],
     )
     view = a_noted_view({"r-0001": EGG, "r-0002": EGG + "!"})
-    added, evolved = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{EVOLVE: told}))
+    added, evolved = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{EVOLVE: reported}))
     assert (added.operation.data["links"], added.operation.data["tags"]) == (["r-0002"], ["kitchen"])
     assert (evolved.operation.replaces, evolved.operation.data["context"]) == (("r-0001",), "needs heat")
     assert evolved.operation.data["tags"] == ["kitchen"]
@@ -379,4 +379,4 @@ def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
 
 def test_its_card_tells_what_is_not_the_papers() -> None:
     assert [AMem(AMemSettings(variant=v)).spec.variant for v in ("paper", "code")] == ["adapted", "adapted"]
-    assert any("edits the five oldest notes" in told for told in AMem.spec.deviations)
+    assert any("edits the five oldest notes" in reported for reported in AMem.spec.deviations)

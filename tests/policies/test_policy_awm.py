@@ -113,7 +113,7 @@ def test_a_workflow_reads_abstract_first_and_ends_with_what_worked() -> None:
 
 def test_the_model_reads_the_workflow_so_far_and_the_successes() -> None:
     before = Workflow(name="warm", docstring="to warm a thing", steps=["fetch it"])
-    told = induction_question("heat", before, [Success("warm a mug", ("heat mug with stove",)), EGG]).message
+    reported = induction_question("heat", before, [Success("warm a mug", ("heat mug with stove",)), EGG]).message
     for part in (
         "Actions: heat",
         "Workflow: warm",
@@ -121,7 +121,7 @@ def test_the_model_reads_the_workflow_so_far_and_the_successes() -> None:
         "> heat mug with stove",
         "> put egg on counter",
     ):
-        assert part in told
+        assert part in reported
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -73,11 +73,11 @@ def test_a_control_arm_takes_nothing_from_anothers_pool(name: str) -> None:
 
 
 def test_both_control_arms_try_alike(tmp_path: Path) -> None:
-    said = [
+    sentence = [
         [[t.reply.text for t in trace.generate.turns] for trace in agent.run(FOUR, epochs=2) if trace.generate]
         for agent in (an_agent_of(tmp_path / name, name) for name in CONTROLS)
     ]
-    assert said[0] == said[1]
+    assert sentence[0] == sentence[1]
 
 
 # --- pass@k -----------------------------------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def test_every_episode_becomes_an_experience_with_the_label_of_its_outcome(runs:
     assert [memory.outcome for memory in memories] == outcomes(traces)
     assert set(outcomes(traces)) == {"success", "failure"}
     for memory in memories:
-        said = "this was correct." if memory.outcome == "success" else "this was not correct."
-        assert memory.experience.splitlines()[-1] == f"Feedback: {said}"
+        sentence = "this was correct." if memory.outcome == "success" else "this was not correct."
+        assert memory.experience.splitlines()[-1] == f"Feedback: {sentence}"
 
 
 @pytest.mark.parametrize("name", ["exprag", "exprecent"])

@@ -154,7 +154,7 @@ def test_each_turn_leaves_a_record_of_tip_action_and_score(ran: Any) -> None:
         (tip,) = [one.filled["tip"] for one in trace.consulted]
         score = f"{float(trace.reward.outcome == 'success'):.2f}"
         for one in adds:
-            action = next(said for said in said_in(trace) if one.data["text"] == f"{tip}; {said}; {score}")
+            action = next(message for message in said_in(trace) if one.data["text"] == f"{tip}; {message}; {score}")
             end = f"Action taken:\n> {action}\nFinal score: {score}"
             assert one.experience == f"Task: {trace.task.intent}\nTip: {tip}\n{end}"
 
@@ -232,10 +232,10 @@ def test_tips_help_with_the_tasks_that_they_came_from(ran: Any, tmp_path: Path) 
 
 def test_tips_are_read_before_every_turn_and_stay_in_the_conversation(ran: Any) -> None:
     _, traces = ran
-    told = [turn for trace in traces for turn in trace.generate.turns[1:]]
-    assert all(turn.recalled.decision.note.startswith("Novelty 1/(") for turn in told)
-    assert any("Tip: " in turn.recalled.text for turn in told)
-    for turn in told:
+    reported = [turn for trace in traces for turn in trace.generate.turns[1:]]
+    assert all(turn.recalled.decision.note.startswith("Novelty 1/(") for turn in reported)
+    assert any("Tip: " in turn.recalled.text for turn in reported)
+    for turn in reported:
         assert all(f"[memory {memory_id}]" in turn.recalled.text for memory_id in turn.recalled.decision.selected)
 
 
@@ -245,8 +245,8 @@ def test_what_stood_in_any_turn_is_a_parent(ran: Any) -> None:
         trace for trace in traces if any(t.recalled and t.recalled.decision.selected for t in trace.generate.turns)
     ]
     for trace in later:
-        told = {i for t in trace.generate.turns if t.recalled for i in t.recalled.decision.selected}
-        assert all(set(one.parents) == told | set(trace.decision.selected) for one in written(trace))
+        reported = {i for t in trace.generate.turns if t.recalled for i in t.recalled.decision.selected}
+        assert all(set(one.parents) == reported | set(trace.decision.selected) for one in written(trace))
 
 
 def test_its_card_says_that_nothing_is_trained_and_quotes_no_result() -> None:

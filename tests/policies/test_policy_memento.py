@@ -108,11 +108,13 @@ def test_the_gradient_of_the_cross_entropy_is_that_of_finite_differences() -> No
 
 def test_the_cross_entropy_is_the_mean_of_minus_the_logarithm_of_what_came_true() -> None:
     network, batch = new_network(12, seed=1), a_batch()
-    told = 0.0
+    reported = 0.0
     for state, case, of_case, outcome in zip(*(getattr(batch, name) for name in batch.__slots__), strict=True):
         p = float(chances(network, state, case[None, :], np.array([of_case]))[0])
-        told -= math.log(p if outcome else 1 - p)
-    assert cross_entropy(network.theta, features(network, batch), batch.outcomes) == pytest.approx(told / 7, rel=1e-12)
+        reported -= math.log(p if outcome else 1 - p)
+    assert cross_entropy(network.theta, features(network, batch), batch.outcomes) == pytest.approx(
+        reported / 7, rel=1e-12
+    )
 
 
 def test_the_chance_of_a_case_is_the_forward_pass_written_out() -> None:
@@ -175,8 +177,8 @@ def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
 ) -> None:
     values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], kernel, h, 0.5)
     for case, value in zip((2, 0, 3, 1, 9), values, strict=True):
-        told = oracle(uses, case, state, kernel, h)
-        assert value == pytest.approx(0.5 if told is None else told, abs=1e-5)
+        reported = oracle(uses, case, state, kernel, h)
+        assert value == pytest.approx(0.5 if reported is None else reported, abs=1e-5)
 
 
 def test_a_value_belongs_to_the_pair_of_state_and_case() -> None:
@@ -226,11 +228,11 @@ def test_every_case_of_the_prompt_gets_the_whole_tasks_outcome_as_its_label() ->
     changes = policy.learn(state, a_lesson(view, decision, "failure"))
     assert state.uses.rows["outcome"].tolist() == [0.0, 0.0]
     assert set(state.numbers) == set(decision.selected)
-    told = {change.name: change for change in changes}
-    assert (told["rows"].before, told["rows"].after) == (0, 2)
-    assert "every case of the prompt" in told["rows"].formula
+    reported = {change.name: change for change in changes}
+    assert (reported["rows"].before, reported["rows"].after) == (0, 2)
+    assert "every case of the prompt" in reported["rows"].formula
     assert all(change.target == "parameters" for change in changes)
-    assert f"{told['loss'].before:.4f} → {told['loss'].after:.4f}" in told["loss"].formula
+    assert f"{reported['loss'].before:.4f} → {reported['loss'].after:.4f}" in reported["loss"].formula
 
 
 @pytest.mark.parametrize("read", SPECS)
@@ -425,7 +427,7 @@ def test_the_kernel_predicts_by_past_uses_and_a_late_reward_changes_them(tmp_pat
         case_calibration(CaseHistory(MementoSettings(), state, state, ()))["n"].sum() == sum(~np.isnan(predicted)) > 0
     )
     scores = [scores_of(trace)[memory_id] for trace in prompted for memory_id in trace.decision.selected]
-    assert all(math.isnan(told) or told == score for told, score in zip(predicted, scores, strict=True))
+    assert all(math.isnan(reported) or reported == score for reported, score in zip(predicted, scores, strict=True))
     first = prompted[0]
     won = first.reward.outcome == "success"
     agent.bank.give_reward("r", first.step, first.id, (), 0.0 if won else 1.0, "ann", "")
@@ -447,8 +449,8 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
     assert (len(last.recall.pool), last.recall.memories) == (10, len(traces) - 1)
     assert [trace.decision.mode for trace in traces if trace.decision][1] == "cold"
     assert last.decision.mode == "greedy"
-    told = [scores_of(last)[memory_id] for memory_id in last.decision.selected]
-    assert state.uses.rows["predicted"][-len(told) :] == pytest.approx(told, rel=1e-12)
+    reported = [scores_of(last)[memory_id] for memory_id in last.decision.selected]
+    assert state.uses.rows["predicted"][-len(reported) :] == pytest.approx(reported, rel=1e-12)
     view = replace(
         agent.bank.as_of("r", last.step - 1),
         asked=Asked(np.asarray(last.embed.embedding, np.float32)),  # type: ignore[union-attr]

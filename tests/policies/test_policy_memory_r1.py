@@ -111,8 +111,8 @@ def test_an_add_without_a_text_stores_the_episode() -> None:
 
 
 def test_the_id_may_come_as_it_was_shown() -> None:
-    for told in ("failed", "[memory failed]", " [failed] ", "memory failed"):
-        assert written(a_view(FAILED), newcomer(), Chosen(operation="DELETE", memory=told)).replaces == ("failed",)
+    for reported in ("failed", "[memory failed]", " [failed] ", "memory failed"):
+        assert written(a_view(FAILED), newcomer(), Chosen(operation="DELETE", memory=reported)).replaces == ("failed",)
 
 
 @pytest.mark.parametrize("op", ["UPDATE", "DELETE"])
@@ -145,8 +145,8 @@ def test_the_nearest_memories_are_shown_and_no_more() -> None:
     shown = nearest(new, view, 3, "older")
     cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
     assert [memory.id for memory in shown] == [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
-    told = operation_question(new, shown).message
-    assert [memory.id for memory in (*memories, OTHER) if f"[memory {memory.id}]" in told] == sorted(
+    reported = operation_question(new, shown).message
+    assert [memory.id for memory in (*memories, OTHER) if f"[memory {memory.id}]" in reported] == sorted(
         memory.id for memory in shown
     )
 

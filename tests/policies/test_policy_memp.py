@@ -85,7 +85,7 @@ def worded(view: MemoryView, memory_id: str, intent: str) -> MemoryView:
 def decision_of(policy: Memp, view: MemoryView, seed: int = 1) -> Decision:
     assert view.asked is not None
     recalled = policy.recall(view.asked.embedding, view)
-    asked = replace(view.asked, said=policy.consult(recalled, view, templates))
+    asked = replace(view.asked, answers=policy.consult(recalled, view, templates))
     return policy.select(recalled, replace(view, asked=asked), seed)
 
 
@@ -398,11 +398,11 @@ def first_rewording(path: Path, form: str) -> MemoryOperation:
 
 
 def test_the_new_wording_is_the_models(tmp_path: Path) -> None:
-    said = {"what_went_wrong": "no\nwater", "avoid": ["> use the dishwasher"], "try_instead": ["use the sink"]}
-    operation = first_rewording(tmp_path / "bank", json.dumps(said))
+    answers = {"what_went_wrong": "no\nwater", "avoid": ["> use the dishwasher"], "try_instead": ["use the sink"]}
+    operation = first_rewording(tmp_path / "bank", json.dumps(answers))
     assert operation.op == "UPDATE"
-    told = "What went wrong: no water\nAvoid:\n> use the dishwasher\nTry instead:\n> use the sink\n"
-    assert operation.experience.partition("\n")[2] == told
+    reported = "What went wrong: no water\nAvoid:\n> use the dishwasher\nTry instead:\n> use the sink\n"
+    assert operation.experience.partition("\n")[2] == reported
 
 
 def test_a_reply_that_does_not_fit_rewords_nothing(tmp_path: Path) -> None:

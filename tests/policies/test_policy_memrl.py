@@ -42,9 +42,9 @@ def card(**settings: Any) -> tuple[str, tuple[str, ...]]:
 def test_a_mean_and_sd_of_none_of_the_configurations_are_told() -> None:
     assert any("stand in none" in sentence for sentence in card(normaliser="fixed")[1])
     for preset in PRESETS.values():
-        variant, told = card(**preset)
+        variant, reported = card(**preset)
         assert variant == "code"
-        assert not any("stand in none" in sentence or "As in the paper" in sentence for sentence in told)
+        assert not any("stand in none" in sentence or "As in the paper" in sentence for sentence in reported)
 
 
 # Mean, sd, k1, k2, ε, least q, floor, first q of a success and a failure, r−, cosine from which intents are grouped.
@@ -71,8 +71,8 @@ def test_the_presets_are_the_four_configurations_of_the_official_code() -> None:
 
 
 def test_the_mini_batches_of_the_official_runners_are_told() -> None:
-    (told,) = [sentence for sentence in SPEC.deviations if "mini-batch" in sentence]
-    assert [int(number) for number in re.findall(r"\d+", told)] == [32, 25, 5]
+    (reported,) = [sentence for sentence in SPEC.deviations if "mini-batch" in sentence]
+    assert [int(number) for number in re.findall(r"\d+", reported)] == [32, 25, 5]
     sizes = [PRESETS[name]["batch_size"] for name in ("alfworld", "hle", "bigcodebench", "lifelong")]
     assert sizes == [32, 32, 25, 5]
 
@@ -83,18 +83,18 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize("says", CODE)
 def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_told(says: str) -> None:
-    variant, told = card(**CODE[says])
+    variant, reported = card(**CODE[says])
     assert variant == "code"
-    assert [says in sentence for sentence in told].count(True) == 1
-    assert told[0].startswith("Official code: ")
+    assert [says in sentence for sentence in reported].count(True) == 1
+    assert reported[0].startswith("Official code: ")
 
 
 @pytest.mark.parametrize("says", OURS)
 @pytest.mark.parametrize("beside", [{}, {"normaliser": "fixed"}])
 def test_any_option_of_neither_makes_it_adapted_and_is_told(says: str, beside: Mapping[str, Any]) -> None:
-    variant, told = card(**{**beside, **OURS[says]})
+    variant, reported = card(**{**beside, **OURS[says]})
     assert variant == "adapted"
-    assert says in told[-1]
+    assert says in reported[-1]
 
 
 @pytest.mark.parametrize(

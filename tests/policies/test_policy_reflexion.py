@@ -136,11 +136,11 @@ def test_the_first_tries_are_those_of_an_agent_without_memory_and_the_retries_ar
     run: tuple[Any, list[StepTrace]], tmp_path: Path
 ) -> None:
     without = list(an_agent_of(tmp_path / "bank", "none", seed=3).run(FOUR, epochs=4))
-    said = [
+    message = [
         [[turn.reply.text for turn in trace.generate.turns] for trace in traces[:4] if trace.generate is not None]
         for traces in (run[1], without)
     ]
-    assert said[0] == said[1]
+    assert message[0] == message[1]
     assert outcomes(run[1]).count("success") > outcomes(without).count("success")
 
 
@@ -168,7 +168,7 @@ class Reflects:
 
     def __init__(self, filled: str) -> None:
         self.filled = filled
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def chat(
         self,
@@ -180,7 +180,7 @@ class Reflects:
     ) -> Reply:
         if schema is None:
             return SimulatedModel().chat(messages, options)
-        self.told.append(messages[1].content)
+        self.reported.append(messages[1].content)
         return Reply(self.filled)
 
 
@@ -195,12 +195,14 @@ def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(
         f"Task: {FOUR[0].intent}\nWhat went wrong: I went to the wrong place.\nAvoid:\n> search drawer\n"
         "Try instead:\n> search cabinet"
     )
-    first, second = model.told
+    first, second = model.reported
     assert text not in first and text in second
-    for trace, told in zip(traces, model.told, strict=True):
+    for trace, reported in zip(traces, model.reported, strict=True):
         assert trace.generate is not None and trace.reward is not None
-        assert all(f"> {turn.reply.text}\n{turn.observation.splitlines()[0]}" in told for turn in trace.generate.turns)
-        assert trace.reward.verdict not in told
+        assert all(
+            f"> {turn.reply.text}\n{turn.observation.splitlines()[0]}" in reported for turn in trace.generate.turns
+        )
+        assert trace.reward.verdict not in reported
 
 
 @pytest.mark.parametrize("filled", ["I do not know.", '{"root_cause": "", "avoid": [], "next_time": []}'])

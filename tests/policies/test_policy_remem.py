@@ -37,10 +37,10 @@ def test_what_is_dropped_is_taken_out_of_the_retrieved_set_and_nothing_takes_its
     recalled, decision = decided("remem", a_pool(*known), dropping(*sorted(named)), k2=k, ties="older")
     assert list(decision.selected) == [memory_id for memory_id in nearest[:k] if memory_id not in named]
     assert decision.greedy == tuple(nearest[:k])
-    told = reasons(decision)
-    pruned = {memory_id for memory_id, reason in told.items() if reason == "pruned_by_model"}
+    reported = reasons(decision)
+    pruned = {memory_id for memory_id, reason in reported.items() if reason == "pruned_by_model"}
     assert pruned == named & set(nearest[:k])
-    assert {told[memory_id] for memory_id in nearest[k:]} <= {"beyond_k2"}
+    assert {reported[memory_id] for memory_id in nearest[k:]} <= {"beyond_k2"}
     assert decision_breaks(recalled, decision) == ""
 
 
@@ -49,14 +49,14 @@ def test_without_pruning_it_selects_as_exprag_does() -> None:
 
 
 def test_the_model_sees_the_retrieved_set_alone() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def ask(question: Any) -> None:
-        told.append(question.message)
+        reported.append(question.message)
 
     decided("remem", FIVE, ask, k2=2)
-    assert "Task: put a hot apple on the desk\nYou see an apple." in told[0]
-    assert [n for n in range(5) if f"[memory m-{n}]" in told[0]] == [0, 1]
+    assert "Task: put a hot apple on the desk\nYou see an apple." in reported[0]
+    assert [n for n in range(5) if f"[memory m-{n}]" in reported[0]] == [0, 1]
 
 
 def test_ids_that_were_not_retrieved_are_passed_over_and_said() -> None:
@@ -123,9 +123,9 @@ def test_nothing_is_asked_about_nothing() -> None:
 def test_the_card_says_what_the_loop_was_reduced_to() -> None:
     spec = make_policy("remem", {}).spec
     assert (spec.title, spec.variant, spec.variants) == ("ReMem (prompted loop)", "adapted", ("adapted",))
-    told = " ".join(spec.deviations)
-    assert "one Refine before the answer" in told
-    assert "retrieved set of this task only" in told
+    reported = " ".join(spec.deviations)
+    assert "one Refine before the answer" in reported
+    assert "retrieved set of this task only" in reported
 
 
 @pytest.mark.parametrize("settings", [{"k2": -1}, {"k1": 2}, {"delta": 2}, {"alpha": 0.3}])
@@ -164,7 +164,7 @@ def test_in_a_run_the_memories_help_with_the_same_tasks(run: list[StepTrace]) ->
 
 
 def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:
-    model = FillsForms(lambda told: {"drop": ["r-0001"], "reason": "too old"})
+    model = FillsForms(lambda reported: {"drop": ["r-0001"], "reason": "too old"})
     agent = an_agent_of(tmp_path_factory.mktemp("asked") / "bank", "remem", model)
     trace = list(agent.run(TASKS[:3]))[-1]
     assert trace.decision is not None

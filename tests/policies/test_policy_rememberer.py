@@ -198,8 +198,8 @@ def a_lesson_of(intent: str) -> Any:
 def test_the_same_action_written_otherwise_is_the_same_action(tmp_path: Path) -> None:
     agent = a_walk(tmp_path / "bank")
     list(agent.run([WALK], epochs=2))
-    said = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]  # type: ignore[union-attr]
-    assert set(said) == {"go on", "Go   ON"}
+    message = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]  # type: ignore[union-attr]
+    assert set(message) == {"go on", "Go   ON"}
     assert [name.partition(":")[2] for name in values_of(agent)] == ["go on"] * 3
 
 
@@ -369,7 +369,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Agent, list[Step
 
 
 def test_invented_advice_is_told_in_the_text_and_in_the_decision(examined: Any) -> None:
-    told = 0
+    reported = 0
     for trace in examined[1]:
         texts = [(prompt_of(trace), trace.decision.note)]
         texts += [(t.recalled.text, t.recalled.decision.note) for t in trace.generate.turns if t.recalled]
@@ -377,8 +377,8 @@ def test_invented_advice_is_told_in_the_text_and_in_the_decision(examined: Any) 
             invented = re.findall(r"(?:Encouraged|Discouraged): invented, value (\d\.\d\d)\n> (.+)", text)
             noted = re.findall(r"“(.+?)”, value (\d\.\d\d)", note)
             assert noted == [(action, value) for value, action in invented]
-            told += len(invented)
-    assert told > 10
+            reported += len(invented)
+    assert reported > 10
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------

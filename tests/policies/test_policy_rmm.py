@@ -333,7 +333,7 @@ def test_only_memories_of_the_prompt_can_be_cited() -> None:
 
 def test_a_model_is_asked_once_a_step_and_a_reply_it_botched_is_no_feedback(tmp_path: Path) -> None:
     replies = iter(["{", '{"cited": []}', '{"cited": ["m"]}'])
-    agent = an_agent_of(tmp_path / "bank", "rmm_reranker", model=FillsForms(lambda told: next(replies)))
+    agent = an_agent_of(tmp_path / "bank", "rmm_reranker", model=FillsForms(lambda reported: next(replies)))
     traces = list(agent.run(sample_tasks("household-train")[:4]))
     filled = [[one.filled for one in trace.consulted] for trace in traces]
     assert filled == [[], [None], [{"cited": []}], [None]]

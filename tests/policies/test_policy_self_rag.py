@@ -80,16 +80,16 @@ def test_when_memory_is_not_needed_nothing_is_used_and_nothing_is_graded() -> No
 
 
 def test_whether_memory_is_needed_is_asked_without_showing_it() -> None:
-    told = {}
+    reported = {}
 
     def ask(question: Any) -> Any:
-        told[question.purpose] = question.message
+        reported[question.purpose] = question.message
         return model(grades={})(question)
 
     decided("self_rag", THREE, ask)
-    assert told[NEED] == "Task: put a hot apple on the desk\nYou see an apple."
-    assert told[RELEVANCE].startswith(told[NEED])
-    assert told[RELEVANCE].count("[memory m-") == 3
+    assert reported[NEED] == "Task: put a hot apple on the desk\nYou see an apple."
+    assert reported[RELEVANCE].startswith(reported[NEED])
+    assert reported[RELEVANCE].count("[memory m-") == 3
 
 
 def test_a_need_that_cannot_be_read_counts_as_needed() -> None:
@@ -190,8 +190,8 @@ def test_in_a_run_the_memories_help_with_the_same_tasks_and_no_q_moves(run: list
 
 
 def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:
-    said = {"needed": True, "reason": "it is like the first.", "grades": [{"memory_id": "r-0001", "relevance": 0.9}]}
-    agent = an_agent_of(tmp_path_factory.mktemp("asked") / "bank", "self_rag", FillsForms(lambda told: said))
+    shown = {"needed": True, "reason": "it is like the first.", "grades": [{"memory_id": "r-0001", "relevance": 0.9}]}
+    agent = an_agent_of(tmp_path_factory.mktemp("asked") / "bank", "self_rag", FillsForms(lambda reported: shown))
     trace = list(agent.run(TASKS[:3]))[-1]
     assert trace.decision is not None
     assert trace.decision.selected == ("r-0001",)

@@ -32,7 +32,17 @@ from memrl_core.policies.methods.webcoach import (
 from memrl_core.records import Outcome, StepTrace
 from memrl_core.retrieval.view import Asked
 from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
-from tests.policies.pools import ASKED, a_memory, a_pool, an_experience, by_template, candidate, decided, reasons, told
+from tests.policies.pools import (
+    ASKED,
+    a_memory,
+    a_pool,
+    an_experience,
+    by_template,
+    candidate,
+    decided,
+    prompt_text,
+    reasons,
+)
 
 TASKS = sample_tasks("household-train")
 OUTCOMES = st.sampled_from(["success", "failure", "unrated"])
@@ -44,9 +54,9 @@ def says(intervene: bool, advice: str = "Look in the pantry.", reason: str = "it
     return {COACH: Coaching(intervene=intervene, advice=advice, reason=reason).model_dump()}
 
 
-def heard(said: dict[str, Any]) -> Any:
+def heard(answers: dict[str, Any]) -> Any:
     assert POOL.asked is not None
-    return replace(POOL, asked=replace(POOL.asked, said=said))
+    return replace(POOL, asked=replace(POOL.asked, answers=answers))
 
 
 # --- what the coach reads ---------------------------------------------------------------------------------------------
@@ -116,11 +126,11 @@ def test_a_coach_that_speaks_gives_what_it_has_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "note"),
+    ("answers", "note"),
     [({COACH: None}, "counts as no answer"), (says(True, "  "), "gave no advice")],
 )
-def test_without_usable_advice_it_keeps_silent(said: dict[str, Any], note: str) -> None:
-    decision = decided("webcoach", heard(said))[1]
+def test_without_usable_advice_it_keeps_silent(answers: dict[str, Any], note: str) -> None:
+    decision = decided("webcoach", heard(answers))[1]
     assert decision.mode == "silent"
     assert note in decision.note
 
@@ -214,7 +224,7 @@ def test_the_advice_stands_above_the_memories_that_it_comes_from() -> None:
     view = heard(says(True))
     selected = [view.memories["m-0"], view.memories["m-1"]]
     messages, spans = make_policy("webcoach", {}).render(selected, "Act.", "boil it", "You see.", view)
-    text = told(messages)
+    text = prompt_text(messages)
     assert text.startswith(
         "## Advice of the coach\n\n[memory m-0, m-1]\nLook in the pantry.\n\n## Memories that worked"
     )
@@ -225,7 +235,7 @@ def test_the_advice_stands_above_the_memories_that_it_comes_from() -> None:
 
 def test_with_nothing_selected_there_is_no_message_of_the_coach() -> None:
     policy = make_policy("webcoach", {})
-    assert "coach" not in told(policy.render([], "Act.", "boil it", "You see.", heard(says(False)))[0])
+    assert "coach" not in prompt_text(policy.render([], "Act.", "boil it", "You see.", heard(says(False)))[0])
     assert policy.render_turn([], heard(says(False))) == ""
 
 
@@ -258,8 +268,8 @@ def test_the_simulated_model_follows_what_the_coach_gives_it() -> None:
     view = a_pool(("success", 0.9))
     assert view.asked is not None
     policy = make_policy("webcoach", {})
-    view = replace(view, asked=replace(view.asked, said=policy.consult(policy.recall(ASKED, view), view, templates)))
-    text = told(policy.render([view.memories["m-0"]], "Act.", "do m-0", "You can:\n- wait\n- take m-0", view)[0])
+    view = replace(view, asked=replace(view.asked, answers=policy.consult(policy.recall(ASKED, view), view, templates)))
+    text = prompt_text(policy.render([view.memories["m-0"]], "Act.", "do m-0", "You can:\n- wait\n- take m-0", view)[0])
     assert "Steps that worked:\n> take m-0" in text.partition("## Memories")[0]
     assert plans(text) == [("take m-0",)]
 

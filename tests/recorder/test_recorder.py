@@ -186,12 +186,12 @@ def test_a_stored_step_can_be_replayed_in_words(bank: MemoryBank, recorder: Reco
         s.answered("done")
         s.rewarded(-1.0)
         s.wrote("did it")
-    for step, told_of in ((1, {Phase.EMBED, Phase.REWARD, Phase.UPDATE}), (2, set(Phase))):
+    for step, stored_of in ((1, {Phase.EMBED, Phase.REWARD, Phase.UPDATE}), (2, set(Phase))):
         moment = replayed(bank, "mine", step)
-        assert {phase for phase in Phase if moment.reached(phase)} == told_of
+        assert {phase for phase in Phase if moment.reached(phase)} == stored_of
         assert moment.trace is not None
-        told = [line(moment.trace, phase) for phase in Phase]
-        assert told[0] == ("bare", "whole")[step - 1]
+        reported = [line(moment.trace, phase) for phase in Phase]
+        assert reported[0] == ("bare", "whole")[step - 1]
     assert moment.selected == (a,)
     assert moment.moved == {a: pytest.approx(-ALPHA)}
 

@@ -44,7 +44,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
     bank.close()
 
 
-def told(bank: MemoryBank, comparison: Comparison, supposed: dict[str, Any] | None = None) -> str:
+def reported(bank: MemoryBank, comparison: Comparison, supposed: dict[str, Any] | None = None) -> str:
     return comparison_report(bank, comparison, setting_differences(bank, comparison.alignment.lines, supposed))
 
 
@@ -54,7 +54,7 @@ def recorded(bank: MemoryBank, *runs: str) -> Comparison:
 
 def test_a_report_tells_setup_outcomes_and_every_pair_that_differs(bank: MemoryBank) -> None:
     comparison = recorded(bank, "one", "other")
-    words = Parsed(told(bank, comparison)).words
+    words = Parsed(reported(bank, comparison)).words
     warnings = setup_warnings(comparison.alignment)
     assert len(warnings) == 2
     for sentence in warnings:
@@ -70,14 +70,14 @@ def test_a_report_tells_setup_outcomes_and_every_pair_that_differs(bank: MemoryB
     differing = rows[rows["differs in"] != ""]
     assert len(differing) > 0
     assert f"The {len(differing)} of {len(rows)} pairs of steps that differ" in words
-    html = told(bank, comparison)
+    html = reported(bank, comparison)
     for row in differing.to_dict("records"):
         assert f"<td>{escape(row['differs in'])}</td>" in html and escape(row["intent"]) in html
 
 
 def test_a_report_of_three_runs_has_a_part_for_each_but_the_first(bank: MemoryBank) -> None:
     begun(bank, "third", embedder=HashingEmbedder().name)
-    words = Parsed(told(bank, recorded(bank, "one", "other", "third"))).words
+    words = Parsed(reported(bank, recorded(bank, "one", "other", "third"))).words
     assert "Where one and other part" in words and "Where one and third part" in words
     assert "The 0 of 0 pairs of steps that differ" in words
 
@@ -86,13 +86,13 @@ def test_a_report_of_one_run_under_other_settings_makes_up_no_outcome(bank: Memo
     settings = {**bank.settings("one"), "k2": 1}
     line = line_of(bank, "one")
     comparison = compare(bank, [line, supposed_line(line, counterfactual(bank, "one", settings), "supposed")])
-    words = Parsed(told(bank, comparison, {"supposed": settings})).words
+    words = Parsed(reported(bank, comparison, {"supposed": settings})).words
     assert "What they achieved" not in words and "success rate" not in words
     assert "Where one and supposed part" in words and "Other memories" in words
 
 
 def test_nothing_is_loaded_from_anywhere(bank: MemoryBank) -> None:
-    parsed = Parsed(told(bank, recorded(bank, "one", "other")))
+    parsed = Parsed(reported(bank, recorded(bank, "one", "other")))
     for tag, attributes in parsed.tags:
         assert tag not in {"link", "iframe", "img", "object", "embed", "base"}
         assert not {"src", "href", "action", "data"} & attributes.keys(), tag
@@ -115,7 +115,7 @@ def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
         for run, answer in (("a", "left"), ("b", HOSTILE)):
             commit(bank, run, HOSTILE, HOSTILE, wrote=[f"{run}{HOSTILE}"])
             commit(bank, run, HOSTILE, HOSTILE, selected=[f"a{HOSTILE}"] if run == "a" else [], answers=[answer])
-        html = told(bank, recorded(bank, "a", "b"))
+        html = reported(bank, recorded(bank, "a", "b"))
     parsed = Parsed(html)
     assert parsed.words.count("window.hacked=1") > 8
     assert not any(script.startswith("window.hacked") for script in parsed.scripts)

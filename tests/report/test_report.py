@@ -96,7 +96,7 @@ def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
         trace, vectors = a_step(1)
         assert trace.write is not None
         operation = replace(trace.write.operations[0], intent=HOSTILE, experience=HOSTILE)
-        told = replace(
+        reported = replace(
             trace,
             task=replace(trace.task, intent=HOSTILE, id=HOSTILE),
             write=replace(trace.write, operations=(operation,)),
@@ -104,7 +104,7 @@ def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
             lacks=(HOSTILE,),
             origin="import",
         )
-        bank.commit_step(told, vectors)
+        bank.commit_step(reported, vectors)
         bank.notes.pin("r", 1, HOSTILE, HOSTILE)
         html = step_report(bank, "r", 1)
     parsed = Parsed(html)

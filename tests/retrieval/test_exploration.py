@@ -147,10 +147,10 @@ def test_the_probability_of_a_sampled_set_is_how_often_it_is_drawn() -> None:
         decide([0.9, 0.8, 0.5, 0.4], [0.1, 0.4, 0.5, -0.3], [4, 1, 0, 9], seed, k2=2, exploration="thompson")[1]
         for seed in range(500)
     ]
-    told = {frozenset(d.selected): d.propensity for d in found}
+    reported = {frozenset(d.selected): d.propensity for d in found}
     often = Counter(frozenset(d.selected) for d in found)
-    assert len(told) == 3
-    for chosen, propensity in told.items():
+    assert len(reported) == 3
+    for chosen, propensity in reported.items():
         assert often[chosen] / len(found) == pytest.approx(propensity, abs=0.04)
 
 
@@ -185,9 +185,9 @@ def test_the_more_similar_of_equal_scores_is_no_tie() -> None:
 def test_chance_and_ties_together_are_still_a_probability() -> None:
     similarity, q = [0.9, 0.5, 0.5], [0.5, 0.1, 0.1]
     found = [decide(similarity, q, seed=s, k2=2, ties="seeded", epsilon=0.4)[1] for s in range(200)]
-    told = {frozenset(d.selected): d.propensity for d in found}
-    assert len(told) == 3 and sum(told.values()) == pytest.approx(1)
-    assert told[frozenset({"r-0001", "r-0003"})] == pytest.approx(0.4 / 3 + 0.6 / 2)
+    reported = {frozenset(d.selected): d.propensity for d in found}
+    assert len(reported) == 3 and sum(reported.values()) == pytest.approx(1)
+    assert reported[frozenset({"r-0001", "r-0003"})] == pytest.approx(0.4 / 3 + 0.6 / 2)
 
 
 @pytest.mark.parametrize("policy", ["memrl", "rag", "exprag", "memento", "self_rag", "remem"])

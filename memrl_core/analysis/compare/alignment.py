@@ -159,7 +159,7 @@ def counterparts(bank: MemoryBank, alignment: Alignment, line: int) -> dict[str,
 
 
 def _written(bank: MemoryBank, line: Line, ids: set[str]) -> Mapping[tuple[str, int], list[str]]:
-    """Which of the memories each step wrote, by run and step; what a run was told between two steps is left out."""
+    """Which of the memories each step wrote, by run and step; what changed a run between two steps is left out."""
     written: dict[tuple[str, int], list[str]] = defaultdict(list)
     for run in dict.fromkeys([*(step.run for step in line.steps), line.info.id]):
         for event in bank.events(run):

@@ -184,12 +184,12 @@ def setup_warnings(alignment: Alignment) -> list[str]:
     for what, read, consequence in _CONDITIONS:
         values = [read(line.info) for line in lines]
         if len(set(values)) > 1:
-            said = ", ".join(f"{line.name}: {value}" for line, value in zip(lines, values, strict=True))
-            found.append(f"The runs differ in {what} ({said}): {consequence}.")
+            values_text = ", ".join(f"{line.name}: {value}" for line, value in zip(lines, values, strict=True))
+            found.append(f"The runs differ in {what} ({values_text}): {consequence}.")
     starts = [_start(line.info, {other.info.id: other.info for other in lines}) for line in lines]
     if len(set(starts)) > 1 and not alignment.past:
-        said = ", ".join(f"{line.name}: {start}" for line, start in zip(lines, starts, strict=True))
-        found.append(f"They did not start from the same memory ({said}).")
+        values_text = ", ".join(f"{line.name}: {start}" for line, start in zip(lines, starts, strict=True))
+        found.append(f"They did not start from the same memory ({values_text}).")
     return found
 
 

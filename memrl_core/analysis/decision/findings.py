@@ -33,7 +33,7 @@ def pair(one: Candidate, other: Candidate, run: str, decision: Decision, suppose
     if missed:
         return f"{start} {' and '.join(missed)} never reached phase B: ask what kept it out of the pool."
     if one.score is None or other.score is None:
-        return f"{start} The agent did not tell both scores, so why is not known."
+        return f"{start} The agent did not report both scores, so why is not known."
     scores = f"Their scores are {signed(one.score)} and {signed(other.score)}."
     if decision.mode == "explore":
         chance = (

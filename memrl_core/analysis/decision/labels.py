@@ -30,7 +30,7 @@ SHORT_REASONS = {
 def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
     """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B"."""
     if candidate.rank_select is None and candidate.reason in (Reason.TOP_K2, Reason.BEYOND_K2):
-        return "given to the model" if candidate.selected else "recalled, not given; no score was told"
+        return "given to the model" if candidate.selected else "recalled, not given; no score is recorded"
     gate = f"δ = {recall.delta:.3f}"
     unit = "intents" if recall.k1_counts == "intent" else "memories"
     return {
@@ -86,7 +86,7 @@ def memory_named(written: str, run: str) -> str:
 
 
 def weights_label(facts: Mapping[str, Any]) -> str:
-    """What a run's server or file told of its model, in one line of foreign text; empty when it told nothing."""
+    """What a run's server or file reports of its model, in one line of foreign text; empty when it told nothing."""
     known = {name: str(value)[:LONGEST_FACT] for name, value in facts.items()}
     context, parameters = facts.get("context"), facts.get("parameters")
     if isinstance(parameters, int):

@@ -27,7 +27,7 @@ class Moment:
     live: bool
 
     def reached(self, phase: Phase) -> bool:
-        """Whether `phase` has run to its end; of a step from elsewhere, whether it was told."""
+        """Whether `phase` has run to its end; of a step from elsewhere, whether it is recorded."""
         if self.trace is None:
             return False
         if self.trace.origin != "agent":

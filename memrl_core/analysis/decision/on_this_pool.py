@@ -77,7 +77,7 @@ def _asked(bank: MemoryBank, trace: StepTrace, name: str, own_recall: bool) -> O
         notes: tuple[str, ...] = ()
         if "model on read" in policy.spec.needs:
             notes = (NOT_ASKED,)
-            view = replace(view, asked=replace(view.asked, said=policy.consult(recalled, view, templates)))
+            view = replace(view, asked=replace(view.asked, answers=policy.consult(recalled, view, templates)))
         decision = policy.select(recalled, view, trace.decision.seed)
         chosen = [bank.memory(memory_id) for memory_id in decision.selected]
         messages, _ = policy.render(chosen, "", trace.task.intent, "", view)

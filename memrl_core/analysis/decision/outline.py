@@ -148,7 +148,7 @@ def _select(trace: StepTrace) -> str:
     if decision.mode == "explore":
         return f"{chosen} drawn at random (ε)"
     if not any(c.terms for c in decision.candidates):
-        return f"{chosen} go to the model; no score was told"
+        return f"{chosen} go to the model; no score is recorded"
     moved = sum(c.rank_select not in (None, c.rank_recall) for c in decision.candidates)
     return f"{chosen} go to the model; {moved} of {len(_ranked(trace))} candidates changed rank"
 

@@ -101,7 +101,7 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
     """One row a member of a pool (n, 12), in the order of steps and ranks; see `COLUMNS`.
 
     `q` and `visits` are those before the step; `reward` is the one that counts now, with what people said since, and
-    `outcome` follows from it. `rank_select` is missing where an agent told no score.
+    `outcome` follows from it. `rank_select` is missing where an agent reports no score.
     """
     rows = parsed(bank.step_table(run, ["step", "epoch", "task", "outcome", "reward", "trace"]))
     candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()

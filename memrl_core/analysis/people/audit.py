@@ -47,7 +47,7 @@ def reconstruct(bank: MemoryBank, run: str, memory_id: str) -> list[QMove]:
     """
     chapters = _chapters(bank, run)
     begun = _beginnings(chapters)
-    # A memory that several ways lead back to is told once.
+    # A memory that several ways lead back to is listed once.
     entries = dict.fromkeys(_entries(bank, chapters, begun, memory_id))
     found: list[QMove] = []
     for (number, step, known), points in groupby(entries, key=lambda e: (e.chapter, e.point.step, e.point.memory_id)):

@@ -152,9 +152,9 @@ class QueueFilter(LinkedFilter):
 # --- the queue --------------------------------------------------------------------------------------------------------
 
 
-def ratings_wanted(facts: Iterable[RatedStep], said: int | None) -> int:
-    """How many should rate a step: what was `said`, else one, and two once two people have rated in the bank."""
-    return said or min(max(len({rater for step in facts for rater in step.people}), 1), 2)
+def ratings_wanted(facts: Iterable[RatedStep], wanted: int | None) -> int:
+    """How many should rate a step: what was `wanted`, else one, and two once two people have rated in the bank."""
+    return wanted or min(max(len({rater for step in facts for rater in step.people}), 1), 2)
 
 
 def queue(

@@ -17,7 +17,7 @@ class Consultations:
 
     Each of the `asked` was either `filled` by a model, `not_parsed` (the model's reply did not fit the form), or filled
     by the policy's own template where no model was asked (`simulated`). `tokens` of prompts and replies together, as
-    far as the model told them, and `seconds` are sums.
+    far as the model reports them, and `seconds` are sums.
     """
 
     purpose: str

@@ -105,7 +105,7 @@ class HandedIn:
     answer: Ran | None
     failed: str
     content: Mapping[str, Sequence[Sequence[Any]]]
-    unread: str = ""
+    unreadable: str = ""
     ties: tuple[Tied, ...] = ()
 
 
@@ -152,7 +152,7 @@ def expected_of(sandbox: Sandbox, task: DatabaseTask, translate: Translate) -> H
 def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
     """Why what came does not solve the task, for people; "" when it does."""
     if task.kind == "modification":
-        return came.unread or content_differs(expected.content, came.content)
+        return came.unreadable or content_differs(expected.content, came.content)
     assert expected.answer is not None
     if came.answer is None:
         return "no statement returned rows"
@@ -168,7 +168,7 @@ def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
 def judgement(task: DatabaseTask, expected: HandedIn, came: HandedIn | None, why: str) -> Judgement:
     """Both sides as text; `came` is None when nothing was handed in."""
     wanted = f"{task.reference}\n\n{_shown(task, expected, came)}"
-    got = "Nothing was handed in." if came is None else came.unread or _shown(task, came, expected)
+    got = "Nothing was handed in." if came is None else came.unreadable or _shown(task, came, expected)
     return Judgement(wanted[:MOST_CHARACTERS], got[:MOST_CHARACTERS], why[:MOST_CHARACTERS])
 
 
@@ -194,7 +194,7 @@ def unusable(task: DatabaseTask, expected: HandedIn) -> str:
     if expected.failed:
         return f"its reference does not run ({expected.failed[:200]})."
     if task.kind == "modification":
-        return expected.unread
+        return expected.unreadable
     if expected.answer is None:
         return "its reference returns no rows, not even none."
     return "its reference returns more rows than can be compared." if expected.answer.cut else ""
@@ -204,7 +204,7 @@ def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) ->
     """Whether what the reference gives depends on the order in which the rows of the tables are stored.
 
     It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
-    like any answer. So a LIMIT without an ORDER BY is told, and ties of an ORDER BY that is not the answer's own. False
+    like any answer. So a LIMIT without an ORDER BY is found, and ties of an ORDER BY that is not the answer's own. False
     for a reference that is no standard for others. Raises `EnvironmentFailed`.
     """
     try:

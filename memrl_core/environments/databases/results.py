@@ -207,7 +207,7 @@ RANK = "rank_in_order"
 
 
 def tied_rows(statement: str, dialect: Dialect, answer: Ran, run: Callable[[str], Ran]) -> tuple[Tied, ...]:
-    """The ties of a query in their order, with those that its LIMIT cuts off; () where they cannot be told.
+    """The ties of a query in their order, with those that its LIMIT cuts off; () where they are unknown.
 
     `answer` is what the query gave, and `run` runs another statement on the same tables. A query whose ranks cannot be
     had (it is no plain SELECT or UNION, or has too many rows without its LIMIT) is judged row by row.
@@ -268,7 +268,7 @@ def _rank_key(given: exp.Ordered, query: exp.Select, within: bool) -> exp.Ordere
     if key.this.is_int:
         at = int(key.this.name) - 1
         if any(one.is_star for one in query.expressions[: at + 1]) or not 0 <= at < len(query.expressions):
-            raise ValueError("its order names a column by a number that cannot be told")
+            raise ValueError("its order names a column by a number that cannot be read")
         key.set("this", query.expressions[at].unalias().copy())
         return key
     columns = key.find_all(exp.Column) if within else [key.this]

@@ -64,7 +64,7 @@ OFFERED = "You can also answer with one of the lines that are offered, without t
 
 _LAST_WORD = re.compile(r"\s(commit|rollback)\Z", re.IGNORECASE)
 
-Said = tuple[str, float, bool, bool, dict[str, Any]]
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class DatabaseOptions(EnvironmentOptions):
@@ -133,7 +133,7 @@ class DatabaseWorld(Environment):
         self._ended = False
         return f"The tables:\n{tables}{self._choices}"
 
-    def step(self, action: str) -> Said:
+    def step(self, action: str) -> StepResult:
         """Run the statements of a reply in their order, up to a COMMIT."""
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
@@ -144,7 +144,7 @@ class DatabaseWorld(Environment):
             self._sandbox.changes = begun
             raise
 
-    def _step(self, action: str) -> Said:
+    def _step(self, action: str) -> StepResult:
         statements, left_out = read(action, self.dialect)
         answer, failed, report = self._so_far.answer, self._so_far.failed, []
         turns = self._so_far.turns + 1
@@ -176,7 +176,7 @@ class DatabaseWorld(Environment):
         why = f"nothing was handed in within {self.max_turns} turns."
         return self._end(report, None, f"{FAILED}{why}", why, truncated=True)
 
-    def _handed_in(self, report: list[str], turns: int, answer: Ran | None, failed: str) -> Said:
+    def _handed_in(self, report: list[str], turns: int, answer: Ran | None, failed: str) -> StepResult:
         came = handed_in(self._sandbox, self._task, answer, failed)
         why = why_not(self._task, self._expected, came)
         if not why:
@@ -189,7 +189,9 @@ class DatabaseWorld(Environment):
             message = "the result is not the expected one." if answer else "nothing was handed in."
         return self._end(report, came, FAILED + message, why)
 
-    def _end(self, report: list[str], came: HandedIn | None, verdict: str, why: str, truncated: bool = False) -> Said:
+    def _end(
+        self, report: list[str], came: HandedIn | None, verdict: str, why: str, truncated: bool = False
+    ) -> StepResult:
         self._ended = True
         info = {
             "verdict": verdict,

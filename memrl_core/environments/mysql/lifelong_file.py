@@ -132,7 +132,7 @@ def family_of(kind: str, skills: Iterable[str]) -> str:
     """What groups tasks of one sort: the kind of the statement and the weightiest clause among the skills.
 
     A sub-select weighs most, then HAVING, GROUP BY, LIMIT, ORDER BY and WHERE, because the later ones come along with
-    the earlier; a change is told apart by having a sub-select or not.
+    the earlier; a change is known by having a sub-select or not.
     """
     known = list(skills)
     clauses = _CLAUSES if kind == "select" else _CLAUSES[:1]

@@ -40,7 +40,7 @@ def near_misses(statement: str, count: int, seed: int) -> Iterator[str]:
 
 
 def normal(statement: str) -> str:
-    """A statement as it is written here: near misses cannot be told from it by their looks. Raises `InputError`."""
+    """A statement as it is written here: near misses look the same. Raises `InputError`."""
     return parsed(statement).sql(dialect=Reading, comments=False)
 
 

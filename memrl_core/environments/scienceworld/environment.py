@@ -69,7 +69,7 @@ INSTRUCTIONS = (
     "wrong thing ends the game and takes all points. If memories of earlier tasks are given, use them."
 )
 
-Said = tuple[str, float, bool, bool, dict[str, Any]]
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class ScienceWorldOptions(EnvironmentOptions):
@@ -142,15 +142,15 @@ class ScienceWorld(Environment):
         self._came: list[str] = []
         self._stands: dict[str, Any] = {}
         try:
-            if told := _ill_formed(task):
-                raise InputError(" ".join(told))
+            if response := _ill_formed(task):
+                raise InputError(" ".join(response))
             self._stands = self._begin(task)
         except InputError as error:
             raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {error} Nothing was started.") from None
         self._ended = False
-        return self._described(f"{plain(self._stands['said'])}\n{score_line(self._points, 0)}")
+        return self._described(f"{plain(self._stands['typed'])}\n{score_line(self._points, 0)}")
 
-    def step(self, action: str) -> Said:
+    def step(self, action: str) -> StepResult:
         """Do one action, offered or not. What the engine does not know costs a turn.
 
         After `EnvironmentFailed` the same action can be tried again: the engine is then started anew and the task
@@ -158,20 +158,20 @@ class ScienceWorld(Environment):
         """
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
-        said, before = spoken(action), self._points
+        typed, before = spoken(action), self._points
         try:
-            self._stands = self._play([*self._actions, said])
+            self._stands = self._play([*self._actions, typed])
         except ChildFailed as error:
             raise EnvironmentFailed(
                 f"ScienceWorld stopped: {error}. The step is kept up to here; try again, and the engine is started "
                 "anew and plays up to here."
             ) from None
-        self._actions.append(said)
-        told = answered(said, self._stands["said"])
+        self._actions.append(typed)
+        response = answered(typed, self._stands["text"])
         gained = self._points - before
-        note = f" ({gained:+d})" if gained else " (refused)" if told.startswith(REFUSED) else ""
-        self._came.append(f"{ANSWER_MARK}{said[:80]}{note}")
-        seen = f"{told}\n{score_line(self._points, gained)}"
+        note = f" ({gained:+d})" if gained else " (refused)" if response.startswith(REFUSED) else ""
+        self._came.append(f"{ANSWER_MARK}{typed[:80]}{note}")
+        seen = f"{response}\n{score_line(self._points, gained)}"
         if self._stands["ended"] or self._points >= ALL_POINTS or len(self._actions) >= self.max_turns:
             return self._end(seen)
         return self._described(seen), 0.0, False, False, {}
@@ -217,8 +217,8 @@ class ScienceWorld(Environment):
     @classmethod
     def faults(cls, task: Task) -> list[str]:
         """What is wrong with a task, a sentence each; the engine is asked whether it has such a task."""
-        if told := _ill_formed(task):
-            return told
+        if response := _ill_formed(task):
+            return response
         with closing(cls(simplifications="none")) as world:
             try:
                 world._begin(task)
@@ -267,7 +267,7 @@ class ScienceWorld(Environment):
             lines.append(f"Possible too, and left out of the list: {more}. They can be typed.")
         return "\n".join([*lines, *([CHOICES] if offered else []), *(CHOICE_MARK + one for one in offered)])
 
-    def _end(self, seen: str) -> Said:
+    def _end(self, seen: str) -> StepResult:
         self._ended = True
         goals = goals_of(self._stands["goals"])
         points, turns, why = self._points, _turns(len(self._actions)), reached(goals)
@@ -294,15 +294,15 @@ def _turns(count: int) -> str:
 
 
 def _ill_formed(task: Task) -> list[str]:
-    """What is wrong with the data of a task, as far as can be told without the engine."""
-    told = []
+    """What is wrong with the data of a task, as far as can be seen without the engine."""
+    response = []
     kind, variation = task.data.get("task"), task.data.get("variation")
     if not isinstance(kind, str):
-        told.append("task is a text: the type, such as boil.")
+        response.append("task is a text: the type, such as boil.")
     if not isinstance(variation, int) or isinstance(variation, bool) or variation < 0:
-        told.append("variation is a whole number from 0.")
-    told += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
-    return told
+        response.append("variation is a whole number from 0.")
+    response += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
+    return response
 
 
 def listed(split: str, each: int) -> list[tuple[str, int, str]]:
@@ -319,7 +319,7 @@ def listed(split: str, each: int) -> list[tuple[str, int, str]]:
             raise EnvironmentFailed(
                 f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {SEE_JAVA}"
             ) from None
-    return [(kind, variation, told) for kind, variation, told in answer["tasks"]]
+    return [(kind, variation, response) for kind, variation, response in answer["tasks"]]
 
 
 def _task(kind: str, variation: int, description: str) -> Task:

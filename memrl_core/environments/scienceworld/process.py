@@ -77,15 +77,15 @@ class World:
     def _play(self, task: tuple[str, int, str], actions: list[str]) -> dict[str, Any]:
         """How the world stands after these actions, which go on from those done before or begin anew."""
         if not actions or task != self._task or self._done != actions[: len(self._done)]:
-            if told := self._faults(*task[:2]):
-                return {"wrong": told}
+            if faults := self._faults(*task[:2]):
+                return {"wrong": faults}
             self._engine.load(*task)
             _, info = self._engine.reset()
             self._task, self._done = task, []
             self._state = self._stands(f"{info['look']}\n{info['inv']}", info, ended=False)
         for action in actions[len(self._done) :]:
-            said, _, ended, info = self._engine.step(action)
-            self._state = self._stands(said, info, ended)
+            response, _, ended, info = self._engine.step(action)
+            self._state = self._stands(response, info, ended)
             self._done.append(action)
         return self._state
 
@@ -96,9 +96,9 @@ class World:
         wrong = f"The type {task} has the variations 0 to {variations - 1}, and none with this number."
         return wrong if variation >= variations else ""
 
-    def _stands(self, said: str, info: dict[str, Any], ended: bool) -> dict[str, Any]:
+    def _stands(self, response: str, info: dict[str, Any], ended: bool) -> dict[str, Any]:
         goals = self._engine.get_goal_progress()
-        return {"said": said, "score": info["score"], "ended": ended, "valid": info["valid"], "goals": goals}
+        return {"text": response, "score": info["score"], "ended": ended, "valid": info["valid"], "goals": goals}
 
     def _list(self, split: str, each: int) -> list[tuple[str, int, str]]:
         found = []

@@ -32,16 +32,16 @@ _GOAL = re.compile(r"^\d+\t(true|false)\t\s*\w+\t(.+)$", re.MULTILINE)
 _FURTHER = "Unordered and Optional Subgoals:"
 
 
-def answered(action: str, said: str) -> str:
+def answered(action: str, response: str) -> str:
     """What the engine said to an action, as the model reads it."""
-    if said.startswith(_NOT_KNOWN):
+    if response.startswith(_NOT_KNOWN):
         return f"{REFUSED}{action[:80]}” here: there is no such action, or no such thing."
-    return plain(said)
+    return plain(response)
 
 
-def plain(said: str) -> str:
+def plain(response: str) -> str:
     """What the engine said, without tabs, empty lines and excessive length."""
-    lines = (line.rstrip().replace("\t", "  ") for line in said.splitlines())
+    lines = (line.rstrip().replace("\t", "  ") for line in response.splitlines())
     return "\n".join(line for line in lines if line)[:LONGEST_SEEN]
 
 
@@ -150,7 +150,7 @@ def _that_changed(done: Sequence[tuple[str, str]]) -> list[int]:
         first = observed.partition("\n")[0]
         if first.startswith(_WHICH):
             following = done[place + 1 : place + 2]
-            idle = not any(number.isdecimal() and not told.startswith(REFUSED) for number, told in following)
+            idle = not any(number.isdecimal() and not response.startswith(REFUSED) for number, response in following)
         else:
             looks = action.partition(" ")[0].lower() in _ONLY_LOOKS
             idle = looks or first.startswith(REFUSED) or any(words in first for words in _WITHOUT_EFFECT)

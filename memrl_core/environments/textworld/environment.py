@@ -97,7 +97,7 @@ class TextWorld(Environment):
         self._stands = self._ask([])
         self._expected = self._stands["recipe"] + "\n" + block("What wins:", self._stands["walkthrough"])
         self._ended = False
-        return self._described(self._stands["said"])
+        return self._described(self._stands["text"])
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Do one of the actions offered. What is not offered costs a turn; the game never reads it.
@@ -106,22 +106,22 @@ class TextWorld(Environment):
         """
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
-        said = spoken(action)
-        command = next((one for one in self._stands["offered"] if one.lower() == said.lower()), None)
+        typed = spoken(action)
+        command = next((one for one in self._stands["offered"] if one.lower() == typed.lower()), None)
         if command is None:
-            told = f"{REFUSED}{said[:80]}” here."
-            self._came.append(f"{ANSWER_MARK}{said[:80]} (not offered)")
+            response = f"{REFUSED}{typed[:80]}” here."
+            self._came.append(f"{ANSWER_MARK}{typed[:80]} (not offered)")
         else:
             before = self._stands["score"]
             self._stands = self._ask([*self._actions, command])
             self._actions.append(command)
-            told = self._stands["said"]
+            response = self._stands["text"]
             gained = self._stands["score"] - before
             self._came.append(f"{ANSWER_MARK}{command}" + (f" ({gained:+d} point)" if gained else ""))
         self._turns += 1
         if self._stands["won"] or self._stands["lost"] or self._turns >= self.max_turns:
-            return self._end(told)
-        return self._described(told), 0.0, False, False, {}
+            return self._end(response)
+        return self._described(response), 0.0, False, False, {}
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The actions that led to points, and what lost the game; from the texts alone."""
@@ -173,10 +173,10 @@ class TextWorld(Environment):
                 f"The game stopped: {error}. The turns so far are kept; try again, and it is played up to here anew."
             ) from None
 
-    def _described(self, told: str) -> str:
-        return "\n".join((told, CHOICES, *(CHOICE_MARK + one for one in self._stands["offered"])))
+    def _described(self, response: str) -> str:
+        return "\n".join((response, CHOICES, *(CHOICE_MARK + one for one in self._stands["offered"])))
 
-    def _end(self, told: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def _end(self, response: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._ended = True
         score, most = self._stands["score"], self._stands["most"]
         won, lost = self._stands["won"], self._stands["lost"]
@@ -186,11 +186,11 @@ class TextWorld(Environment):
             verdict, why = f"Solved: {points} in {self._turns} turns.", "The meal was eaten."
         elif lost:
             verdict = f"Failed: {points}; the game was lost."
-            why = f"“{self._actions[-1]}” lost the game: {first_line(told)}"
+            why = f"“{self._actions[-1]}” lost the game: {first_line(response)}"
         else:
             verdict = f"Failed: {points}; the turns ran out after {self._turns}."
             why = f"After {self._turns} turns the meal was not eaten."
-        shown = [told, *([] if won or lost else [OUT_OF_TURNS]), POINTS.format(score, most)]
+        shown = [response, *([] if won or lost else [OUT_OF_TURNS]), POINTS.format(score, most)]
         came = "\n".join((f"{points}.", *self._came))
         judgement = Judgement(*(text[:LONGEST_TOLD] for text in (self._expected, came, why)))
         info = {"verdict": verdict, "success": won, "judgement": judgement}

@@ -51,7 +51,7 @@ class Player:
             self._done.append(action)
         state = self._state
         return {
-            "said": plain(state["feedback"]),
+            "text": plain(state["feedback"]),
             "offered": list(state["admissible_commands"]),
             "score": int(state["score"] or 0),
             "most": int(state["max_score"]),

@@ -98,14 +98,14 @@ def _uses(points: Sequence[UtilityPoint]) -> str:
 def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
     parts = []
     for place, name in enumerate(names[1:]):
-        said = f"{name} has {signed(float(rewards.differences[place][-1]))} reward against {names[0]}"
+        sentence = f"{name} has {signed(float(rewards.differences[place][-1]))} reward against {names[0]}"
         low, high = float(rewards.low[place][-1]), float(rewards.high[place][-1])
         if np.isnan(low):
-            parts.append(f"{said} on one task: no interval")
+            parts.append(f"{sentence} on one task: no interval")
             continue
         clear = (low > 0 or high < 0) and rewards.tasks >= ENOUGH_TASKS
         chance = "" if clear else ", so it may be chance"
-        parts.append(f"{said} (95 %: {signed(low)} to {signed(high)}{chance})")
+        parts.append(f"{sentence} (95 %: {signed(low)} to {signed(high)}{chance})")
     return "; ".join(parts)
 
 

@@ -253,12 +253,12 @@ def _curve_table(curve: MethodCurve, measure: str) -> pd.DataFrame:
 def _csr_said(curves: Sequence[MethodCurve], luck: MethodCurve | None) -> str:
     best = max(curves, key=lambda curve: float(curve.value[-1]))
     epochs = len(best.value)
-    said = f"By epoch {epochs}, {best.arm} has solved {best.value[-1]:.0%} of the tasks at least once"
+    sentence = f"By epoch {epochs}, {best.arm} has solved {best.value[-1]:.0%} of the tasks at least once"
     if luck is None:
-        return said
+        return sentence
     more = sum(bool(curve.low[-1] > luck.high[-1]) for curve in curves)
     return (
-        f"{said}; {epochs} tries without memory come to {luck.value[-1]:.0%}, and {more} of {_counted(len(curves))} "
+        f"{sentence}; {epochs} tries without memory reach {luck.value[-1]:.0%}, and {more} of {_counted(len(curves))} "
         f"lie{'s' * (more == 1)} beyond their band"
     )
 
@@ -277,14 +277,14 @@ def _forgetting_said(shown: Sequence[MethodRow]) -> str:
         ("A (of all failures)", lambda row: row.lost_of_failures),
         ("B (of what had been solved)", lambda row: row.lost_of_solved),
     )
-    said, worst = [], []
+    sentence, worst = [], []
     for name, of in measures:
         known = [row for row in shown if of(row).known]
         if known:
             most = max(known, key=lambda row: of(row).value)
             worst.append(most.arm)
-            said.append(f"by {name} {most.arm} loses most, {of(most).value:.0%}")
-    text = "; ".join(said)
+            sentence.append(f"by {name} {most.arm} loses most, {of(most).value:.0%}")
+    text = "; ".join(sentence)
     return text[:1].upper() + text[1:] + (": the two do not agree" if len(set(worst)) > 1 else "")
 
 

@@ -97,8 +97,8 @@ def _title(decided: Sequence[OnThisPool]) -> str:
         return "No method could be asked"
     different = len(set(choices))
     silent = sum(not choice for choice in choices)
-    said = f"{len(choices):,} methods, {different} different choice{'s' if different > 1 else ''}"
-    return f"{said}; {silent} give the model nothing" if silent else said
+    sentence = f"{len(choices):,} methods, {different} different choice{'s' if different > 1 else ''}"
+    return f"{sentence}; {silent} give the model nothing" if silent else sentence
 
 
 def _table(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> pd.DataFrame:

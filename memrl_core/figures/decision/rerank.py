@@ -184,10 +184,10 @@ def _slope_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     moved = sum(c.rank_select != c.rank_recall for c in ranked)
     entered = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == ENTERED]
     left = [memory_label(c.memory_id, run) for c in ranked if _crossing(c, decision)[0] == LEFT]
-    said = f"{moved} of {len(ranked):,} candidates changed rank"
+    sentence = f"{moved} of {len(ranked):,} candidates changed rank"
     if entered and left:
-        said += f"; {', '.join(entered)} took the place of {', '.join(left)}"
-    return said
+        sentence += f"; {', '.join(entered)} took the place of {', '.join(left)}"
+    return sentence
 
 
 def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> str:

@@ -63,11 +63,11 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
         for look, (symbol, name, size) in zip(looks[-1], shapes, strict=True)
     ]
     names = [str(step) for step in landscape.steps]
-    said = [f"After step {step}: {_said(landscape, frame, middle)}" for frame, step in enumerate(landscape.steps)]
-    points.append(_caption(said[-1]))
+    sentence = [f"After step {step}: {_said(landscape, frame, middle)}" for frame, step in enumerate(landscape.steps)]
+    points.append(_caption(sentence[-1]))
     frames = [
         {"name": name, "data": [*look, {"text": [words]}], "traces": [0, 1, 2, 3]}
-        for name, look, words in zip(names, looks, said, strict=True)
+        for name, look, words in zip(names, looks, sentence, strict=True)
     ]
     scale = {
         "colorscale": q_colorscale(),

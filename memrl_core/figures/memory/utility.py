@@ -46,8 +46,8 @@ def moves_drawing(moves: Sequence[tuple[str, float, float]], settings: Mapping[s
                 "hovertemplate": "q %{x:+.3f}<extra></extra>",
             }
         )
-        said = signed(after - before)
-        changes.append({"x": (before + after) / 2, "y": label, "text": said, "showarrow": False, "yshift": 14})
+        sentence = signed(after - before)
+        changes.append({"x": (before + after) / 2, "y": label, "text": sentence, "showarrow": False, "yshift": 14})
     margin = (high - low) * 0.05
     layout = bare_layout(
         height=70 + ROW_HEIGHT * len(moves),
@@ -128,8 +128,8 @@ def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any],
     figure.update_yaxes(title_text="q", range=[low - margin, high + margin], zeroline=False)
     label, last = memory_label(memory_id, run), points[-1]
     if rewards:
-        said = f"{len(rewards):,} reward{'s' if len(rewards) > 1 else ''} took it from {signed(points[0].after)} to"
-        title = f"{label}: {said} {signed(last.after)}"
+        sentence = f"{len(rewards):,} reward{'s' if len(rewards) > 1 else ''} took it from {signed(points[0].after)} to"
+        title = f"{label}: {sentence} {signed(last.after)}"
     else:
         title = f"{label}: no reward yet, q is still {signed(last.after)}"
     table = pd.DataFrame(

@@ -25,7 +25,7 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
     """
     low, _, high = q_range(settings)
     bins = calibration.bins
-    said = (bins["q"] - low) / (high - low)
+    sentence = (bins["q"] - low) / (high - low)
     figure = go.Figure()
     figure.add_scatter(
         x=[low, high], y=[0, 1], mode="lines", name="q says it exactly", line={"color": CUT, "dash": "dash"},
@@ -50,10 +50,10 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
             "success": bins["success"],
             "95 % from": bins["success_low"],
             "95 % to": bins["success_high"],
-            "q says": said,
+            "q says": sentence,
         }
     )
-    title = _title(calibration, said)
+    title = _title(calibration, sentence)
     return Picture(figure, table, title, f"Dots of success against q with their intervals and a diagonal. {title}.")
 
 
@@ -87,13 +87,13 @@ def success_dots(bins: pd.DataFrame, against: str) -> dict[str, Any]:
     }
 
 
-def _title(calibration: Calibration, said: pd.Series) -> str:
+def _title(calibration: Calibration, sentence: pd.Series) -> str:
     bins, name = calibration.bins, NAMES[calibration.kind]
     if bins.empty:
         return "No rated use of a memory yet: nothing to hold q against"
     n = int(bins["n"].sum())
-    off = float(((bins["success"] - said).abs() * bins["n"]).sum() / n)
-    outside = int(((said < bins["success_low"]) | (said > bins["success_high"])).sum())
+    off = float(((bins["success"] - sentence).abs() * bins["n"]).sum() / n)
+    outside = int(((sentence < bins["success_low"]) | (sentence > bins["success_high"])).sum())
     return (
         f"{name[0].upper()}{name[1:]}: success is {off:.0%} off what q says on average, beyond the 95 % interval in "
         f"{outside} of {len(bins):,} bins ({n:,} uses)"

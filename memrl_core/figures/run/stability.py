@@ -118,7 +118,7 @@ def curves_picture(arms: Sequence[Arm], baseline: tuple[str, Floats] | None = No
 
 def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
     """The share solved of the last `window` steps, at every step, with its band; unrated steps do not count."""
-    traces, tables, said = [], [], []
+    traces, tables, sentence = [], [], []
     for place, arm in enumerate(arms):
         solved, rated = (_last(of, window) for of in (arm.outcomes == 1, ~np.isnan(arm.outcomes)))
         low, high = _interval(solved, rated)
@@ -134,7 +134,7 @@ def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
         tables.append(pd.DataFrame({**counts, "share": share, "95 % from": low, "95 % to": high}))
         if len(share) and known[-1]:
             interval = f"95 %: {low[-1]:.0%} to {high[-1]:.0%}"
-            said.append(f"{arm.name} solved {solved[-1]} of the last {rated[-1]} rated steps ({interval})")
+            sentence.append(f"{arm.name} solved {solved[-1]} of the last {rated[-1]} rated steps ({interval})")
     layout = bare_layout(
         height=300,
         showlegend=True,
@@ -142,7 +142,7 @@ def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
         yaxis=share_axis(f"solved, last {window} steps"),
         shapes=shift_marks(sorted({shift for arm in arms for shift in arm.shifts}), "x"),
     )
-    title = "; ".join(said) or "No rated step yet"
+    title = "; ".join(sentence) or "No rated step yet"
     alt = f"Lines of the share solved over the last {window} steps, with 95 % bands. {title}."
     return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
 
@@ -214,7 +214,7 @@ def grid_picture(arm: Arm) -> Picture:
 
 def retention_gain_picture(arms: Sequence[Arm]) -> Picture:
     """Each arm's way through stability (x: solved and solved again) and plasticity (y: failed and solved now)."""
-    traces, tables, said = [], [], []
+    traces, tables, sentence = [], [], []
     for place, arm in enumerate(arms):
         table, whole = _retention_table(arm), _whole(arm.success)[1:]
         known = (table["retention"].notna() & table["gain"].notna()).to_numpy()
@@ -223,7 +223,7 @@ def retention_gain_picture(arms: Sequence[Arm]) -> Picture:
         if known.any():
             last = table[known].iloc[-1]
             partly = "" if whole[known][-1] else f" ({last['tasks']})"
-            said.append(
+            sentence.append(
                 f"{arm.name}, epoch {last['epoch']}{partly}: {last['retention']:.0%} of what the epoch before solved "
                 f"was solved again, and {last['gain']:.0%} of what it failed was solved"
             )
@@ -235,7 +235,7 @@ def retention_gain_picture(arms: Sequence[Arm]) -> Picture:
         yaxis=share_axis("gain: failed before, solved now"),
         annotations=[{**best, "text": "better: keeps and learns ↗"}],
     )
-    title = "; ".join(said) or "No epoch follows one that both solved and failed tasks: no retention and gain yet"
+    title = "; ".join(sentence) or "No epoch follows one that both solved and failed tasks: no retention and gain yet"
     alt = f"Trails of gain against retention, the last epoch a star with its intervals; top right is good. {title}."
     return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
 
@@ -388,7 +388,7 @@ def _ends(solved: int, rated: int) -> tuple[float | None, float | None]:
     return found.low, found.high
 
 
-def _title(arms: Sequence[Arm], said: Callable[[Floats, int], str]) -> str:
+def _title(arms: Sequence[Arm], sentence: Callable[[Floats, int], str]) -> str:
     """What is `said` of the last whole epoch of each arm, or of the last begun where none is whole."""
     parts = []
     for arm in arms:
@@ -399,7 +399,7 @@ def _title(arms: Sequence[Arm], said: Callable[[Floats, int], str]) -> str:
             continue
         row = int(rows[-1] if len(rows) else begun[-1])
         partly = "" if len(rows) else f" ({_rated_said(arm.success)[row]})"
-        parts.append(f"{arm.name}, epoch {row + 1}{partly}: {said(arm.success, row)}")
+        parts.append(f"{arm.name}, epoch {row + 1}{partly}: {sentence(arm.success, row)}")
     return "; ".join(parts)
 
 

@@ -241,10 +241,10 @@ def _marks(seen: pd.DataFrame, y: str, error: str | None, name: str, colour: str
 
 def _columns(seen: pd.DataFrame, name: str, value: str, error: str | None, expected: str) -> pd.DataFrame:
     """The columns that a group adds to a table."""
-    said = {"t": "updates", "n": f"memories, {name}", value: f"measured, {name}", expected: f"theory, {name}"}
+    sentence = {"t": "updates", "n": f"memories, {name}", value: f"measured, {name}", expected: f"theory, {name}"}
     if error is not None:
-        said[error] = f"s.e., {name}"
-    return seen[list(said)].rename(columns=said)
+        sentence[error] = f"s.e., {name}"
+    return seen[list(sentence)].rename(columns=sentence)
 
 
 def _level(y: float) -> dict[str, Any]:

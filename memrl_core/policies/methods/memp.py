@@ -252,11 +252,11 @@ class Memp(Policy[MempSettings]):
             return self.ranked(recalled, view, (), seed, chosen=chosen, epsilon=1.0, note="Drawn at random.")
         if self.settings.recall_by != "ave_fact" or view.asked is None:
             return super().select(recalled, view, seed)
-        said = usable_facts(view.asked.said.get(FACTS))
-        asked = said or content_words(view.asked.intent)
+        facts = usable_facts(view.asked.answers.get(FACTS))
+        asked = facts or content_words(view.asked.intent)
         found = [shared_facts_similarity(asked, _facts_of(member.memory_id, view)) for member in recalled.pool]
         means = np.array([NO_KEY_SHARED if mean is None else mean for mean in found], dtype=np.float64)
-        note = "" if said or not n else "The content words of the intent stand in for its facts."
+        note = "" if facts or not n else "The content words of the intent stand in for its facts."
         return self.ranked(recalled, view, [TermColumn("facts", means)], seed, note=note)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class Memp(Policy[MempSettings]):
         written = one_memory(new, view, self.settings)
         if self.settings.recall_by != "ave_fact" or written.embedding is None:
             return written
-        facts = usable_facts(view.asked.said.get(FACTS)) if view.asked is not None else {}
+        facts = usable_facts(view.asked.answers.get(FACTS)) if view.asked is not None else {}
         if not facts:
             found = ask(facts_question(new.intent))
             facts = usable_facts(None if found is None else found.model_dump())

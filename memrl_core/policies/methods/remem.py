@@ -74,8 +74,8 @@ class ReMem(ExpRag):
         if not retrieved:
             return {}
         message = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
-        said = ask(Question(PRUNE, Pruning, REQUEST, message, rule_in_its_place(retrieved, view)))
-        return {PRUNE: None if said is None else said.model_dump(mode="json")}
+        form = ask(Question(PRUNE, Pruning, REQUEST, message, rule_in_its_place(retrieved, view)))
+        return {PRUNE: None if form is None else form.model_dump(mode="json")}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The retrieved set without what is dropped."""
@@ -99,13 +99,13 @@ class ReMem(ExpRag):
 
     def _dropped(self, recalled: RecallRecord, retrieved: Sequence[str], view: MemoryView) -> tuple[set[str], str]:
         """Which of the retrieved ids are dropped, and why in words."""
-        said = {} if view.asked is None else view.asked.said
-        if PRUNE not in said:
+        answers = {} if view.asked is None else view.asked.answers
+        if PRUNE not in answers:
             rule = rule_in_its_place(members_of(recalled, retrieved), view)
             return set(rule.drop), f"No model was asked about this pool: {rule.reason}"
-        if said[PRUNE] is None:
+        if answers[PRUNE] is None:
             return set(), UNREADABLE
-        pruning = Pruning.model_validate(said[PRUNE])
+        pruning = Pruning.model_validate(answers[PRUNE])
         named = {memory_id.strip() for memory_id in pruning.drop}
         dropped = named & set(retrieved)
         note = f"{len(dropped)} of {len(retrieved)} retrieved memories were pruned: {as_sentence(pruning.reason)}"

@@ -217,10 +217,10 @@ class RMMReranker(Policy[RMMSettings]):
         if self.settings.feedback == "reward":
             scale, given = self.settings.model_dump(), lesson.reward
             return [] if given is None else [2 * verdict_of(given, scale) - 1] * len(selected)
-        said = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
-        if said is None or not set(said["cited"]) <= set(selected):
+        citations = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
+        if citations is None or not set(citations["cited"]) <= set(selected):
             return []
-        return [1.0 if memory_id in said["cited"] else -1.0 for memory_id in selected]
+        return [1.0 if memory_id in citations["cited"] else -1.0 for memory_id in selected]
 
 
 # --- adapters: q′ = q + W_q q, m′ = m + W_m m, s = q′ · m′, and REINFORCE on them -------------------------------------

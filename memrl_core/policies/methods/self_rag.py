@@ -110,9 +110,9 @@ class SelfRag(Policy[SelfRagSettings]):
             return {}
         task, rule = task_shown(view), relevance_by_rule(recalled, view)
         need = ask(Question(NEED, Need, NEED_REQUEST, task, self._need_by_rule(rule)))
-        said: dict[str, Any] = {NEED: None if need is None else need.model_dump(mode="json")}
+        answers: dict[str, Any] = {NEED: None if need is None else need.model_dump(mode="json")}
         if need is not None and not need.needed:
-            return said
+            return answers
         members = list(recalled.pool)
         message = f"{task}\n\nFound, most similar first:\n\n{memories_shown(members, view)}"
         template = Grades(
@@ -122,7 +122,7 @@ class SelfRag(Policy[SelfRagSettings]):
             ]
         )
         grades = ask(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, message, template))
-        return {**said, RELEVANCE: None if grades is None else grades.model_dump(mode="json")}
+        return {**answers, RELEVANCE: None if grades is None else grades.model_dump(mode="json")}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 graded best, above the threshold; by similarity where there are no grades to read."""
@@ -149,20 +149,20 @@ class SelfRag(Policy[SelfRagSettings]):
 
     def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[bool, Floats | None, str]:
         """Whether memory is needed, the pool's relevances (n,) where they are known, and how that came about."""
-        said = {} if view.asked is None else view.asked.said
-        if NEED not in said:
+        answers = {} if view.asked is None else view.asked.answers
+        if NEED not in answers:
             rule = relevance_by_rule(recalled, view)
             need = self._need_by_rule(rule)
             return need.needed, rule, f"No model was asked about this pool: {need.reason}"
         note = "Whether memory is needed could not be read from the reply: it counts as needed."
-        if said[NEED] is not None:
-            need = Need.model_validate(said[NEED])
+        if answers[NEED] is not None:
+            need = Need.model_validate(answers[NEED])
             note = f"Memory was {'needed' if need.needed else 'not needed'}: {as_sentence(need.reason)}"
             if not need.needed:
                 return False, None, note
-        if said.get(RELEVANCE) is None:
+        if answers.get(RELEVANCE) is None:
             return True, None, f"{note} The grades could not be read, which counts as no answer: similarity decided."
-        given = {g.memory_id.strip(): g.relevance for g in Grades.model_validate(said[RELEVANCE]).grades}
+        given = {g.memory_id.strip(): g.relevance for g in Grades.model_validate(answers[RELEVANCE]).grades}
         ungraded = sum(member.memory_id not in given for member in recalled.pool)
         if ungraded:
             note += f" {ungraded} of {len(recalled.pool)} memories got no grade and count as 0."

@@ -182,8 +182,8 @@ class WebCoach(Policy[WebCoachSettings]):
         read = self._by_score(recalled, view, seed_of(view)).selected
         if not read:
             return {}
-        said = ask(coach_question(members_of(recalled, read), view, self.settings.speak_above))
-        return {COACH: None if said is None else said.model_dump(mode="json")}
+        form = ask(coach_question(members_of(recalled, read), view, self.settings.speak_above))
+        return {COACH: None if form is None else form.model_dump(mode="json")}
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """All that the coach has read when it speaks, nothing when it keeps silent."""
@@ -235,13 +235,16 @@ class WebCoach(Policy[WebCoachSettings]):
 
     def _heard(self, recalled: RecallRecord, read: Sequence[str], view: MemoryView) -> tuple[bool, str]:
         """Whether the coach speaks, and why."""
-        said = said_by_coach(view)
-        if said is None:
+        coaching = coach_answer(view)
+        if coaching is None:
             rule = rule_in_its_place(members_of(recalled, read), view, self.settings.speak_above)
             return rule.intervene, NO_COACH + rule.reason
-        if isinstance(said, str):
-            return False, said
-        return said.intervene, f"The coach {'spoke' if said.intervene else 'kept silent'}: {as_sentence(said.reason)}"
+        if isinstance(coaching, str):
+            return False, coaching
+        return (
+            coaching.intervene,
+            f"The coach {'spoke' if coaching.intervene else 'kept silent'}: {as_sentence(coaching.reason)}",
+        )
 
 
 def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
@@ -329,21 +332,21 @@ def advice_from(memories: Sequence[Memory]) -> str:
     return "\n".join(parts)
 
 
-def said_by_coach(view: MemoryView) -> Coaching | str | None:
+def coach_answer(view: MemoryView) -> Coaching | str | None:
     """What the coach said; why it counts as silent where it said nothing usable; None where it was not asked."""
-    said = {} if view.asked is None else view.asked.said
-    if COACH not in said:
+    answers = {} if view.asked is None else view.asked.answers
+    if COACH not in answers:
         return None
-    if said[COACH] is None:
+    if answers[COACH] is None:
         return UNREADABLE
-    coaching = Coaching.model_validate(said[COACH])
+    coaching = Coaching.model_validate(answers[COACH])
     return NO_ADVICE if coaching.intervene and not coaching.advice.strip() else coaching
 
 
 def coach_message(selected: Sequence[Memory], view: MemoryView) -> str:
     """The coach's advice under the ids of the memories that it comes from; empty where it has none to give."""
-    said = said_by_coach(view)
-    advice = advice_from(selected) if said is None else "" if isinstance(said, str) else said.advice.strip()
+    coaching = coach_answer(view)
+    advice = advice_from(selected) if coaching is None else "" if isinstance(coaching, str) else coaching.advice.strip()
     if not selected or not advice:
         return ""
     sources = MEMORY_HEADER.format(id=", ".join(memory.id for memory in selected))

@@ -85,9 +85,9 @@ def citations(
     `cited` is None where the reply could not be read, which counts as no feedback.
     """
     rows = [
-        (trace.step, place, memory_id, None if said is None else memory_id in said)
+        (trace.step, place, memory_id, None if cited is None else memory_id in cited)
         for trace in watching.traces(on_progress, cancelled)
-        for said in _cited(trace)
+        for cited in _cited(trace)
         for place, memory_id in enumerate(trace.decision.selected if trace.decision else (), start=1)
     ]
     return pd.DataFrame(rows, columns=["step", "place", "memory", "cited"]).astype({"cited": object})

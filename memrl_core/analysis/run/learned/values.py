@@ -57,7 +57,7 @@ def solved_within(tries: Tries) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["k", "solved", "over", "tasks", "share"])
 
 
-Said = Literal["encouraged", "discouraged", ""]
+AdviceKind = Literal["encouraged", "discouraged", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class KnownAction:
     q: float
     tries: int
     reward: float
-    said: Said
+    advice: AdviceKind
     invented: bool = False
 
 
@@ -124,15 +124,15 @@ def targets(watching: Watching) -> tuple[ValueChange, ...]:
 
 
 def _actions(state: State, advice: Sequence[Advice]) -> Iterator[KnownAction]:
-    recorded = {text: _said(one) for one in advice if not one.invented for text in one.actions}
+    recorded = {text: _kind_of(one) for one in advice if not one.invented for text in one.actions}
     for action in sorted(state.actions.values(), key=lambda one: -one.q):
         yield KnownAction(action.text, action.q, action.visits, action.reward, recorded.get(action.text, ""))
     for one in advice:
         if one.invented:
-            yield KnownAction(one.actions[0], one.value, 0, 0.0, _said(one), invented=True)
+            yield KnownAction(one.actions[0], one.value, 0, 0.0, _kind_of(one), invented=True)
 
 
-def _said(advice: Advice) -> Said:
+def _kind_of(advice: Advice) -> AdviceKind:
     return "encouraged" if advice.heading == ENCOURAGED else "discouraged"
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.run.learned.values import KnownAction, KnownState
 from memrl_core.figures.palette import LEFT_OUT, NEUTRAL, SELECTED, UTILITY, bare_layout, row_axis
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.learned.lines import told_apart
+from memrl_core.figures.run.learned.lines import distinct
 from memrl_core.figures.text import plain
 
 LOOKS = {
@@ -21,10 +21,12 @@ ROW_HEIGHT = 30
 
 def actions_picture(state: KnownState) -> Picture:
     """A bar an action of a state, as long as its learned value; what the advice has invented is hatched and said so."""
-    labels = told_apart([_label(action) for action in state.actions])
+    labels = distinct([_label(action) for action in state.actions])
     figure = go.Figure()
-    for said, (colour, name) in LOOKS.items():
-        shown = [(label, action) for label, action in zip(labels, state.actions, strict=True) if action.said == said]
+    for advice, (colour, name) in LOOKS.items():
+        shown = [
+            (label, action) for label, action in zip(labels, state.actions, strict=True) if action.advice == advice
+        ]
         if not shown:
             continue
         figure.add_bar(
@@ -71,12 +73,12 @@ def _beside(action: KnownAction) -> str:
 
 def _title(state: KnownState) -> str:
     known = [action for action in state.actions if not action.invented]
-    said = f"{len(known):,} action{'s' if len(known) != 1 else ''} known here"
-    best = next((action for action in state.actions if action.said == "encouraged"), None)
+    advice = f"{len(known):,} action{'s' if len(known) != 1 else ''} known here"
+    best = next((action for action in state.actions if action.advice == "encouraged"), None)
     if best is None:
-        return f"{said}; none is encouraged"
+        return f"{advice}; none is encouraged"
     made_up = ", which is invented" if best.invented else ""
-    return f"{said}; encouraged: {' '.join(best.text.split())[:60]}{made_up}"
+    return f"{advice}; encouraged: {' '.join(best.text.split())[:60]}{made_up}"
 
 
 def _table(state: KnownState) -> pd.DataFrame:
@@ -86,7 +88,7 @@ def _table(state: KnownState) -> pd.DataFrame:
             "Q": [action.q for action in state.actions],
             "n": [action.tries for action in state.actions],
             "immediate reward": [action.reward for action in state.actions],
-            "advice": [action.said for action in state.actions],
+            "advice": [action.advice for action in state.actions],
             "invented": [action.invented for action in state.actions],
         }
     )

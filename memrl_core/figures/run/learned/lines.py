@@ -17,7 +17,7 @@ SPAN, NEAR = 0.055, 0.1
 
 
 def faint(lines: Sequence[tuple[Sequence[float], Sequence[float]]]) -> go.Scatter:
-    """All the lines that are not told apart, as one trace."""
+    """All the lines that share one look, as one trace."""
     x: list[float | None] = []
     y: list[float | None] = []
     for across, up in lines:
@@ -84,7 +84,7 @@ def mark_size(steps: pd.Series) -> int:
     return max(4, min(12, 720 // across))
 
 
-def told_apart(labels: Sequence[str]) -> list[str]:
+def distinct(labels: Sequence[str]) -> list[str]:
     """The labels of a category axis, those that are there already with a number behind them."""
     seen: dict[str, int] = {}
     found = []

@@ -131,13 +131,13 @@ def _title(graph: LinkGraph, run: str) -> str:
     if not notes:
         return "No note yet"
     linked = _linked(graph)
-    said = f"{notes} notes, {links} links, {sum(not others for others in linked.values())} notes without any"
+    sentence = f"{notes} notes, {links} links, {sum(not others for others in linked.values())} notes without any"
     if links:
         hub = max(linked, key=lambda memory_id: len(linked[memory_id]))
-        said += f"; {memory_label(hub, run)} has most, {len(linked[hub])}"
+        sentence += f"; {memory_label(hub, run)} has most, {len(linked[hub])}"
     if graph.edited:
-        said += f"; this step edited {len(graph.edited):,} of its neighbours"
-    return said
+        sentence += f"; this step edited {len(graph.edited):,} of its neighbours"
+    return sentence
 
 
 def _table(graph: LinkGraph, run: str) -> pd.DataFrame:

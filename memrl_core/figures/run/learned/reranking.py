@@ -132,10 +132,10 @@ def _bump_title(ranks: Sequence[Ranks], k2: int, run: str) -> str:
         return "Nothing to rank: the pool is empty"
     moved = sum(one.recalled != one.adapted for one in ranks)
     by_noise = [memory_label(one.memory_id, run) for one in ranks if one.drawn <= k2 < one.adapted]
-    said = f"The adapters moved {moved} of {len(ranks):,} memories"
+    sentence = f"The adapters moved {moved} of {len(ranks):,} memories"
     if by_noise:
-        return f"{said}; the noise brought {', '.join(by_noise)} into the prompt"
-    return f"{said}; the noise changed nothing of what is in the prompt"
+        return f"{sentence}; the noise brought {', '.join(by_noise)} into the prompt"
+    return f"{sentence}; the noise changed nothing of what is in the prompt"
 
 
 def _citations_title(cited: pd.DataFrame) -> str:

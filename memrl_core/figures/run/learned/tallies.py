@@ -69,8 +69,8 @@ def _pass_title(solved: pd.DataFrame) -> str:
     if solved.empty:
         return "No try was judged yet"
     first, last = solved.iloc[0], solved.iloc[-1]
-    said = f"pass@1 is {int(first['solved'])} of {int(first['tasks'])} tasks"
+    sentence = f"pass@1 is {int(first['solved'])} of {int(first['tasks'])} tasks"
     if len(solved) > 1:
-        said += f", pass@{int(last['k'])} is {int(last['solved'])}: luck alone, without memory"
+        sentence += f", pass@{int(last['k'])} is {int(last['solved'])}: luck alone, without memory"
     open_tasks = int(last["tasks"] - last["over"])
-    return f"{said}; {open_tasks} tasks still have tries to come" if open_tasks else said
+    return f"{sentence}; {open_tasks} tasks still have tries to come" if open_tasks else sentence
