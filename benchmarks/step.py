@@ -20,7 +20,7 @@ from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
 from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.codec import Born
+from memrl_core.bank.codec import Inserted
 from memrl_core.bank.vectors import LanceVectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
@@ -80,7 +80,7 @@ def measure(sizes: Sizes) -> list[Row]:
 def _in_turns(step: Callable[[], float], place: Path, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The seconds of `GROUP` steps and of as many appends to a new table."""
     table = LanceVectors.create(str(place), dimension)
-    row = codec.table_row(MEMORY, vectors(1, np.random.default_rng(0), dimension)[0], Born(1))
+    row = codec.table_row(MEMORY, vectors(1, np.random.default_rng(0), dimension)[0], Inserted(1))
 
     def append() -> None:
         table.append(codec.arrow([row], codec.table_schema(dimension)))

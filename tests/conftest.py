@@ -15,12 +15,13 @@ HERE = Path(__file__).parent
 # What takes longest begins first, so that neither process ends with it alone.
 BEGIN_WITH = (
     "browser",
-    "core/test_experiment_runs.py",
-    "core/test_many_raters.py",
-    "core/test_crash_harness.py",
-    "core/test_several_processes_bench.py",
-    "core/test_scienceworld.py",
-    "core/test_policy_contract.py",
+    "pages/test_pages.py",
+    "pages/test_lab_page.py",
+    "pages/test_decision_page.py",
+    "pages/test_lessons_page.py",
+    "pages/test_methods_learned.py",
+    "environments/test_scienceworld.py",
+    "experiments/test_experiment_runs.py",
 )
 SMOKE = "browser/test_smoke.py"
 LEFT_OUT = pytest.StashKey[int]()

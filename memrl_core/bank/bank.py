@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import codec
-from memrl_core.bank.codec import Born, StepRow
+from memrl_core.bank.codec import Inserted, StepRow
 from memrl_core.bank.editing import Editing
 from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
@@ -315,9 +315,11 @@ class MemoryBank(BankReading):
                 if op.op in WRITING and op.memory_id not in self._state.memories:
                     new[op.memory_id] = self._memory_of(op, trace, created, new)
             events = self._events_of(trace)
-            born = {memory_id: Born(event.seq) for event in events for memory_id in event.memory_ids}
+            inserted = {memory_id: Inserted(event.seq) for event in events for memory_id in event.memory_ids}
             for memory in new.values():
-                self._state.take_memory(memory, checked[memory.id], born.get(memory.id, Born(self._state.clock)))
+                self._state.take_memory(
+                    memory, checked[memory.id], inserted.get(memory.id, Inserted(self._state.clock))
+                )
             for event in events:
                 self._state.take_event(event)
             stored = codec.step_row(trace, created)
@@ -405,10 +407,10 @@ class MemoryBank(BankReading):
             state = self._state
             state.make_way(memories)
             new = [(m, state.memories.checked(v)) for i, (m, v) in memories.items() if i not in state.memories]
-            born = _births(events)
+            inserted = _insertions(events)
             for memory, vector in new:
-                own = born.get((memory.id, memory.run)) or born.get((memory.id, ""))
-                state.take_memory(memory, vector, own or Born(state.clock))
+                own = inserted.get((memory.id, memory.run)) or inserted.get((memory.id, ""))
+                state.take_memory(memory, vector, own or Inserted(state.clock))
             known = {event.id for event in state.events_of(event.id for event in events)}
             fresh = [event for event in events if event.id not in known]
             state.prepare({event.run for event in fresh} | {trace.run for trace in traces})
@@ -555,16 +557,16 @@ class MemoryBank(BankReading):
                 self._is_alone = False
 
 
-def _births(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Born]:
+def _insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted]:
     """Where memories stand in the order of age: by the first event that brought each into a run, or into any ("").
 
     Its own run decides because the clocks of other banks, from which runs may come, are not this bank's.
     """
-    found: dict[tuple[str, str], Born] = {}
+    found: dict[tuple[str, str], Inserted] = {}
     for event in sorted((event for event in events if event.kind in BRINGS_IN), key=in_ledger):
         for place, memory_id in enumerate(event.memory_ids):
             for run in (event.run, ""):
-                found.setdefault((memory_id, run), Born(event.seq, place))
+                found.setdefault((memory_id, run), Inserted(event.seq, place))
     return found
 
 

@@ -49,7 +49,7 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Born:
+class Inserted:
     """A place in the order of age: `seq` of the event that brought a memory into its run, and its place in that."""
 
     seq: int
@@ -276,11 +276,11 @@ def memory_row(memory: Memory, embedding: npt.NDArray[np.float32]) -> dict[str, 
     return {**row, "parents": list(memory.parents), "embedding": embedding}
 
 
-def table_row(memory: Memory, embedding: npt.NDArray[np.float32], born: Born) -> dict[str, Any]:
+def table_row(memory: Memory, embedding: npt.NDArray[np.float32], inserted: Inserted) -> dict[str, Any]:
     """A row of the table `memories`."""
     row = memory_row(memory, embedding)
     row["origin"] = row.pop("run")
-    row |= {"seq": born.seq, "place": born.place}
+    row |= {"seq": inserted.seq, "place": inserted.place}
     return {**row, "digest": digest(row)}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank.codec import Born
+from memrl_core.bank.codec import Inserted
 from memrl_core.bank.ledger import Ledger, now
 from memrl_core.bank.roles import Role, person_name
 from memrl_core.bank.state import BankState, locked
@@ -245,7 +245,7 @@ class Editing:
             stored = self._state.memories.embedding(alike.id) if alike else vector
             assert stored is not None
             self._state.prepare([run])
-            self._state.take_memory(new, stored, Born(self._state.clock + 1))
+            self._state.take_memory(new, stored, Inserted(self._state.clock + 1))
             self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
             return new
 

@@ -94,10 +94,10 @@ class Matrix(Mapping[str, Memory]):
         self._keys = {key: number for number, key in enumerate(keys)}
         self.is_read = True
 
-    def add(self, memory: Memory, vector: npt.NDArray[np.float32], born: codec.Born) -> None:
-        """Add a memory with its embedding (d,), behind all others, even where it is `born` before them."""
+    def add(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: codec.Inserted) -> None:
+        """Add a memory with its embedding (d,), behind all others, even where it is `inserted` before them."""
         self.read()
-        age = born.seq, born.place, memory.id
+        age = inserted.seq, inserted.place, memory.id
         self._is_in_order &= age > self._youngest
         self._youngest = max(age, self._youngest)
         row = len(self._ids)
@@ -293,8 +293,8 @@ def _youngest(table: pa.Table) -> tuple[int, int, str]:
     return max((row["seq"], row["place"], row["id"]) for row in last)
 
 
-def _born(row: Mapping[str, Any]) -> codec.Born:
-    return codec.Born(row["seq"], row["place"])
+def _born(row: Mapping[str, Any]) -> codec.Inserted:
+    return codec.Inserted(row["seq"], row["place"])
 
 
 def _created(row: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sqlalchemy import bindparam, delete, func, select
 
 from memrl_core.bank import codec, schema
-from memrl_core.bank.codec import Born, StepRow
+from memrl_core.bank.codec import Inserted, StepRow
 from memrl_core.bank.matrix import Matrix
 from memrl_core.bank.roles import actor_of
 from memrl_core.bank.schema import Database, chunks
@@ -180,7 +180,7 @@ def counts_at_once(event: LedgerEvent) -> bool:
 class Pending:
     """Facts that were taken in and are not stored yet. `steps` maps ids to a step in short, its trace and its row."""
 
-    memories: dict[str, tuple[Memory, npt.NDArray[np.float32], Born]] = field(default_factory=dict)
+    memories: dict[str, tuple[Memory, npt.NDArray[np.float32], Inserted]] = field(default_factory=dict)
     events: dict[str, LedgerEvent] = field(default_factory=dict)
     steps: dict[str, tuple[StepRow, StepTrace, dict[str, Any]]] = field(default_factory=dict)
 
@@ -280,9 +280,9 @@ class BankState:
         self.memories.forget()
         self.database.may_have_changed()
         self._look()
-        for memory, vector, born in self.pending.memories.values():
+        for memory, vector, inserted in self.pending.memories.values():
             if memory.id not in self.memories:
-                self.memories.add(memory, vector, born)
+                self.memories.add(memory, vector, inserted)
         for run in self._with_forks(self.pending.runs()) & set(self.ids()):
             self.of(run).make_anew()
 
@@ -474,10 +474,10 @@ class BankState:
             if run in self.ids():
                 self.live(run)
 
-    def take_memory(self, memory: Memory, vector: npt.NDArray[np.float32], born: Born) -> None:
+    def take_memory(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: Inserted) -> None:
         """Take in a memory with its embedding (d,)."""
-        self.pending.memories[memory.id] = (memory, vector, born)
-        self.memories.add(memory, vector, born)
+        self.pending.memories[memory.id] = (memory, vector, inserted)
+        self.memories.add(memory, vector, inserted)
 
     def make_way(self, memory_ids: Iterable[str]) -> None:
         """Sweep up memories of these ids that are stored and that nobody names: others take their names."""
@@ -851,17 +851,17 @@ class BankState:
         """Which event a move is by: the last that gave one of its rewards, or that brought the memory in."""
         at = {step: self.at(run, step) for step in {point.step for point in points}}
         given: dict[tuple[int, str], str] = {}
-        born: dict[tuple[int, str], str] = {}
+        inserted: dict[tuple[int, str], str] = {}
         for step, events in at.items():
             for event in events:
                 if event.kind in REWARDING and event.source is not None:
                     given[step, event.source] = event.id
                 elif event.kind in BRINGS_IN:
-                    born.update(dict.fromkeys(((step, i) for i in event.memory_ids), event.id))
+                    inserted.update(dict.fromkeys(((step, i) for i in event.memory_ids), event.id))
 
         def cause(point: UtilityPoint) -> str:
             if point.source is None:
-                return born.get((point.step, point.memory_id), "")
+                return inserted.get((point.step, point.memory_id), "")
             return given.get((point.step, point.source), "")
 
         return cause

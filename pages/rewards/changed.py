@@ -9,20 +9,20 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.later_selections import Differing, marked
-from memrl_core.analysis.people.taught import (
+from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
-    Taught,
+    RewardEffect,
     deeds_since,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,
+    reward_effect,
     selections_changed,
     selections_sentence,
-    taught,
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import actor_of
-from memrl_core.figures.memory.utility import taught_picture
+from memrl_core.figures.memory.utility import reward_effect_picture
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.reward_rate import choices_of
@@ -49,14 +49,14 @@ def changed(place: Place) -> None:
     if not events:
         st.info("Nobody of these has rated a step of this run in that time. Rate some in the queue, then look again.")
         return
-    found = taught(bank, run, events)
+    found = reward_effect(bank, run, events)
     left, right = st.columns(2, gap="large")
     left.subheader(f"{moves_sentence(found)}.", anchor=False)
     if not found.moved:
         st.caption("The rewards agree with what counted before, or went to steps that used no memory.")
         return
     with left:
-        show(taught_picture(found.moved, bank.settings(run), run), "taught")
+        show(reward_effect_picture(found.moved, bank.settings(run), run), "taught")
         _marked(bank, run)
     with right:
         _selections(bank, run, found, int(last))
@@ -68,7 +68,7 @@ def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> f
     return frozenset(event.id for who in people for event in deeds_since(bank, who, since) if event.run == run)
 
 
-def _selections(bank: MemoryBank, run: str, found: Taught, last: int) -> None:
+def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> None:
     choices = choices_of(bank, run)
     if choices is None:
         _waiting()

@@ -276,7 +276,7 @@ def test_the_states_of_the_step_come_first_and_advice_says_what_it_is(bank: Memo
     for state in states:
         best = max(action.q for action in state.actions if not action.invented)
         for action in state.actions:
-            if action.message == "encouraged" and not action.invented:
+            if action.advice == "encouraged" and not action.invented:
                 assert action.q == best > 0
             if action.invented:
                 assert action.tries == 0 and f"- {action.text}" in state.observation

@@ -8,7 +8,7 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.compare.counterfactual import changes, counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.memory.belief import supposed_reward
-from memrl_core.analysis.people.taught import taught
+from memrl_core.analysis.people.reward_effect import reward_effect
 from memrl_core.bank import MemoryBank
 from memrl_core.policies import POLICIES, policy_class
 
@@ -60,7 +60,7 @@ def test_what_changed_between_two_steps_can_be_asked(bank: MemoryBank, name: str
 def test_what_people_taught_follows_the_methods_own_rule(bank: MemoryBank, name: str) -> None:
     given = next(event for event in bank.events(name) if event.rater == "ann")
     keeps_q = policy_class(name).spec.keeps_q
-    found = taught(bank, name, [given.id])
+    found = reward_effect(bank, name, [given.id])
     now, without = bank.histories(name), {**bank.histories(name), **found.without}
     for memory_id in given.memory_ids:
         assert (now[memory_id] != without[memory_id]) is keeps_q

@@ -109,6 +109,7 @@ with MemoryBank.open(sys.argv[1]).alone():
 """
 
 
+@pytest.mark.slow
 def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bank = a_bank(tmp_path / "bank")
     holder = subprocess.Popen(

@@ -228,6 +228,7 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
     assert not MemoryBank.open(uri).step_rows("r")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_told(
     made: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_server_that_is_not_there_is_told(
     must_not_tell(*capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_a_server_that_keeps_silent_is_given_up(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "LOOKING", {**addresses.LOOKING, "timeout": "300ms", "client_retry_timeout": "0"})
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -243,6 +245,7 @@ def test_a_server_that_keeps_silent_is_given_up(made: str, monkeypatch: pytest.M
         assert "does not answer" in refusal(made)
 
 
+@pytest.mark.slow
 def test_plain_http_has_to_be_allowed(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     assert "AWS_ALLOW_HTTP=true" in refusal(made)

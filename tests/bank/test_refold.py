@@ -207,7 +207,7 @@ def test_the_arrays_that_follow_any_facts_are_those_made_anew(seed: int) -> None
             matrix, fold = facts.bank._state.memories, live(facts.bank, one)
             for name in facts.rng.permutation(sorted(set(fold.utilities) - set(matrix.rows))).tolist():
                 made = Memory(name, name, "did it", "success", name, (), one, 1, "t", "")
-                matrix.add(made, facts.rng.random(DIMENSION, dtype=np.float32), codec.Born(10**9))
+                matrix.add(made, facts.rng.random(DIMENSION, dtype=np.float32), codec.Inserted(10**9))
             assert arrays(facts.bank.view(one)) == arrays(matrix.view(fold))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import policies
 from benchmarks.measuring import Aim, Sizes
 from memrl_core.policies import POLICIES, policy_class
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_every_policy_that_needs_no_model_to_select() -> None:
     numeric = {name for name in POLICIES if "model on read" not in policy_class(name).spec.needs}
     found = policies.measure(Sizes(memories=6, steps=3, repeat=2))

@@ -181,6 +181,7 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
     agent.bank.close()
 
 
+@pytest.mark.slow
 def test_each_benchmark_is_announced_before_it_begins() -> None:
     heard: list[str] = []
     list(run_benchmarks(["policies", "policies"], Sizes(20, 1, 1), heard.append))
@@ -210,6 +211,7 @@ def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_beg
     assert heard == []
 
 
+@pytest.mark.slow
 def test_listing_the_benchmarks_imports_none_of_them() -> None:
     script = "import sys; from benchmarks.suite import BENCHMARKS as b; print({*b.values()} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

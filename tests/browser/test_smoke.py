@@ -54,6 +54,7 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
     expect_memories(page, "41")
 
 
+@pytest.mark.slow
 def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=9")
     expect_memories(page, "9")
@@ -130,6 +131,7 @@ def test_a_row_of_the_table_of_steps_leads_to_its_step(page: Page, app: RunningA
     page.wait_for_url(re.compile(rf"/step\?.*step={step}(&|$)"))
 
 
+@pytest.mark.slow
 def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/rewards?bank=demo")
     expect(page.locator(rewards.OUTPUT)).to_be_visible()
@@ -156,6 +158,7 @@ def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> 
     assert f"step={rated[-1].step}" in page.url
 
 
+@pytest.mark.slow
 def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_reload(
     page: Page, app: RunningApp
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_re
     expect(page.get_by_text("q never passes it")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_keys_n_and_p_step_play_and_pause(page: Page, app: RunningApp) -> None:
     page.goto(lab.a_link(app, 3))
     lab.drawn(page, lab.MOVING)
@@ -216,6 +220,7 @@ def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None
     assert page.locator("a[href='http://x.test']").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", SCREENS)
 def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningApp, where: str) -> None:
     for scheme in ("light", "dark"):

@@ -113,6 +113,7 @@ def test_a_failure_in_a_terminal_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr and "x.zip" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
     code, message = memrl("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
     assert code == 0, message

@@ -27,6 +27,7 @@ def test_rows_are_unit_vectors_of_the_named_dimension() -> None:
     assert str(embedder.dimension) in embedder.name
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bits() -> None:
     there = subprocess.run([sys.executable, "-c", PRINTS_A_DIGEST], capture_output=True, text=True, check=True)
     here = hashlib.sha256(HashingEmbedder().embed(["put a hot egg on the table"]).tobytes()).hexdigest()

@@ -224,6 +224,7 @@ def test_what_is_no_task_is_refused_with_the_reason(world: ScienceWorld, data: d
     assert ScienceWorld.faults(TASK) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [
@@ -251,6 +252,7 @@ def test_episodes_and_worlds_share_one_engine(world: ScienceWorld) -> None:
         assert (child_of(other), lent.started, java_of(other)) == (lent, started, java)
 
 
+@pytest.mark.slow
 def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: ScienceWorld) -> None:
     first = played(world, TASK, PLAIN_ACTIONS)
     played(world, BOIL, ["teleport to art studio", "look around"])
@@ -359,6 +361,7 @@ class Scripted:
 # --- the sets ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ScienceWorld.sets)
 def test_each_set_has_a_task_of_every_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scienceworld, "VARIATIONS_EACH", 1)

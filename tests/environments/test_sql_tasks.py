@@ -92,6 +92,7 @@ def schema_of(task: Task) -> str:
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_sets_are_what_their_maker_writes(tmp_path: Path) -> None:
     shutil.copy(sample_data_path() / "make_sql_tasks.py", tmp_path)
     shutil.copytree(sample_data_path() / "sql_tasks", tmp_path / "sql_tasks")
@@ -141,6 +142,7 @@ def test_tables_are_small_and_a_task_offers_four_drafts() -> None:
 # --- the traps --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_references_solve_their_tasks_and_near_misses_do_not() -> None:
     for task in every_task():
         unchanged = came_of(task, "SELECT 1")

@@ -173,6 +173,7 @@ def test_jsonl_holds_every_fact(bank: MemoryBank, file: Callable[[str], Path]) -
     assert lines[0]["counts"] == {"memories": len(vectors), "steps": len(traces), "ledger": len(bank.events())}
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(

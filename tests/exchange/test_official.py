@@ -590,6 +590,7 @@ PARTS: tuple[str, ...] = (
 PARTS += ("memory_id", "selected_memories_by_bucket", "weight_sim", "k_retrieve", "content")
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5),

@@ -102,6 +102,7 @@ def test_memories_of_texts_that_are_not_stored_are_refused(tmp_path: Path) -> No
         reembed(agent.bank, WordLlamaEmbedder(), str(tmp_path / "new"))
 
 
+@pytest.mark.slow
 def test_the_remedy_for_other_weights_under_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def memrl(*words: str) -> str:
         done = CliRunner().invoke(cli.app, list(words))

@@ -395,6 +395,7 @@ def test_every_report_can_be_told_of_any_cells_that_are_finished(finished: Exper
             assert all(len(row) == len(table.columns) for row in table.rows)
 
 
+@pytest.mark.slow
 def test_a_reference_that_lacks_a_seed_the_others_have_is_compared_where_it_can_be(finished: Experiment) -> None:
     steps = finished.steps
     part = only(finished, (steps["arm"] != "MemRL") | ((steps["seed"] == 1) & (steps["stream"] == "plain")))

@@ -49,6 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 # --- the same again ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_cell_has_the_same_digest_and_any_other_another(tmp_path: Path) -> None:
     plan = a_plan(seeds=2, arms=[{"name": "a"}])
     first, second = cells_of(plan)

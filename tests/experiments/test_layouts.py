@@ -269,6 +269,7 @@ def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(
         _step(Fragile(every=3), tmp_path / "twice")
 
 
+@pytest.mark.slow
 def test_each_layout_is_tried_with_the_same_memories_and_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

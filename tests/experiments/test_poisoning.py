@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.analysis.run.cost import chance
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import GOAL_FAMILIES, INSTRUCTIONS, Household
 from memrl_core.environments.tasks import sample_tasks
@@ -80,7 +79,6 @@ def test_a_malicious_memory_that_is_followed_alone_never_solves_its_own_task(tmp
         lines = [line.removeprefix("> ") for line in memory.experience.splitlines() if line.startswith("> ")]
         assert lines
         assert an_episode(task, memory, seed) == (0.0, Household.max_turns)
-        assert chance(Household(), task, lines, 1) == 0.0
 
 
 def test_only_tasks_of_the_household_can_be_poisoned(tmp_path: Path) -> None:
@@ -139,6 +137,7 @@ def test_what_descends_from_poison_is_what_the_parents_of_the_memories_say(tmp_p
     assert through_children.any(), "the run is long enough that poison arrives through what descends from it"
 
 
+@pytest.mark.slow
 def test_a_pruned_arm_is_the_same_as_the_poisoned_one_until_it_prunes(tmp_path: Path) -> None:
     harmed = {"settings": {"delta": -1.0}, "poison": {"after": 0.25, "memories": 4}}
     pruned = {**harmed, "prune": {"after": 0.75, "q_below": 0.0, "visits": 1}}

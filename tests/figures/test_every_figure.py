@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.figures.decision.rerank import difference_picture
-from memrl_core.figures.memory.utility import MOST_SHOWN, taught_picture
+from memrl_core.figures.memory.utility import MOST_SHOWN, reward_effect_picture
 from memrl_core.records import Candidate, Term
 from tests.builders import numbers
 from tests.figures.conftest import colours
@@ -57,7 +57,7 @@ def test_the_name_of_a_term_from_a_file_is_no_markup() -> None:
 
 def test_what_people_taught_goes_from_q_without_to_q_now() -> None:
     moved = {f"r-{number:04d}": (0.0, 0.1 if number % 3 else -0.1) for number in range(1, MOST_SHOWN + 4)}
-    picture = taught_picture(moved, {"reward_failure": -1.0, "reward_success": 1.0}, "r")
+    picture = reward_effect_picture(moved, {"reward_failure": -1.0, "reward_success": 1.0}, "r")
     assert len(picture.table) == len(moved)
     assert list(picture.table["Δ"]) == [now for _, now in moved.values()]
     assert numbers(picture.title)[:2] == ["10", "5"]

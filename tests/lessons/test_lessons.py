@@ -247,6 +247,7 @@ def performed(lesson: Lesson[Any], bank: MemoryBank, states: list[Mapping[str, A
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", SHIPPED)
 def test_a_lesson_can_be_finished_with_a_right_and_with_a_wrong_prediction(key: str, bank: MemoryBank) -> None:
     lesson = SHIPPED[key]
@@ -439,6 +440,7 @@ def walked(key: str) -> tuple[Lesson[Any], Kept, list[list[float]]]:
     return lesson, kept, rows
 
 
+@pytest.mark.slow
 def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> None:
     lesson, kept, (_, _, _, right, _, forgotten) = walked("06-the-world-shifts")
     scene = lesson.scene
@@ -459,6 +461,7 @@ def test_when_the_world_shifts_the_agent_that_learned_falls_and_recovers() -> No
     assert any(set(lost.decision.selected) != set(back.decision.selected) for _, lost, back in won_back)
 
 
+@pytest.mark.slow
 def test_the_same_csr_can_hide_that_half_was_lost() -> None:
     lesson, _, (left, left_csr, left_lost, right, right_csr, right_lost) = walked("08-forgetting-and-csr")
     assert lesson.scene.epochs == len(left) == 8

@@ -43,6 +43,7 @@ def test_half_a_file_is_told_from_a_whole_one(tmp_path: Path, model: GgufModel) 
         GgufModel(f"gguf:{tmp_path}/half.gguf").chat(HELLO, SMALL)
 
 
+@pytest.mark.slow
 def test_an_answer_ends_at_its_limit_at_a_stop_and_within_the_window(model: GgufModel) -> None:
     reply = model.chat(HELLO, SMALL)
     assert (reply.cut, reply.answer_tokens, reply.window) == ("8 tokens", 8, 512)
@@ -108,12 +109,14 @@ def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> N
     assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in reported
 
 
+@pytest.mark.slow
 def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -> None:
     reported = [Message("user", "Write a story about an egg. " * 65)]
     reply = model.chat(reported, SMALL.model_copy(update={"num_predict": 300}))
     assert reply.cut == "the context window of 512 tokens"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_taken_away_goes_on_answering_and_is_missed_by_the_next_run(
     tmp_path: Path, model: GgufModel
 ) -> None:

@@ -19,6 +19,7 @@ from memrl_core.models.gguf import GgufModel
 from memrl_core.policies import settings_of
 from memrl_core.records import Message, Reply, StepTrace, Task
 
+pytestmark = pytest.mark.slow
 SMOLLM2 = "gguf:smollm2"
 TASKS = sample_tasks("household-train")[:6]
 OPTIONS = ModelOptions(num_ctx=2048, num_predict=32)

@@ -110,6 +110,7 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
         assert reported.count("over budget") == len(left_out) and f"without {len(left_out)} of the memories" in reported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["endless", "empty", "thinking", "repeated", "no schema", "schema ignored"])
 def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServer, fault: str) -> None:
     message = {"endless": " go", "empty": "", "thinking": "hmm ", "repeated": " a" * 60}
@@ -132,6 +133,7 @@ def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServe
         assert {note for reply in replies for note in reply.notes if "the server" in note}
 
 
+@pytest.mark.slow
 def test_a_model_that_is_pulled_away_ends_a_run_that_goes_on_when_it_is_back(bank: str, server: OllamaServer) -> None:
     server.faults.chats_left = 12
     ended = CliRunner().invoke(cli.app, ["run", "--bank", bank, "--tasks", "3", "--model", "llama3.2", "--run", "r"])
@@ -184,6 +186,7 @@ def test_a_model_that_cannot_answer_leaves_no_bank_and_no_run(
         assert len(kept.runs()) == 1
 
 
+@pytest.mark.slow
 def test_another_embedder_than_the_banks_is_refused_by_both_names(bank: str, server: OllamaServer) -> None:
     a_run(bank, "--embedder", "nomic-embed-text:latest")
     a_run(bank, "--embedder", "nomic-embed-text", "--run", "again")

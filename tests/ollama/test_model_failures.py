@@ -107,6 +107,7 @@ def test_a_page_of_html_is_no_answer_and_not_quoted(server: OllamaServer, status
     assert "<" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_stream_of_50_mb_is_cut_where_every_answer_is(server: OllamaServer) -> None:
     server.faults.answer = "x" * 50_000_000
     reply = chat(server)

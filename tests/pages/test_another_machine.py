@@ -31,6 +31,7 @@ def ask_for(app: AppTest, address: str) -> None:
     app.button(key="ollama_save").click().run()
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit, server: OllamaServer) -> None:
     app = visit("home")
     ask_for(app, elsewhere(server))
@@ -42,6 +43,7 @@ def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit,
     assert server.asked("/api/tags") and "is running at" in page_text(app)
 
 
+@pytest.mark.slow
 def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer) -> None:
     app = visit("home")
     ask_for(app, elsewhere(server))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 Visit = Callable[..., AppTest]
@@ -41,6 +42,7 @@ def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
     assert app.selectbox(key="arms_mode").value == "own bank"
 
 
+@pytest.mark.slow
 def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(visit: Visit) -> None:
     app = small(visit)
     app = ended(app.button(key="arms_start").click().run())

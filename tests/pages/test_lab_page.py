@@ -87,6 +87,7 @@ def test_a_first_visit_makes_the_bank_and_asks_what_to_see(home: Path, visit: Vi
     assert dict(app.query_params) == {"bank": lab.BANK, "view": "twins"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", list(QUESTIONS))
 def test_each_question_starts_the_pair_that_it_names(home: Path, visit: Visit, question: str) -> None:
     app = arrived(visit)

@@ -103,6 +103,7 @@ def test_the_list_shows_every_lesson_and_leads_into_one(visit: Visit) -> None:
     assert shelf.lessons[LADDER].claim.splitlines()[0] in page_text(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(load_shelf().lessons))
 def test_every_page_of_every_lesson_is_a_link(visit: Visit, key: str) -> None:
     app = visit("lessons")
@@ -168,6 +169,7 @@ def test_a_prediction_stands_once_the_scene_was_seen(visit: Visit) -> None:
     assert load_progress(ME).of(LADDER).prediction == 2
 
 
+@pytest.mark.slow
 def test_browsers_of_one_server_do_not_see_each_others_lessons(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     tried(visit, LADDER, 2)
     monkeypatch.setattr(ContextProxy, "cookies", {COOKIE: SOMEBODY})
@@ -204,6 +206,7 @@ def test_a_memory_is_picked_read_and_its_history_revealed(visit: Visit) -> None:
     assert any("You predicted it" in success.value for success in app.success)
 
 
+@pytest.mark.slow
 def test_two_agents_are_started_played_shifted_and_found_again(home: Path, visit: Visit) -> None:
     own(home, "twins.toml", TWINS)
     app = tried(visit, "twins")

@@ -84,6 +84,7 @@ def test_two_memories_are_merged_into_one(demo: Path, visit: Visit) -> None:
     assert len(seen(demo)) == 40 and {ONE, TWO} <= seen(demo)
 
 
+@pytest.mark.slow
 def test_a_pinned_memory_is_not_forgotten_until_it_is_unpinned(demo: Path, visit: Visit) -> None:
     app = change(dialog(memory(visit), change_what="Pin").run())
     assert "pinned]" in plain(app)

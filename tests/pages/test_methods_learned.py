@@ -90,6 +90,7 @@ def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> N
     assert "by" not in app.query_params
 
 
+@pytest.mark.slow
 def test_drawing_again_gives_another_order_and_stores_nothing(seen: Visit) -> None:
     app = seen("rmm_reranker")
     with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
@@ -105,6 +106,7 @@ def test_drawing_again_gives_another_order_and_stores_nothing(seen: Visit) -> No
     assert "was drawn" in words(back)
 
 
+@pytest.mark.slow
 def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -> None:
     app = seen("memento")
     assert "learns nothing" in words(app)

@@ -687,6 +687,7 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     assert badges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["transcript", "turns"])
 def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of_it(
     home: Path, visit: Visit, layout: str

@@ -51,6 +51,7 @@ def words(app: AppTest) -> str:
     return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_of_every_method_can_be_looked_at(visit: Visit, bank: str, name: str) -> None:
     app = shown(visit("step", bank=bank, run=name, step=str(STEPS)))

@@ -119,7 +119,7 @@ def test_mean_and_sd_are_those_of_numpy_to_the_last_bit(values: list[float]) -> 
 
 def append(bank: LanceVectors, embeddings: np.ndarray, first: int = 0) -> None:
     memories = [Memory(f"m{first + i}", "", "", "success", "", (), "r", 1, "", "") for i in range(len(embeddings))]
-    rows = (codec.table_row(m, vector, codec.Born(1)) for m, vector in zip(memories, embeddings, strict=True))
+    rows = (codec.table_row(m, vector, codec.Inserted(1)) for m, vector in zip(memories, embeddings, strict=True))
     bank.append(codec.arrow(rows, codec.table_schema(bank.dimension)))
 
 

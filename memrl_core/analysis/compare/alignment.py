@@ -134,8 +134,8 @@ def align(lines: Sequence[Line]) -> Alignment:
     if len({line.name for line in lines}) < len(lines):
         raise InputError("A run does not differ from itself. Choose another run, or the same under other settings.")
     met = [_meetings(line) for line in lines]
-    common = [meeting for meeting in met[0] if all(meeting in others for others in met[1:])]
-    rows = [Row(*meeting, tuple(steps[meeting] for steps in met)) for meeting in common]
+    common = [key for key in met[0] if all(key in others for others in met[1:])]
+    rows = [Row(*key, tuple(steps[key] for steps in met)) for key in common]
     compared = tuple(row for row in rows if not _is_past(row, lines))
     alone = tuple(len(line.steps) - len(rows) for line in lines)
     return Alignment(tuple(lines), len(rows) - len(compared), compared, alone)

@@ -204,7 +204,7 @@ def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) ->
     """Whether what the reference gives depends on the order in which the rows of the tables are stored.
 
     It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
-    like any answer. So a LIMIT without an ORDER BY is found, and ties of an ORDER BY that is not the answer's own. False
+    like any answer. So a LIMIT without an ORDER BY is found, and ties of an ORDER BY that is not the answer's. False
     for a reference that is no standard for others. Raises `EnvironmentFailed`.
     """
     try:

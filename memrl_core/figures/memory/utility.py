@@ -150,7 +150,7 @@ def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any],
 MOST_SHOWN = 12
 
 
-def taught_picture(moved: Mapping[str, tuple[float, float]], settings: Mapping[str, Any], run: str) -> Picture:
+def reward_effect_picture(moved: Mapping[str, tuple[float, float]], settings: Mapping[str, Any], run: str) -> Picture:
     """A row a memory from q without the rewards to q now, in the order given; the table holds them all.
 
     `moved` maps memory ids to (q without, q now).

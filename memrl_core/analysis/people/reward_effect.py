@@ -21,7 +21,7 @@ from memrl_core.records import LedgerEvent, Outcome, StepTrace, UtilityPoint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taught:
+class RewardEffect:
     """What rewarding events did to a run.
 
     `moved` maps the memories that the run sees now to their q (without the events, now) where these differ, the largest
@@ -75,7 +75,7 @@ def _created(event: LedgerEvent) -> datetime:
 # --- q ----------------------------------------------------------------------------------------------------------------
 
 
-def taught(bank: MemoryBank, run: str, event_ids: Collection[str]) -> Taught:
+def reward_effect(bank: MemoryBank, run: str, event_ids: Collection[str]) -> RewardEffect:
     """What the rewarding events among `event_ids`, of this run or of one it started from, have done to its q.
 
     Other events are left as they are. Raises `UnknownRun`.
@@ -84,7 +84,7 @@ def taught(bank: MemoryBank, run: str, event_ids: Collection[str]) -> Taught:
     then = _histories(bank, run, frozenset(event_ids))
     differ = [memory_id for memory_id, points in now.items() if points != then[memory_id]]
     moved = {i: (then[i][-1].after, seen[i].q) for i in differ if i in seen and then[i][-1].after != seen[i].q}
-    return Taught(
+    return RewardEffect(
         dict(sorted(moved.items(), key=lambda item: -abs(item[1][1] - item[1][0]))),
         {memory_id: then[memory_id] for memory_id in differ},
         {memory_id: now[memory_id] for memory_id in differ},
@@ -122,7 +122,7 @@ def _fold(bank: MemoryBank, run: str, as_of: int | None, left_out: Collection[st
 # --- selections -------------------------------------------------------------------------------------------------------
 
 
-def selections_changed(choices: Choices, taught: Taught, last: int) -> list[Differing]:
+def selections_changed(choices: Choices, reward_effect: RewardEffect, last: int) -> list[Differing]:
     """Of the last `last` steps of `choices`, those whose tasks would now get other memories, in order.
 
     `selected` is made with q as it would be now without the events, `would` with q as it is now: neither is what the
@@ -131,8 +131,8 @@ def selections_changed(choices: Choices, taught: Taught, last: int) -> list[Diff
     steps = sorted(choices.of_step)[-last:] if last > 0 else []
     latest = {step: choices.of_step[step] for step in steps}
     steps_of = {i: [step for step in where if step in latest] for i, where in choices.steps_of.items()}
-    without = {memory_id: points[-1].after for memory_id, points in taught.without.items()}
-    return differing(Choices(latest, steps_of, {}), _ever({**taught.q, **without}), _ever(taught.q))
+    without = {memory_id: points[-1].after for memory_id, points in reward_effect.without.items()}
+    return differing(Choices(latest, steps_of, {}), _ever({**reward_effect.q, **without}), _ever(reward_effect.q))
 
 
 def _ever(q: Mapping[str, float]) -> Histories:
@@ -177,12 +177,12 @@ def rerun_tasks(
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def moves_sentence(taught: Taught) -> str:
+def moves_sentence(reward_effect: RewardEffect) -> str:
     """How many q moved, and how far: "5 q moved, by up to 0.42"."""
-    if not taught.moved:
+    if not reward_effect.moved:
         return "No q moved"
-    furthest = max(abs(now - without) for without, now in taught.moved.values())
-    return f"{len(taught.moved):,} q moved, by up to {furthest:.2g}"
+    furthest = max(abs(now - without) for without, now in reward_effect.moved.values())
+    return f"{len(reward_effect.moved):,} q moved, by up to {furthest:.2g}"
 
 
 def selections_sentence(found: Sequence[Differing], last: int) -> str:

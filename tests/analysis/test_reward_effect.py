@@ -14,15 +14,15 @@ import pytest
 
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.people.later_selections import Choices, Differing, compiled
-from memrl_core.analysis.people.taught import (
+from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
     deeds_since,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,
+    reward_effect,
     selections_changed,
     selections_sentence,
-    taught,
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
@@ -101,7 +101,7 @@ def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str
 def test_q_without_some_events_is_the_fold_without_them(eventful: MemoryBank, run: str) -> None:
     bank, rng = eventful, np.random.default_rng(3)
     chosen = {e.id for e in bank.events() if e.kind in REWARDING and rng.random() < 0.3}
-    found = taught(bank, run, chosen)
+    found = reward_effect(bank, run, chosen)
     now, without = believed_without(bank, run, set()), believed_without(bank, run, chosen)
     reported = {i: found.moved.get(i, (utility.q, utility.q)) for i, utility in bank.utilities(run).items()}
     assert reported == {i: (pytest.approx(without[i][0]), pytest.approx(now[i][0])) for i in now}
@@ -112,8 +112,8 @@ def test_q_without_some_events_is_the_fold_without_them(eventful: MemoryBank, ru
 
 def test_only_events_that_reward_are_left_out(eventful: MemoryBank) -> None:
     events = eventful.events()
-    every = taught(eventful, "fork", [e.id for e in events])
-    some = taught(eventful, "fork", [e.id for e in events if e.kind in REWARDING])
+    every = reward_effect(eventful, "fork", [e.id for e in events])
+    some = reward_effect(eventful, "fork", [e.id for e in events if e.kind in REWARDING])
     assert (every.moved, every.without) == (some.moved, some.without)
     assert every.moved
 
@@ -130,7 +130,7 @@ def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path
     for step, value in ((3, -1.0), (5, -0.5)):
         bank.ratings.rate(Rating("r", step, value, "ann"))
     for run in ("r", "fork"):
-        found, never = taught(bank, run, ids_of(bank)), unrated.histories(run)
+        found, never = reward_effect(bank, run, ids_of(bank)), unrated.histories(run)
         assert set(found.moved) == {"r-0002", "r-0004"}
         assert found.without == {i: never[i] for i in found.moved}
         assert found.now == {i: bank.histories(run)[i] for i in found.moved}
@@ -140,14 +140,16 @@ def test_a_reward_before_the_sitting_stands_when_the_sitting_is_left_out(bank: M
     before = bank.utilities("r")
     changed = bank.ratings.rate(Rating("r", STEPS, 0.25, "ann"))
     (selected,) = changed.memory_ids
-    assert taught(bank, "r", [changed.id]).moved == {selected: (before[selected].q, bank.utilities("r")[selected].q)}
+    assert reward_effect(bank, "r", [changed.id]).moved == {
+        selected: (before[selected].q, bank.utilities("r")[selected].q)
+    }
 
 
 def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(bank: MemoryBank) -> None:
-    first = next(iter(taught(bank, "r", ids_of(bank)).moved))
+    first = next(iter(reward_effect(bank, "r", ids_of(bank)).moved))
     old = bank.memory(first)
     new = bank.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
-    found = taught(bank, "r", ids_of(bank))
+    found = reward_effect(bank, "r", ids_of(bank))
     without = believed_without(bank, "r", set(ids_of(bank)))
     assert first not in found.moved
     assert found.moved[new.id] == (pytest.approx(without[first][0]), bank.utilities("r")[new.id].q)
@@ -167,13 +169,13 @@ def test_the_selections_that_a_person_has_changed_are_those_by_definition(learne
         for trace in learned.traces("r")
         if trace.step > STEPS - last
     }
-    found = selections_changed(choices_of(learned), taught(learned, "r", ids), last)
+    found = selections_changed(choices_of(learned), reward_effect(learned, "r", ids), last)
     assert {d.step: (set(d.selected), set(d.would)) for d in found} == {s: p for s, p in pairs.items() if p[0] != p[1]}
     assert bool(found) == (last > 0), "these rewards reverse the last step too"
 
 
 def test_no_selection_changes_for_events_that_moved_nothing(learned: MemoryBank) -> None:
-    found = taught(learned, "r", [])
+    found = reward_effect(learned, "r", [])
     assert (found.moved, found.now, found.without) == ({}, {}, {})
     assert selections_changed(choices_of(learned), found, STEPS) == []
 
@@ -195,7 +197,7 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
 
 
 def test_rewards_against_the_environment_unteach_and_leaving_them_out_teaches_again(learned: MemoryBank) -> None:
-    changed = selections_changed(choices_of(learned), taught(learned, "r", ids_of(learned)), STEPS)
+    changed = selections_changed(choices_of(learned), reward_effect(learned, "r", ids_of(learned)), STEPS)
     found = rerun_tasks(learned, "r", changed, lambda trace: rerunner(learned, trace))
     lost = [one.step for one in found if (one.before, one.after) == ("success", "failure")]
     won = [one.step for one in found if (one.before, one.after) == ("failure", "success")]
@@ -240,7 +242,7 @@ def test_an_answer_that_was_cut_short_is_not_judged(learned: MemoryBank) -> None
     assert rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), cancelled=in_the_middle) == []
 
 
-# --- a sitting --------------------------------------------------------------------------------------------------------
+# --- a session --------------------------------------------------------------------------------------------------------
 
 
 def test_a_sitting_begins_at_its_first_event_whatever_the_clock_does_then(
@@ -275,10 +277,10 @@ def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> N
 
 
 def test_the_sentences_say_how_much(learned: MemoryBank) -> None:
-    found = taught(learned, "r", ids_of(learned))
+    found = reward_effect(learned, "r", ids_of(learned))
     furthest = max(abs(now - without) for without, now in found.moved.values())
     assert moves_sentence(found) == f"{len(found.moved)} q moved, by up to {furthest:.2g}"
-    assert moves_sentence(taught(learned, "r", [])) == "No q moved"
+    assert moves_sentence(reward_effect(learned, "r", [])) == "No q moved"
     assert (
         selections_sentence([Differing(1, ("a",), ("b",))] * 3, 20) == "3 of the last 20 tasks would get other memories"
     )
