@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, get_args
 
 import numpy as np
 
 from memrl_core.environments.base import Environment
 from memrl_core.environments.guard import Step, a_count, a_step, a_text, as_json
+from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.errors import MemRLError
 from memrl_core.plugins import LONGEST, Breach, words_of
 from memrl_core.prompting import CHOICE_MARK, CHOICES, MEMORY_HEADER, TASK_LINE, YOUR_TASK, offered
 from memrl_core.records import Judgement, Outcome, Reply, Task, Turn
@@ -31,8 +34,11 @@ Make = Callable[[], Environment]
 Answer = Callable[[str, int], str]
 """What is replied to an observation in a turn, counted from 0."""
 
-MOST_VALUES = 6
-"""Of a task's data that are changed, one at a time, to see whether an experience depends on them."""
+MOST_VALUES, OTHERS, WORLDS = 24, 4, 4
+"""Changes of what is hidden in a task that are tried, other tasks whose labels are put in, worlds of other seeds."""
+
+SECONDS = 10.0
+"""For the changes of one task and seed: engines take seconds for an episode."""
 
 ODD_REPLIES = {
     "nothing": "",
@@ -139,34 +145,84 @@ def distils_however_it_ended(make: Make, task: Task) -> None:
 
 
 def remembers_only_what_was_seen(make: Make, task: Task) -> None:
-    """Episodes in which the agent read, did and saw the same become the same text, whatever else the tasks hold."""
+    """Episodes in which the agent read, did and saw the same become the same memory, byte for byte.
+
+    What it could not see is changed: the task's family, every label and answer in its data, also into those of other
+    tasks of the environment, and what the environment draws from its seed option.
+    """
     with closing(make()) as world, closing(make()) as other:
+        hidden = list(islice(_with_something_else_hidden(world, task), MOST_VALUES))
         for seed in range(2):
             played = play(world, task, seed, guesses(seed))
-            again = _the_same([turn.reply.text for turn in played.turns])
-            for name, hidden in islice(_with_another_value(task), MOST_VALUES):
-                try:
-                    seen = play(other, hidden, seed, again)
-                except AssertionError:
-                    continue  # The environment does not take this value.
-                if (seen.first, seen.turns) != (played.first, played.turns):
-                    continue
-                for outcome in get_args(Outcome):
-                    with _in(f"`distil`, after {outcome}, with another “{name}” in the task's data"):
-                        same = other.distil(hidden, seen.turns, outcome) == world.distil(task, played.turns, outcome)
-                    assert same, f"Seed {seed}: the experience of {outcome} depends on “{name}”, which nobody saw."
+            until = time.monotonic() + SECONDS
+            for name, one in hidden:
+                _must_remember_the_same(world, task, played, other, one, seed, name)
+                if time.monotonic() > until:
+                    break
+        if option := world.seed_option:
+            for drawn in range(1, WORLDS):
+                with closing(type(world)(**{option: 0})) as first, closing(type(world)(**{option: drawn})) as second:
+                    played = play(first, task, drawn, guesses(drawn))
+                    _must_remember_the_same(first, task, played, second, task, drawn, f"the option {option}")
 
 
-def _with_another_value(task: Task) -> Iterator[tuple[str, Task]]:
-    """The task with another value in one place of its data, and the name of that place."""
+def _must_remember_the_same(
+    world: Environment, task: Task, played: Played, other: Environment, hidden: Task, seed: int, name: str
+) -> None:
+    """Raises `AssertionError` with the label and the memory where an episode of `hidden` that looks as the one of
+    `task` is remembered otherwise.
+    """
+    try:
+        seen = play(other, hidden, seed, _the_same([turn.reply.text for turn in played.turns]))
+    except AssertionError:
+        return  # The environment does not take this value.
+    if (seen.first, seen.turns) != (played.first, played.turns):
+        return
+    for outcome in get_args(Outcome):
+        with _in(f"`distil`, after {outcome}, with another {name}"):
+            texts = [other.distil(hidden, seen.turns, outcome), world.distil(task, played.turns, outcome)]
+        line = next((a for a, b in zip_longest(*(text.splitlines() for text in texts[::-1])) if a != b), "")
+        assert texts[0] == texts[1], (
+            f"Seed {seed}: the memory of {outcome} depends on {name}, which no action revealed: “{(line or '')[:200]}”."
+        )
+
+
+def _with_something_else_hidden(world: Environment, task: Task) -> Iterator[tuple[str, Task]]:
+    """The task with something else where an agent cannot look, and the name of that place: the shallow ones first."""
+    yield "the family", replace(task, family=f"{task.family}x")
+    others = [other for other in _others(world) if other.data != task.data][:OTHERS]
     for path, value in sorted(_leaves(task.data), key=lambda leaf: len(leaf[0])):
-        data: Any = copy.deepcopy(dict(task.data))
-        *way, last = path
-        within = data
-        for key in way:
-            within = within[key]
-        within[last] = f"{value}x" if isinstance(value, str) else value + 1
-        yield ".".join(map(str, path)), replace(task, data=data)
+        known = [found for other in others if (found := _at(other.data, path)) not in (None, value)]
+        made = f"{value}x" if isinstance(value, str) else value + 1
+        for another in [*dict.fromkeys(one for one in known if isinstance(one, (str, int, float))), made]:
+            data: Any = copy.deepcopy(dict(task.data))
+            *way, last = path
+            within = data
+            for key in way:
+                within = within[key]
+            within[last] = another
+            yield f"“{'.'.join(map(str, path))}”", replace(task, data=data)
+    for other in others:
+        yield "its data", replace(task, data=other.data)
+
+
+def _others(world: Environment) -> list[Task]:
+    """Tasks of the first set of an environment, evenly taken; none where it has none or cannot make them."""
+    for make in (tasks_of_set, type(world).make_tasks):
+        with suppress(MemRLError, IndexError):
+            found = make(world.sets[0])
+            return found[:: max(1, len(found) // OTHERS)]
+    return []
+
+
+def _at(data: Any, path: Sequence[Any]) -> Any:
+    """What stands at a place within JSON; None where there is no such place."""
+    for key in path:
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            return None
+    return data
 
 
 def _leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str | int | float]]:

@@ -12,10 +12,11 @@ import pytest
 from memrl_core.environments import ENVIRONMENTS, contract, environment_class, make_environment
 from memrl_core.environments.base import Environment
 from memrl_core.environments.contract import CHECKS, layout_breaks, play
+from memrl_core.environments.household import Household
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.plugins import LONGEST
-from memrl_core.records import Task
+from memrl_core.records import Outcome, Task, Turn
 from tests.environments.foreign_environments import LEFT, Lamp
 
 Check = Callable[[Callable[[], Environment], Task], None]
@@ -135,6 +136,20 @@ class Remembers(Lamp):
         return given
 
 
+class Tells(Lamp):
+    """Writes the number that it was made with, which nobody can see, into what is remembered."""
+
+    name = "lamp"
+    seed_option = "number"
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()
+        self.number = number
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        return f"{super().distil(task, turns, outcome)}\nIt was {self.number}."
+
+
 class Breaks(Lamp):
     """Cannot be reset once it was closed."""
 
@@ -233,6 +248,17 @@ drawn = count()
             a_lamp(distil=gives(None)),
             "`distil`, after success: the exp",
         ),
+        (
+            contract.remembers_only_what_was_seen,
+            a_lamp(distil=lambda world, task, *_: f"Task: {task.intent}\nTry press {task.data['switch']}."),
+            "depends on “switch”, which no action revealed: “Try press left.”",
+        ),
+        (
+            contract.remembers_only_what_was_seen,
+            a_lamp(distil=lambda world, task, *_: f"Task: {task.intent}\nOf the kind {task.family}."),
+            "depends on the family, which no action revealed: “Of the kind lamp.”",
+        ),
+        (contract.remembers_only_what_was_seen, lambda: Tells(), "depends on the option number, .*“It was 0.”"),
         (contract.fits_the_layout, a_lamp(instructions=" "), "`instructions` is ' '"),
         (contract.fits_the_layout, a_lamp(offered=gives("You can:\n- press left\nNow!")), "that offer nothing"),
     ],
@@ -246,6 +272,26 @@ def test_what_breaks_the_contract_is_found_by_its_check(check: Check, make: Any,
 def test_a_task_that_is_no_json_is_found(data: Mapping[str, Any]) -> None:
     with pytest.raises(AssertionError, match="The task: its data is"):
         contract.knows_its_task(a_lamp(), replace(LEFT, data=data))
+
+
+class Blabbing(Household):
+    """The household as it must not be: a failure is told the treatment that nobody tried."""
+
+    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
+        hint = f"\nTry {task.data['treatment']}." if outcome == "failure" else ""
+        return super().distil(task, turns, outcome) + hint
+
+
+def test_a_household_that_tells_the_hidden_treatment_is_found_on_most_tasks() -> None:
+    found = 0
+    tasks = [task for task in sample_tasks("household-train") if task.data.get("treatment")][:6]
+    for task in tasks:
+        try:
+            contract.remembers_only_what_was_seen(lambda: Blabbing(), task)
+        except AssertionError as error:
+            assert "treatment" in str(error) or "data" in str(error)
+            found += 1
+    assert found == len(tasks)
 
 
 def test_what_a_model_has_read_is_not_given_away() -> None:
