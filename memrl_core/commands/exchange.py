@@ -21,6 +21,7 @@ from memrl_core.exchange.spans import send_steps
 from memrl_core.numerals import signed
 from memrl_core.report.document import write_report
 from memrl_core.report.step import step_report
+from memrl_core.stage.player import write_player
 
 LINES = 20
 PER_CENT = 100
@@ -77,6 +78,18 @@ def report_step(
     with MemoryBank.open(bank) as memory:
         write_report(step_report(memory, _run_of(memory, run), step), out, overwrite)
     console.print(f"Wrote {escape(str(out))}.")
+
+
+def write_run_player(
+    out: Annotated[Path, typer.Argument(help="The file to write, such as run.html.")],
+    bank: BankOption,
+    run: RunOption = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
+) -> None:
+    """Write all steps of a run as one HTML file that plays them, with no server and no network."""
+    with MemoryBank.open(bank) as memory:
+        size = write_player(memory, _run_of(memory, run), out, overwrite)
+    console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")
 
 
 def send_traces(

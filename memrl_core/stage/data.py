@@ -1,0 +1,517 @@
+"""Recorded steps, and the memories around them, as the plain JSON that the stage draws.
+
+Memories are named by their place in the table `memories`; what is not known is null.
+
+    {run:      {id, bank, policy, title, environment, model, simulated, q: [low, middle, high]},
+     memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; texts: {n: text}},
+     before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
+     moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
+     steps:    [step]}
+
+    step = {step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
+            next: phase that runs next, 1 to 7, or null; lines: [a sentence a phase]; missing: {phase: sentence};
+            recall:   {rule, why, k1, counts, delta, strict, memories, pool: size} | null
+            decision: {k2, weight, lines: [{term, mean, sd, source, flat}], mode, note, selected: [n], greedy: [n],
+                       slides: whether eq. 7 ranked it, flips: [λ], warnings: [sentence]} | null
+            candidates: [{memory: n, similarity, q, visits, rank_a, rank_b, z: [similarity, q], rest: [[name, value,
+                         grows with λ]], score, tie: place among equals, selected, missed: not in the pool, short, why,
+                         taken: [[λ, λ]]}]
+            prompt:   [{role, parts: [[text, n | null]]}] | null
+            answer:   {model, simulated, turns: [{text, observation, recalled, notes: [text]}]} | null
+            reward:   {reward, source, outcome, verdict, environment, credited: [n]} | null
+            update:   {changes: [{memory: n, before, after, reward, formula}], others} | null
+            write:    {operations: [{op, memory: n | null, line}]} | null}
+
+`candidates` are in the order of phase A, those that missed the pool last. `taken` are the ranges of λ in which greedy
+selection takes a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.analysis.decision.explain import update_formula, warnings
+from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
+from memrl_core.analysis.decision.outline import line, operation_line, reply_notes
+from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.palette import q_range
+from memrl_core.prompting import sent
+from memrl_core.records import (
+    Candidate,
+    Decision,
+    GenerateRecord,
+    Memory,
+    Phase,
+    Recalled,
+    RecallRecord,
+    RunInfo,
+    StepTrace,
+    Utility,
+)
+from memrl_core.retrieval.exploration import Ties, order_of_equals
+
+Place = tuple[float, float]
+Number = Callable[[str], int]
+
+LONGEST_TEXT = 20_000
+LONGEST_INTENT = 300
+"""Of an intent on the map; the task itself is shown as `LONGEST_TEXT` allows."""
+DIGITS = 4
+"""Of coordinates: a thousandth of a pixel."""
+
+NOT_TOLD = "This step came from elsewhere, and that did not report this part."
+NEVER_CAME = "The step ended before this phase."
+NOT_YET = "Not reached yet."
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a run believed over some of its steps.
+
+    `before` maps each memory that the run saw before the first of them to its q and visits. `moves` has, for each step,
+    what was believed otherwise when it had ended: None for a memory that the run sees no longer.
+    """
+
+    before: Mapping[str, Utility]
+    moves: Mapping[int, Mapping[str, Utility | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSource:
+    """All that a stage is made of.
+
+    `traces` in the order of their steps; `memories` oldest first, those at least that `known` names and the bank holds;
+    `places` and `queries` (by step) are coordinates on the map. `whole` are the memories whose texts go along, None for
+    all. `next_phase` is the phase that the last of the traces waits for, None when it has ended.
+    """
+
+    run: RunInfo
+    bank: str
+    traces: Sequence[StepTrace]
+    memories: Sequence[Memory]
+    places: Mapping[str, Place]
+    queries: Mapping[int, Place]
+    known: Known
+    whole: Collection[str] | None = None
+    next_phase: Phase | None = None
+
+
+def known_of_run(bank: MemoryBank, run: str) -> Known:
+    """What a run believed before its first step, and what each of its finished steps changed of that."""
+    before: dict[str, Utility] = {}
+    moves: dict[int, dict[str, Utility | None]] = {}
+    last: tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]] | None = None
+    ended = 0
+    for step, view in bank.walk(run):
+        q = np.full(view.first_row + len(view.ids), np.nan)
+        visits = np.zeros(len(q), dtype=np.int64)
+        seen = view.positions()
+        q[seen + view.first_row], visits[seen + view.first_row] = view.q[seen], view.visits[seen]
+        if last is None:
+            before = {view.ids[i]: Utility(float(view.q[i]), int(view.visits[i])) for i in seen.tolist()}
+        else:
+            names: dict[int, str] = {}
+            for row in _changed(last, q, visits):
+                names[row] = view.ids[row - view.first_row]
+            moves[ended] = {
+                name: None if np.isnan(q[row]) else Utility(float(q[row]), int(visits[row]))
+                for row, name in names.items()
+            }
+        last, ended = (q, visits), step
+    if last is not None:
+        now = bank.utilities(run, as_of=ended)
+        believed = _believed(before, moves)
+        gone: dict[str, Utility | None] = dict.fromkeys(believed.keys() - now.keys())
+        moves[ended] = gone | {name: known for name, known in now.items() if believed.get(name) != known}
+    return Known(before if last is not None else bank.utilities(run), moves)
+
+
+def _changed(
+    last: tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]],
+    q: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.int64],
+) -> list[int]:
+    """The rows in which q or visits are others than `last`; both may have grown, and NaN is nothing there."""
+    old_q = np.concatenate((last[0], np.full(max(0, len(q) - len(last[0])), np.nan)))[: len(q)]
+    old_visits = np.concatenate((last[1], np.zeros(max(0, len(q) - len(last[1])), dtype=np.int64)))[: len(q)]
+    same = ((old_q == q) | (np.isnan(old_q) & np.isnan(q))) & (old_visits == visits)
+    return [int(row) for row in np.flatnonzero(~same)]
+
+
+def _believed(before: Mapping[str, Utility], moves: Mapping[int, Mapping[str, Utility | None]]) -> dict[str, Utility]:
+    believed = dict(before)
+    for step in sorted(moves):
+        for name, known in moves[step].items():
+            if known is None:
+                believed.pop(name, None)
+            else:
+                believed[name] = known
+    return believed
+
+
+def stage_data(source: StageSource) -> dict[str, Any]:
+    """The whole of what `mountStage` takes."""
+    table = _Table(source)
+    steps = [
+        _step(trace, table.number, source, source.next_phase if trace is source.traces[-1] else None)
+        for trace in source.traces
+    ]
+    moves = {
+        str(step): [
+            [table.number(name), None if known is None else known.q, 0 if known is None else known.visits]
+            for name, known in moved.items()
+        ]
+        for step, moved in source.known.moves.items()
+    }
+    # Last: steps may name memories that nobody knows.
+    ids = [*map(table.name, range(len(table)))]
+    before = [[known.q, known.visits] if (known := source.known.before.get(name)) else None for name in ids]
+    return {
+        "run": _run(source),
+        "memories": table.json(),
+        "before": before,
+        "moves": moves,
+        "steps": steps,
+    }
+
+
+def _run(source: StageSource) -> dict[str, Any]:
+    run = source.run
+    try:
+        scale = list(q_range(run.settings))
+    except (KeyError, TypeError, ValueError):
+        scale = [-1.0, 0.0, 1.0]
+    return {
+        "id": run.id,
+        "bank": source.bank,
+        "policy": run.policy,
+        "environment": run.environment,
+        "model": run.model,
+        "simulated": run.simulated,
+        "q": scale,
+    }
+
+
+@dataclass
+class _Table:
+    """Memories by number; one that is named and that nobody knows gets a number of its own."""
+
+    source: StageSource
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._numbers = {memory.id: n for n, memory in enumerate(self.source.memories)}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, memory_id: str) -> int:
+        return self._numbers.setdefault(memory_id, len(self._numbers))
+
+    def name(self, number: int) -> str:
+        return [*self._numbers][number] if number >= len(self.source.memories) else self.source.memories[number].id
+
+    def json(self) -> dict[str, Any]:
+        source, run = self.source, self.source.run.id
+        unknown = [*self._numbers][len(source.memories) :]
+        nobody = [None] * len(unknown)
+        families = {trace.task.id: trace.task.family for trace in source.traces}
+        intents: dict[tuple[str, str], int] = {}
+        numbers: list[int | None] = []
+        for memory in source.memories:
+            key = (_cut(memory.intent, LONGEST_INTENT), families.get(memory.task, ""))
+            numbers.append(intents.setdefault(key, len(intents)))
+        xs, ys = zip(*[_rounded(source.places.get(memory.id)) for memory in source.memories], strict=True) or ((), ())
+        whole = source.whole
+        return {
+            "id": [*self._numbers],
+            "label": [memory_label(name, run) for name in self._numbers],
+            "x": [*xs, *nobody],
+            "y": [*ys, *nobody],
+            "intent": [*numbers, *nobody],
+            "outcome": [*(memory.outcome for memory in source.memories), *nobody],
+            "step": [*(memory.step for memory in source.memories), *nobody],
+            "run": [*(memory.run for memory in source.memories), *nobody],
+            "intents": [list(key) for key in intents],
+            "texts": {
+                str(n): _cut(memory.experience, LONGEST_TEXT)
+                for n, memory in enumerate(source.memories)
+                if whole is None or memory.id in whole
+            },
+        }
+
+
+def _rounded(place: Place | None) -> tuple[float | None, float | None]:
+    return (None, None) if place is None else (round(place[0], DIGITS), round(place[1], DIGITS))
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text, or its beginning with a word on how much more there is; what is no Unicode is replaced."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= longest else f"{text[:longest]} … ({len(text) - longest:,} more characters)"
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Phase | None) -> dict[str, Any]:
+    query = source.queries.get(trace.step)
+    lines = spectrum(trace.decision) if trace.decision else None
+    slides = lines is not None and bool(lines.ids) and bool(trace.decision and trace.decision.normaliser_lines)
+    return {
+        "step": trace.step,
+        "epoch": trace.epoch,
+        "task": {
+            "id": trace.task.id,
+            "intent": _cut(trace.task.intent, LONGEST_TEXT),
+            "family": trace.task.family,
+        },
+        "origin": trace.origin,
+        "lacks": list(trace.lacks),
+        "query": list(_rounded(query)) if query else None,
+        "next": None if next_phase is None else list(Phase).index(next_phase) + 1,
+        "lines": [_cut(line(trace, phase), LONGEST_INTENT) for phase in Phase],
+        "missing": _missing(trace, next_phase),
+        "recall": _recall(trace.recall),
+        "decision": _decision(trace, number, lines if slides else None),
+        "candidates": _candidates(trace, number, lines if slides else None),
+        "prompt": _prompt(trace.generate, number),
+        "answer": _answer(trace.generate),
+        "reward": _reward(trace, number),
+        "update": _update(trace, number),
+        "write": _write(trace, number),
+    }
+
+
+def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
+    records = (trace.embed, trace.recall, trace.decision, trace.generate, trace.reward, trace.update, trace.write)
+    waiting = list(Phase).index(next_phase) if next_phase is not None else len(records)
+    why = NEVER_CAME if trace.origin == "agent" else NOT_TOLD
+    return {
+        str(n + 1): NOT_YET if n >= waiting else why
+        for n, record in enumerate(records)
+        # A task without its vector is a task all the same.
+        if record is None and n > 0
+    }
+
+
+def _recall(recall: RecallRecord | None) -> dict[str, Any] | None:
+    if recall is None:
+        return None
+    return {
+        "rule": recall.rule,
+        "why": recall.why,
+        "k1": recall.k1,
+        "counts": recall.k1_counts,
+        "delta": recall.delta,
+        "strict": recall.strict,
+        "memories": recall.memories,
+        "pool": len(recall.pool),
+    }
+
+
+def _decision(trace: StepTrace, number: Number, lines: Spectrum | None) -> dict[str, Any] | None:
+    decision = trace.decision
+    if decision is None:
+        return None
+    return {
+        "k2": decision.k2,
+        "weight": decision.weight,
+        "normaliser": decision.normaliser,
+        "lines": [
+            {"term": one.term, "mean": one.mean, "sd": one.sd, "source": one.source, "flat": one.flat}
+            for one in decision.normaliser_lines
+        ],
+        "mode": decision.mode,
+        "note": decision.note,
+        "selected": [number(name) for name in decision.selected],
+        "greedy": [number(name) for name in decision.greedy],
+        "slides": lines is not None,
+        "flips": [flip.weight for flip in lines.flips] if lines else [],
+        "warnings": warnings(trace.recall, decision, trace.run) if trace.recall else [],
+    }
+
+
+def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> list[dict[str, Any]]:
+    recall, decision = trace.recall, trace.decision
+    if decision is None:
+        seen = (*recall.pool, *recall.left_out) if recall else ()
+        return [_seen(one, number) for one in seen]
+    taken = _taken(lines) if lines else {}
+    ties = _ties(trace, lines) if lines else {}
+    ordered = sorted(decision.candidates, key=lambda c: (_missed(c, recall), c.rank_recall))
+    return [
+        {
+            **_candidate(c, number, recall, decision),
+            "tie": ties.get(c.memory_id, c.rank_select),
+            "taken": taken.get(c.memory_id),
+        }
+        for c in ordered
+    ]
+
+
+def _ties(trace: StepTrace, lines: Spectrum) -> dict[str, int]:
+    """By what members of a pool with equal scores and similarities are ordered: as the step's seed drew, or by age."""
+    assert trace.decision is not None
+    ranks = {c.memory_id: c.rank_recall for c in trace.decision.candidates}
+    ties: Ties = "older" if trace.settings.get("ties") == "older" else "seeded"
+    keys = order_of_equals(np.array([ranks[name] for name in lines.ids], dtype=np.int64), ties, trace.decision.seed)
+    return dict(zip(lines.ids, keys.argsort().argsort().tolist(), strict=True))
+
+
+def _missed(candidate: Candidate, recall: RecallRecord | None) -> bool:
+    pool = {seen.memory_id for seen in recall.pool} if recall else None
+    return candidate.rank_select is None if pool is None else candidate.memory_id not in pool
+
+
+def _seen(one: Recalled, number: Number) -> dict[str, Any]:
+    """A memory that phase A looked at, while phase B has not spoken."""
+    return {
+        "memory": number(one.memory_id),
+        "similarity": one.similarity,
+        "rank_a": one.rank_recall,
+        "missed": one.reason is not None,
+        "short": SHORT_REASONS[one.reason] if one.reason else "",
+        "why": "",
+    }
+
+
+def _candidate(
+    candidate: Candidate,
+    number: Number,
+    recall: RecallRecord | None,
+    decision: Decision,
+) -> dict[str, Any]:
+    terms = candidate.terms
+    standard = [term.name for term in terms[:2]] == ["similarity", "q"]
+    return {
+        "memory": number(candidate.memory_id),
+        "similarity": candidate.similarity,
+        "q": candidate.q,
+        "visits": candidate.visits,
+        "rank_a": candidate.rank_recall,
+        "rank_b": candidate.rank_select,
+        "z": [terms[0].normalised, terms[1].normalised] if standard else None,
+        "rest": [
+            # The noise of Thompson sampling is weighted like q itself; a bonus has a weight of its own.
+            [term.name, term.normalised if term.name == "noise" else term.contribution, term.name == "noise"]
+            for term in (terms[2:] if standard else terms)
+        ],
+        "score": candidate.score,
+        "selected": candidate.selected,
+        "missed": _missed(candidate, recall),
+        "short": SHORT_REASONS[candidate.reason],
+        "why": reason_sentence(candidate, recall, decision) if recall else "",
+    }
+
+
+def _taken(lines: Spectrum) -> dict[str, list[list[float]]]:
+    """In which ranges of λ each member of the pool is selected."""
+    ranges: dict[str, list[list[float]]] = {memory_id: [] for memory_id in lines.ids}
+    for interval in lines.intervals:
+        for memory_id in interval.selected:
+            held = ranges[memory_id]
+            if held and held[-1][1] == interval.low:
+                held[-1][1] = interval.high
+            else:
+                held.append([interval.low, interval.high])
+    return ranges
+
+
+def _prompt(record: GenerateRecord | None, number: Number) -> list[dict[str, Any]] | None:
+    if record is None or not record.messages:
+        return None
+    messages, spans = sent(record, 0)
+    shown = []
+    for n, message in enumerate(messages):
+        parts: list[list[Any]] = []
+        at = 0
+        for span in sorted((span for span in spans if span.message == n), key=lambda span: span.start):
+            parts += [
+                [message.content[at : span.start], None],
+                [message.content[span.start : span.end], span.memory_id],
+            ]
+            at = span.end
+        parts.append([message.content[at:], None])
+        shown.append(
+            {
+                "role": message.role,
+                "parts": [
+                    [_cut(text, LONGEST_TEXT), None if name is None else number(name)] for text, name in parts if text
+                ],
+            }
+        )
+    return shown
+
+
+def _answer(record: GenerateRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {
+        "model": record.model,
+        "simulated": record.simulated,
+        "turns": [
+            {
+                "text": _cut(turn.reply.text, LONGEST_TEXT),
+                "observation": _cut(turn.observation, LONGEST_TEXT),
+                "recalled": _cut(turn.recalled.text, LONGEST_TEXT) if turn.recalled else "",
+                "notes": [*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)],
+            }
+            for turn in record.turns
+        ],
+    }
+
+
+def _reward(trace: StepTrace, number: Number) -> dict[str, Any] | None:
+    record = trace.reward
+    if record is None:
+        return None
+    return {
+        "reward": record.reward,
+        "source": record.source,
+        "rater": record.rater,
+        "outcome": record.outcome,
+        "verdict": _cut(record.verdict, LONGEST_TEXT),
+        "environment": record.environment,
+        "credited": [number(name) for name in record.credited],
+    }
+
+
+def _update(trace: StepTrace, number: Number) -> dict[str, Any] | None:
+    if trace.update is None:
+        return None
+    of_q = trace.update.of_q
+    return {
+        "changes": [
+            {
+                "memory": number(change.memory_id),
+                "before": change.before,
+                "after": change.after,
+                "visits": change.visits,
+                "reward": change.reward,
+                "formula": update_formula(change, trace.run),
+            }
+            for change in of_q
+        ],
+        "others": len(trace.update.changes) - len(of_q),
+    }
+
+
+def _write(trace: StepTrace, number: Number) -> dict[str, Any] | None:
+    if trace.write is None:
+        return None
+    written: Iterable[dict[str, Any]] = (
+        {
+            "op": operation.op,
+            "memory": number(operation.memory_id) if operation.op in ("ADD", "UPDATE", "MERGE") else None,
+            "line": _cut(operation_line(operation, trace.run), LONGEST_INTENT),
+        }
+        for operation in trace.write.operations
+    )
+    return {"operations": [*written]}

@@ -1,0 +1,94 @@
+// Small means that all parts of the stage share. Texts only ever become text nodes.
+
+const SVG = "http://www.w3.org/2000/svg";
+export const MINUS = "\u2212";
+
+export function el(tag, className = "", parent = null, text = null) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== null) made.textContent = text;
+  parent?.append(made);
+  return made;
+}
+
+export function svg(tag, attributes = {}, parent = null, text = null) {
+  const made = document.createElementNS(SVG, tag);
+  set(made, attributes);
+  if (text !== null) made.textContent = text;
+  parent?.append(made);
+  return made;
+}
+
+export function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    const written = String(value);
+    if (node.getAttribute(name) !== written) node.setAttribute(name, written);
+  }
+  return node;
+}
+
+export const clamp = (value, low = 0, high = 1) => Math.min(high, Math.max(low, value));
+export const mix = (a, b, share) => a + (b - a) * share;
+export const ease = (share) => (share < 0.5 ? 2 * share * share : 1 - (2 - 2 * share) ** 2 / 2);
+
+// As memrl_core/numerals.py writes numbers.
+export function fixed(value, places = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const text = value.toFixed(places);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", MINUS);
+}
+
+export function signed(value, places = 3) {
+  const text = fixed(value, places);
+  return text.startsWith(MINUS) || text === "–" ? text : `+${text}`;
+}
+
+export function shortened(text, longest) {
+  const line = text.replace(/\s+/g, " ").trim();
+  return line.length <= longest ? line : `${line.slice(0, longest - 1).trimEnd()}…`;
+}
+
+// --- colours ---------------------------------------------------------------------------------------------------------
+
+// Orange below the middle of q, purple above it (ColorBrewer's PuOr): safe for colour-blind people, in both themes.
+const Q_COLOURS = {
+  light: ["#b35806", "#e08a2c", "#b9b6c2", "#8a7fbd", "#542788"],
+  dark: ["#ffab4a", "#c98032", "#6d6b78", "#9385d6", "#cbbcff"],
+};
+const AMOUNTS = {
+  light: ["#c5d86d", "#5ec28a", "#2a9a96", "#34648d", "#440154"],
+  dark: ["#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"],
+};
+const OUTCOMES = {
+  light: { success: "#0072b2", failure: "#d55e00", unrated: "#8a8f98" },
+  dark: { success: "#56b4e9", failure: "#f0803c", unrated: "#8a8f98" },
+};
+// Okabe and Ito's.
+export const NAMED = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a59b00", "#8a8f98"];
+
+const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const SCALES = new Map();
+
+function along(colours, share) {
+  let scale = SCALES.get(colours);
+  if (!scale) SCALES.set(colours, (scale = colours.map(rgb)));
+  const at = clamp(share) * (scale.length - 1);
+  const low = Math.min(Math.floor(at), scale.length - 2);
+  return scale[low].map((part, i) => Math.round(mix(part, scale[low + 1][i], at - low)));
+}
+
+export const qColour = (q, [low, middle, high], theme) =>
+  along(Q_COLOURS[theme], q < middle ? (0.5 * (q - low)) / (middle - low || 1) : 0.5 + (0.5 * (q - middle)) / (high - middle || 1));
+export const amountColour = (share, theme) => along(AMOUNTS[theme], share);
+export const outcomeColour = (outcome, theme) => rgb(OUTCOMES[theme][outcome] ?? OUTCOMES[theme].unrated);
+export const namedColour = (at) => rgb(NAMED[Math.min(at, NAMED.length - 1)]);
+export const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
+
+// Whether an element stands on a dark ground.
+export function themeOf(element) {
+  for (let at = element; at; at = at.parentElement ?? at.getRootNode().host) {
+    const parts = getComputedStyle(at).backgroundColor.match(/[\d.]+/g)?.map(Number);
+    if (parts && (parts[3] ?? 1) > 0.5) return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] < 128 ? "dark" : "light";
+  }
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}

@@ -1,0 +1,547 @@
+import { amountColour, clamp, css, ease, el, mix, NAMED, namedColour, outcomeColour, qColour, set, shortened, signed, svg } from "./dom.js";
+
+// The map: all memories on a canvas, and what this step is about as elements above it. Places are the stored ones: only
+// a person's zoom and pan move anything.
+
+const MARGIN = 34;
+const MOST_STRETCH = 1.6;
+const MOST_GLYPHS = 3000;
+const MOST_SLICES = 24;
+const GOLDEN = 2.399963229728653;
+const FIRST_RING = 15;
+const CELL = 7;
+const STAR = "M0,-9 2.1,-2.9 8.6,-2.8 3.4,1.1 5.3,7.3 0,3.6 -5.3,7.3 -3.4,1.1 -8.6,-2.8 -2.1,-2.9Z";
+const COLOURS = { q: "q", outcome: "outcome", age: "age", family: "family", run: "run" };
+
+export class MemoryMap {
+  constructor(parent, on) {
+    this.on = on;
+    this.box = el("div", "stage-plot", parent);
+    this.canvas = el("canvas", "", this.box);
+    this.svg = svg("svg", { role: "group", "aria-label": "Map of the memory" }, this.box);
+    this.links = svg("g", { class: "stage-links" }, this.svg);
+    this.layer = svg("g", {}, this.svg);
+    this.opened = svg("g", {}, this.svg);
+    this.star = svg("path", { d: STAR, class: "stage-star" }, this.svg);
+    this.lassoed = svg("path", { class: "stage-lasso" }, this.svg);
+    this.tip = el("div", "stage-tip", this.box);
+    this.tip.hidden = true;
+    this.colour = "q";
+    this.marked = null;
+    this.view = null;
+    this.open = -1;
+    this.cast = [];
+    this.listen();
+  }
+
+  // --- where things are -------------------------------------------------------------------------------------------
+
+  layout(width, height, model, theme) {
+    const another = this.layoutId !== model.data.memories.layout;
+    Object.assign(this, { width, height, model, theme, layoutId: model.data.memories.layout });
+    const ratio = Math.min(2, window.devicePixelRatio || 1);
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.ratio = ratio;
+    for (const node of [this.canvas, this.box]) Object.assign(node.style, { width: `${width}px`, height: `${height}px` });
+    set(this.svg, { viewBox: `0 0 ${width} ${height}`, width, height });
+    if (!this.view || another || !this.view.touched) this.fit();
+    this.dirty = true;
+  }
+
+  fit() {
+    const { groups, steps } = this.model;
+    const queries = steps.map((step) => step.query).filter(Boolean);
+    let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
+    const take = (x, y) => {
+      left = Math.min(left, x);
+      right = Math.max(right, x);
+      bottom = Math.min(bottom, y);
+      top = Math.max(top, y);
+    };
+    for (const group of groups) take(group.x, group.y);
+    for (const [x, y] of queries) take(x, y);
+    if (left > right) [left, right, bottom, top] = [-1, 1, -1, 1];
+    let kx = (this.width - 2 * MARGIN) / (right - left || 1);
+    let ky = (this.height - 2 * MARGIN) / (top - bottom || 1);
+    if (right === left) kx = ky;
+    if (top === bottom) ky = kx;
+    kx = Math.min(kx, ky * MOST_STRETCH);
+    ky = Math.min(ky, kx * MOST_STRETCH);
+    this.view = { x: (left + right) / 2, y: (bottom + top) / 2, kx, ky, touched: false };
+    this.dirty = true;
+  }
+
+  at(x, y) {
+    const { view } = this;
+    return [this.width / 2 + (x - view.x) * view.kx, this.height / 2 - (y - view.y) * view.ky];
+  }
+
+  // Of a memory: the first copy of an intent stands at its place, the others around it, each always at the same.
+  placeOf(n) {
+    const group = this.model.groups[this.model.groupOf[n]];
+    if (!group) return null;
+    const [x, y] = this.at(group.x, group.y);
+    const i = this.model.placeIn[n];
+    if (i === 0) return [x, y];
+    const radius = FIRST_RING + 4.4 * Math.sqrt(i - 1);
+    return [x + radius * Math.cos(i * GOLDEN), y + radius * Math.sin(i * GOLDEN)];
+  }
+
+  // --- a step -----------------------------------------------------------------------------------------------------
+
+  setStep(index) {
+    const { model } = this;
+    const step = model.steps[index];
+    this.index = index;
+    this.state = model.before(index);
+    this.summarise();
+    this.layer.replaceChildren();
+    this.links.replaceChildren();
+    this.cast = [];
+    const selected = new Set(step.decision?.selected ?? []);
+    const written = (step.write?.operations ?? []).map((one) => one.memory).filter((n) => n !== null && n !== undefined);
+    const add = (n, kind, order) => {
+      if (model.groupOf[n] < 0 || this.cast.some((one) => one.n === n)) return;
+      const link = kind === "new" || kind === "missed" ? null : svg("line", {}, this.links);
+      this.cast.push({ n, kind, order, link, moved: model.moved(index, n), ...this.dot(n, this.layer, kind) });
+    };
+    for (const n of written) add(n, "new", 0);
+    const candidates = step.candidates.map((one, order) => ({ ...one, order }));
+    for (const one of candidates.filter((other) => other.missed)) add(one.memory, "missed", one.order);
+    for (const one of candidates.filter((other) => !other.missed && !selected.has(other.memory))) add(one.memory, "pool", one.order);
+    for (const one of candidates.filter((other) => selected.has(other.memory))) add(one.memory, "selected", one.order);
+    for (const one of step.update?.changes ?? []) add(one.memory, "credited", candidates.length);
+    this.pool = candidates.filter((one) => !one.missed).length;
+    this.openGroup(-1);
+    this.dirty = true;
+  }
+
+  dot(n, parent, kind) {
+    const group = svg("g", { class: `stage-dot stage-dot-${kind}`, "data-memory": this.model.ids[n] }, parent);
+    const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
+    if (kind !== "copy") parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
+    group.addEventListener("pointerenter", () => this.on.hover(n));
+    group.addEventListener("pointerleave", () => this.on.hover(null));
+    group.addEventListener("click", () => this.on.pin(n));
+    return parts;
+  }
+
+  // What the glyph of each intent shows: its visible copies, by q.
+  summarise() {
+    const { q, visits } = this.state;
+    const [low, middle, high] = this.model.run.q;
+    const scale = Math.max(middle - low, high - middle) || 1;
+    this.glyphs = [];
+    this.model.groups.forEach((group, at) => {
+      const seen = group.members.filter((n) => !Number.isNaN(q[n]));
+      if (!seen.length) return;
+      let [sum, used, uses, most] = [0, 0, 0, 0];
+      for (const n of seen) {
+        uses += visits[n];
+        if (!visits[n]) continue;
+        sum += q[n];
+        used += 1;
+        most = Math.max(most, Math.abs(q[n] - middle) / scale);
+      }
+      const mean = used ? sum / used : q[seen[0]];
+      const size = 3.4 + Math.min(6, 1.15 * Math.log2(1 + uses));
+      this.glyphs.push({ at, group, seen, mean, uses, size, weight: most + 0.01 * Math.log2(1 + uses) });
+    });
+    this.glyphs.sort((a, b) => a.weight - b.weight || a.at - b.at);
+    this.byGroup = new Map(this.glyphs.map((glyph) => [glyph.at, glyph]));
+  }
+
+  colourOf(n, q = this.state.q[n]) {
+    const { model, theme } = this;
+    const table = model.data.memories;
+    if (this.colour === "outcome") return outcomeColour(table.outcome[n], theme);
+    if (this.colour === "age") return amountColour((table.step[n] ?? 0) / model.newest, theme);
+    if (this.colour === "family") return namedColour(model.families.indexOf(model.family(n)));
+    if (this.colour === "run") return namedColour(model.runs.indexOf(table.run[n] ?? ""));
+    return qColour(q, model.run.q, theme);
+  }
+
+  // --- the canvas -------------------------------------------------------------------------------------------------
+
+  paint() {
+    this.dirty = false;
+    // On the processor: thousands of arcs a frame are slower by way of a graphics card that is only imitated.
+    const ctx = this.canvas.getContext("2d", { willReadFrequently: true });
+    ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    ctx.clearRect(0, 0, this.width, this.height);
+    if (this.glyphs.length > MOST_GLYPHS) this.paintMany(ctx);
+    else for (const glyph of this.glyphs) this.paintGlyph(ctx, glyph);
+  }
+
+  dimmed(n) {
+    return this.marked !== null && !this.marked.has(n);
+  }
+
+  paintGlyph(ctx, { group, seen, mean, size }) {
+    const [x, y] = this.at(group.x, group.y);
+    if (x < -30 || y < -30 || x > this.width + 30 || y > this.height + 30) return;
+    const edge = this.theme === "dark" ? "rgb(255 255 255 / 0.55)" : "rgb(30 30 40 / 0.5)";
+    ctx.globalAlpha = seen.every((n) => this.dimmed(n)) ? 0.12 : 1;
+    ctx.lineWidth = 0.8;
+    ctx.strokeStyle = edge;
+    if (seen.length === 1) {
+      const n = seen[0];
+      ctx.fillStyle = css(this.colourOf(n));
+      shapeOn(ctx, x, y, size, this.signOf(n));
+      ctx.fill();
+      ctx.stroke();
+    } else {
+      const values = [...seen].sort((a, b) => this.state.q[a] - this.state.q[b]);
+      const slices = Math.min(values.length, MOST_SLICES);
+      const outer = Math.max(8, size + 3);
+      for (let i = 0; i < slices; i++) {
+        const n = values[Math.floor(((i + 0.5) * values.length) / slices)];
+        ctx.beginPath();
+        ctx.arc(x, y, outer - 1.75, -Math.PI / 2 + (i / slices) * 2 * Math.PI, -Math.PI / 2 + ((i + 1) / slices) * 2 * Math.PI + 0.02);
+        ctx.lineWidth = 3.5;
+        ctx.strokeStyle = css(this.colourOf(n));
+        ctx.stroke();
+      }
+      ctx.lineWidth = 0.8;
+      ctx.strokeStyle = edge;
+      ctx.beginPath();
+      ctx.arc(x, y, outer, 0, 2 * Math.PI);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.arc(x, y, outer - 3.5, 0, 2 * Math.PI);
+      ctx.fillStyle = this.colour === "q" ? css(qColour(mean, this.model.run.q, this.theme)) : css(this.colourOf(values[0]));
+      ctx.fill();
+      ctx.stroke();
+      ctx.font = "9px system-ui, sans-serif";
+      ctx.fillStyle = this.theme === "dark" ? "#c9ccd4" : "#4a4e58";
+      ctx.fillText(String(seen.length), x + outer + 1, y - outer + 5);
+    }
+    ctx.globalAlpha = 1;
+  }
+
+  // Thousands: density below, a few pixels each above it, those that learned most last.
+  paintMany(ctx) {
+    const [wide, high] = [this.canvas.width, this.canvas.height];
+    const { x: xs, y: ys, value, size, count } = this.packed();
+    const columns = Math.ceil(this.width / CELL);
+    const rows = Math.ceil(this.height / CELL);
+    const counts = new Float32Array(columns * rows);
+    const image = ctx.createImageData(wide, high);
+    const pixels = new Uint32Array(image.data.buffer);
+    const { view, ratio } = this;
+    for (let i = 0; i < xs.length; i++) {
+      const x = this.width / 2 + (xs[i] - view.x) * view.kx;
+      const y = this.height / 2 - (ys[i] - view.y) * view.ky;
+      if (x < 4 || y < 4 || x > this.width - 5 || y > this.height - 5) continue;
+      counts[((y / CELL) | 0) * columns + ((x / CELL) | 0)] += count[i];
+      const side = (size[i] * ratio + 0.5) | 0;
+      let start = ((y * ratio - side / 2) | 0) * wide + ((x * ratio - side / 2) | 0);
+      for (let row = 0; row < side; row++, start += wide) {
+        for (let column = 0; column < side; column++) pixels[start + column] = value[i];
+      }
+    }
+    let most = 1;
+    for (const one of counts) if (one > most) most = one;
+    const cells = new ImageData(columns, rows);
+    for (let i = 0; i < counts.length; i++) {
+      if (counts[i]) cells.data.set([120, 124, 138, 20 + 90 * Math.sqrt(counts[i] / most)], i * 4);
+    }
+    ctx.drawImage(this.sheet("density", cells), 0, 0, columns * CELL, rows * CELL);
+    ctx.drawImage(this.sheet("points", image), 0, 0, this.width, this.height);
+  }
+
+  // Pixels as something that can be drawn over others.
+  sheet(name, image) {
+    const sheet = ((this.sheets ??= {})[name] ??= document.createElement("canvas"));
+    if (sheet.width !== image.width || sheet.height !== image.height) [sheet.width, sheet.height] = [image.width, image.height];
+    sheet.getContext("2d", { willReadFrequently: true }).putImageData(image, 0, 0);
+    return sheet;
+  }
+
+  // Places, colours and sizes of all glyphs as columns; they stay the same while the map is moved.
+  packed() {
+    const key = [this.glyphs, this.colour, this.marked, this.theme];
+    if (this.columns && key.every((part, i) => part === this.columns.key[i])) return this.columns;
+    const n = this.glyphs.length;
+    const made = { key, x: new Float64Array(n), y: new Float64Array(n), value: new Uint32Array(n), size: new Uint8Array(n), count: new Uint32Array(n) };
+    const dot = n > 20000 ? 1 : 2;
+    this.glyphs.forEach((glyph, i) => {
+      const first = glyph.seen[0];
+      const [red, green, blue] = this.colour === "q" ? qColour(glyph.mean, this.model.run.q, this.theme) : this.colourOf(first);
+      const alpha = this.dimmed(first) ? 22 : glyph.uses ? 255 : 120;
+      made.x[i] = glyph.group.x;
+      made.y[i] = glyph.group.y;
+      made.value[i] = (alpha << 24) | (blue << 16) | (green << 8) | red;
+      made.size[i] = dot + (glyph.uses ? 1 : 0) + (glyph.weight > 0.4 ? 1 : 0);
+      made.count[i] = glyph.seen.length;
+    });
+    this.columns = made;
+    return made;
+  }
+
+  signOf(n, q = this.state.q[n], visits = this.state.visits[n]) {
+    const middle = this.model.run.q[1];
+    return !visits || q === middle || Number.isNaN(q) ? 0 : q > middle ? 1 : -1;
+  }
+
+  // --- what moves -------------------------------------------------------------------------------------------------
+
+  // `phases[p]` is how much of phase p has run, from 0 to 1.
+  render(phases, lit) {
+    if (this.dirty) this.paint();
+    const { model } = this;
+    const step = model.steps[this.index];
+    const query = step.query ? this.at(...step.query) : null;
+    const landed = phases[1] >= 1;
+    set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 - 0.8 * phases[7] : 0 });
+    this.setAside();
+    for (const one of this.cast) {
+      const [x, y] = this.placeOf(one.n);
+      const isLit = lit.has(one.n);
+      const come = clamp(phases[2] * (this.pool + 3) - one.order, 0, 1);
+      const share = ease(clamp((phases[6] - 0.35) / 0.65));
+      const q = mix(one.moved.before, one.moved.after, share);
+      const visits = share > 0.5 ? one.moved.visitsAfter : one.moved.visits;
+      const chosen = one.kind === "selected" || one.kind === "credited";
+      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : (3.4 + Math.min(6, 1.15 * Math.log2(1 + visits))) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
+      const ring = one.kind === "missed" ? 0.45 * phases[2] : one.kind === "new" ? phases[7] : come;
+      const strong = chosen ? phases[3] : 0;
+      set(one.group, {
+        transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})`,
+        opacity: one.kind === "new" && !phases[7] ? 0 : 1,
+        "pointer-events": one.kind === "new" && !phases[7] ? "none" : "auto",
+      });
+      const ownQ = one.kind === "new" ? (one.moved.after ?? model.run.q[1]) : q;
+      set(one.shape, { d: shapePath(size, this.signOf(one.n, q, visits)), fill: css(this.colourOf(one.n, Number.isNaN(ownQ) ? model.run.q[1] : ownQ)) });
+      set(one.ring, { r: size + 3 + 1.5 * strong, opacity: ring, "stroke-width": 1.2 + 1.6 * strong });
+      set(one.name, { opacity: isLit || one.kind === "new" ? 1 : strong, x: one.flips ? -size - 5 : size + 5, y: 3.5 + one.aside, "text-anchor": one.flips ? "end" : "start" });
+      if (one.link) {
+        const shown = query && landed ? come * (chosen ? 0.75 : 0.35 * (1 - 0.75 * phases[3])) : 0;
+        set(one.link, { x1: query?.[0] ?? 0, y1: query?.[1] ?? 0, x2: x, y2: y, opacity: shown });
+      }
+    }
+    for (const node of this.opened.children) {
+      const n = model.numbers.get(node.dataset.memory);
+      const [x, y] = this.placeOf(n);
+      set(node, { transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})` });
+    }
+  }
+
+  // Names of what was selected or written stand below one another where they would overlap.
+  setAside() {
+    const named = this.cast.filter((one) => ["selected", "credited", "new"].includes(one.kind));
+    const places = named.map((one) => [...this.placeOf(one.n), one]).sort((a, b) => a[1] - b[1]);
+    const taken = [];
+    for (const one of this.cast) {
+      one.aside = 0;
+      one.wide = 16 + 7 * Math.min(14, this.model.labels[one.n].length);
+      one.flips = this.placeOf(one.n)[0] > this.width - one.wide;
+    }
+    for (const [x, y, one] of places) {
+      const [from, to] = one.flips ? [x - one.wide, x] : [x, x + one.wide];
+      let at = y;
+      for (const [left, right, top] of taken) if (from < right && to > left && Math.abs(at - top) < 13) at = top + 13;
+      taken.push([from, to, at]);
+      one.aside = at - y;
+    }
+  }
+
+  // --- copies opened into a ring, hints, zoom, lasso ----------------------------------------------------------------
+
+  openGroup(at) {
+    if (at === this.open && at >= 0) return;
+    this.open = at;
+    this.shown = null;
+    this.opened.replaceChildren();
+    const glyph = this.byGroup?.get(at);
+    if (!glyph || glyph.seen.length < 2) return;
+    const already = new Set(this.cast.map((one) => one.n));
+    for (const n of glyph.seen) {
+      if (already.has(n)) continue;
+      const { shape, ring, group } = this.dot(n, this.opened, "copy");
+      const [x, y] = this.placeOf(n);
+      set(group, { transform: `translate(${x} ${y})` });
+      set(shape, { d: shapePath(4, this.signOf(n)), fill: css(this.colourOf(n)) });
+      set(ring, { r: 7, opacity: 0.5 });
+    }
+  }
+
+  // A memory that the step is not about, lit from elsewhere: it gets an element for as long.
+  show(n) {
+    if (n === null || this.shown === n || this.cast.some((one) => one.n === n) || this.model.groupOf[n] < 0) return;
+    const at = this.model.groupOf[n];
+    if (this.byGroup.get(at)?.seen.length > 1) return this.openGroup(at);
+    this.openGroup(-1);
+    this.shown = n;
+    const { shape, ring } = this.dot(n, this.opened, "copy");
+    set(shape, { d: shapePath(5, this.signOf(n)), fill: css(this.colourOf(n)) });
+    set(ring, { r: 8, opacity: 1 });
+  }
+
+  nearest(x, y) {
+    let [best, least] = [null, Infinity];
+    for (const glyph of this.glyphs) {
+      const dx = this.width / 2 + (glyph.group.x - this.view.x) * this.view.kx - x;
+      const dy = this.height / 2 - (glyph.group.y - this.view.y) * this.view.ky - y;
+      const apart = dx * dx + dy * dy;
+      if (apart <= least) [best, least] = [glyph, apart];
+    }
+    const reach = best?.at === this.open ? FIRST_RING + 6 + 4.4 * Math.sqrt(best.seen.length) : 12;
+    return best && least <= reach * reach ? best : null;
+  }
+
+  listen() {
+    const where = (event) => {
+      const box = this.box.getBoundingClientRect();
+      const scale = this.width / (box.width || this.width);
+      return [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    };
+    this.box.addEventListener("pointermove", (event) => {
+      const [x, y] = where(event);
+      if (this.drag) return this.dragged(x, y);
+      if (event.target.closest?.("[data-memory]")) return this.hint(event.target.closest("[data-memory]").dataset.memory, x, y);
+      const glyph = this.glyphs ? this.nearest(x, y) : null;
+      if (!glyph) {
+        this.tip.hidden = true;
+        this.openGroup(-1);
+        return this.on.hover(null);
+      }
+      if (glyph.seen.length === 1) {
+        this.on.hover(glyph.seen[0]);
+        return this.hint(this.model.ids[glyph.seen[0]], x, y);
+      }
+      this.openGroup(glyph.at);
+      this.on.redraw();
+      const values = glyph.seen.map((n) => this.state.q[n]);
+      this.tell(`${glyph.seen.length} copies · q ${signed(Math.min(...values))} … ${signed(Math.max(...values))}\n${shortened(this.model.intent(glyph.seen[0]), 80)}`, x, y);
+    });
+    this.box.addEventListener("pointerleave", () => {
+      this.tip.hidden = true;
+      this.armed = false;
+      if (!this.drag) this.openGroup(-1);
+      this.on.hover(null);
+    });
+    this.box.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.armed = true;
+      const [x, y] = where(event);
+      this.drag = { x, y, view: { ...this.view }, lasso: this.lassoing || event.shiftKey ? [[x, y]] : null, far: false };
+      this.tip.hidden = true;
+    });
+    const up = (event) => {
+      const { drag } = this;
+      this.drag = null;
+      if (!drag) return;
+      if (drag.lasso?.length > 3) return this.taken(drag.lasso);
+      set(this.lassoed, { d: "" });
+      if (drag.far || event.target.closest?.("[data-memory]")) return;
+      const glyph = this.nearest(...where(event));
+      this.on.pin(glyph && glyph.seen.length === 1 ? glyph.seen[0] : null);
+    };
+    this.box.addEventListener("pointerup", up);
+    this.box.addEventListener("pointercancel", () => (this.drag = null));
+    this.box.addEventListener("wheel", (event) => {
+      // A page that scrolls goes on scrolling until the map is pressed.
+      if (!this.armed && !event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      this.zoom(Math.exp(-event.deltaY * 0.0016), ...where(event));
+    }, { passive: false });
+    this.box.addEventListener("dblclick", () => this.reset());
+  }
+
+  reset() {
+    this.fit();
+    this.on.redraw();
+  }
+
+  dragged(x, y) {
+    const { drag } = this;
+    drag.far ||= Math.hypot(x - drag.x, y - drag.y) > 4;
+    if (!drag.far) return;
+    if (drag.lasso) {
+      drag.lasso.push([x, y]);
+      return set(this.lassoed, { d: `M${drag.lasso.map((point) => point.map((value) => value.toFixed(1)).join(",")).join("L")}Z` });
+    }
+    this.view = { ...drag.view, x: drag.view.x - (x - drag.x) / drag.view.kx, y: drag.view.y + (y - drag.y) / drag.view.ky, touched: true };
+    this.dirty = true;
+    this.on.redraw();
+  }
+
+  zoom(factor, x = this.width / 2, y = this.height / 2) {
+    const { view } = this;
+    const [px, py] = [view.x + (x - this.width / 2) / view.kx, view.y - (y - this.height / 2) / view.ky];
+    const [kx, ky] = [view.kx * factor, view.ky * factor];
+    this.view = { x: px - (x - this.width / 2) / kx, y: py + (y - this.height / 2) / ky, kx, ky, touched: true };
+    this.dirty = true;
+    this.on.redraw();
+  }
+
+  taken(polygon) {
+    const inside = [];
+    for (const { group, seen } of this.glyphs) if (within(...this.at(group.x, group.y), polygon)) inside.push(...seen);
+    set(this.lassoed, { d: "" });
+    this.mark(inside.length ? new Set(inside) : null);
+    this.on.select(inside);
+  }
+
+  mark(numbers) {
+    this.marked = numbers;
+    this.dirty = true;
+    this.on.redraw();
+  }
+
+  hint(id, x, y) {
+    const n = this.model.numbers.get(id);
+    const q = this.state.q[n];
+    const worth = Number.isNaN(q) ? "" : ` · q ${signed(q)} · ${this.state.visits[n]} uses`;
+    this.tell(`${this.model.labels[n]}${worth}\n${shortened(this.model.intent(n), 80)}`, x, y);
+  }
+
+  tell(text, x, y) {
+    this.tip.hidden = false;
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const left = clamp(x + 14, 0, Math.max(0, this.width - 224));
+    Object.assign(this.tip.style, { left: `${left}px`, top: `${y > this.height - 60 ? y - 52 : y + 16}px` });
+  }
+
+  // Names and colours of what the glyphs are coloured by; q has its axis.
+  legend() {
+    const { model, theme } = this;
+    if (this.colour === "outcome") return ["success", "failure", "unrated"].map((name) => [name, outcomeColour(name, theme)]);
+    if (this.colour === "age") return [["old", amountColour(0, theme)], ["", amountColour(0.5, theme)], ["new", amountColour(1, theme)]];
+    const names = { family: model.families, run: model.runs }[this.colour];
+    if (!names) return [];
+    const shown = names.slice(0, NAMED.length - 1).map((name, at) => [name || "none", namedColour(at)]);
+    return names.length > shown.length ? [...shown, [`${names.length - shown.length} more`, namedColour(NAMED.length)]] : shown;
+  }
+}
+
+export const MAP_COLOURS = COLOURS;
+
+function shapeOn(ctx, x, y, size, sign) {
+  ctx.beginPath();
+  if (!sign) return ctx.arc(x, y, size, 0, 2 * Math.PI);
+  const [tip, base, side] = [size * 1.25, size * 0.75, size * 1.1];
+  ctx.moveTo(x, y - sign * tip);
+  ctx.lineTo(x + side, y + sign * base);
+  ctx.lineTo(x - side, y + sign * base);
+  ctx.closePath();
+}
+
+// A triangle up for a q above the middle, down for one below, a circle for what was never updated.
+function shapePath(size, sign) {
+  const r = Math.max(0, size).toFixed(2);
+  if (!sign) return `M-${r},0a${r},${r} 0 1 0 ${2 * r},0a${r},${r} 0 1 0 -${2 * r},0Z`;
+  const [tip, base, side] = [size * 1.25, size * 0.75, size * 1.1].map((value) => value * sign);
+  return `M0,${-tip}L${side},${base}L${-side},${base}Z`;
+}
+
+function within(x, y, polygon) {
+  let inside = false;
+  for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i++) {
+    const [[ax, ay], [bx, by]] = [polygon[i], polygon[j]];
+    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+  }
+  return inside;
+}

@@ -1,0 +1,832 @@
+import { clamp, css, ease, el, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
+import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
+import { Model } from "./model.js";
+import { selectedAt } from "./phase_b.js";
+import { QAxis } from "./q_axis.js";
+import { Ranks } from "./ranks.js";
+
+// The stage: the decision of one step as four linked parts, which plays. What is shown is a function of the step, of a
+// time from 0 to 7 (the end of phase p is p), of λ, and of the memories that are lit and pinned.
+
+const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answer", "Reward", "Q update", "New memory"];
+const SHORT = ["Task", "A", "B", "Answer", "Reward", "Q", "New"];
+const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
+const LAST = PHASES.length;
+const HASTE = 2.4;
+const HEIGHT = 620;
+const WIDE = 1060;
+const NARROW = 640;
+const MOST_WORDS = 6;
+
+export function mountStage(element, data, callbacks = {}) {
+  return new Stage(element, data, callbacks);
+}
+
+class Stage {
+  constructor(element, data, callbacks) {
+    this.element = element;
+    this.callbacks = callbacks;
+    this.index = Math.max(0, data.steps.length - 1);
+    this.t = this.goal = LAST;
+    this.weight = null;
+    this.hovered = this.pinned = null;
+    this.speed = 1;
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.build();
+    this.watcher = new ResizeObserver(() => this.resize());
+    this.watcher.observe(this.root);
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.recolour = () => this.relayout();
+    this.scheme.addEventListener("change", this.recolour);
+    this.update(data);
+  }
+
+  destroy() {
+    this.watcher.disconnect();
+    this.scheme.removeEventListener("change", this.recolour);
+    cancelAnimationFrame(this.frame);
+    this.root.remove();
+  }
+
+  // --- the elements -----------------------------------------------------------------------------------------------
+
+  build() {
+    const root = (this.root = el("section", "stage", this.element));
+    set(root, { "aria-label": "Stage: one decision, played", tabindex: -1 });
+    const top = el("div", "stage-top", root);
+    this.playButton = el("button", "stage-play", top, "▶");
+    set(this.playButton, { type: "button", "aria-label": "Play", title: "Play (space)" });
+    this.playButton.addEventListener("click", () => this.toggle());
+    const scrubber = el("div", "stage-scrubber", top);
+    const phases = set(el("div", "stage-phases", scrubber), { role: "group", "aria-label": "Phases" });
+    this.phaseButtons = PHASES.map((name, i) => {
+      const button = set(el("button", "stage-phase", phases), { type: "button", "data-phase": i + 1, title: `${i + 1}: ${name}` });
+      el("span", "stage-phase-number", button, String(i + 1));
+      el("span", "stage-phase-name", button, name);
+      el("span", "stage-phase-short", button, SHORT[i]);
+      button.addEventListener("click", () => this.goTo(i + 1));
+      return button;
+    });
+    this.track = set(el("input", "stage-track", scrubber), { type: "range", min: 0, max: LAST, step: 0.01, "aria-label": "Moment of the step" });
+    this.track.addEventListener("input", () => {
+      this.pause();
+      this.t = this.goal = Math.min(Number(this.track.value), this.most());
+      this.redraw();
+    });
+    const slider = (this.lambdaBox = el("label", "stage-lambda", top));
+    el("span", "", slider, "λ");
+    const rail = el("span", "stage-rail", slider);
+    this.lambda = set(el("input", "", rail), { type: "range", min: 0, max: 1, step: 0.005, "aria-label": "Weight λ of q in phase B" });
+    this.lambda.addEventListener("input", () => this.setWeight(Number(this.lambda.value)));
+    this.ticks = el("span", "stage-flips", rail);
+    this.lambdaValue = el("output", "", slider);
+    this.lambdaReset = set(el("button", "stage-quiet-button", top, "as recorded"), { type: "button", title: "Back to the λ of the step" });
+    this.lambdaReset.addEventListener("click", () => this.setWeight(null));
+    this.line = set(el("p", "stage-line", root), { "aria-live": "polite" });
+    const body = el("div", "stage-body", root);
+    this.buildTask(set(el("section", "stage-panel stage-task", body), { "aria-label": "Task and answer" }));
+    const on = {
+      hover: (n) => this.hover(n),
+      pin: (n) => this.pin(n),
+      walk: (order) => (this.walked = order),
+      select: (numbers) => this.selectedOnMap(numbers),
+      redraw: () => this.redraw(),
+    };
+    this.ranksBox = set(el("section", "stage-panel stage-ranks", body), { "aria-label": "Pool and rerank" });
+    this.ranks = new Ranks(this.ranksBox, on);
+    const mapPanel = set(el("section", "stage-panel stage-map", body), { "aria-label": "Map" });
+    this.buildTools(el("div", "stage-tools", mapPanel));
+    const plot = el("div", "stage-map-row", mapPanel);
+    this.mapBox = el("div", "stage-map-box", plot);
+    this.map = new MemoryMap(this.mapBox, on);
+    this.mapBox.addEventListener("pointerenter", () => (this.overMap = true));
+    this.mapBox.addEventListener("pointerleave", () => (this.overMap = false));
+    this.axisBox = el("div", "stage-q-box", plot);
+    this.axis = new QAxis(this.axisBox, on);
+    this.legend = el("div", "stage-legend", mapPanel);
+    this.flights = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
+    root.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  buildTask(panel) {
+    const head = el("div", "stage-asked", panel);
+    this.taskHead = el("h2", "", head);
+    this.taskText = set(el("div", "stage-text stage-intent", head), { tabindex: 0, role: "group", "aria-label": "The task" });
+    const rest = el("div", "stage-rest", panel);
+    const part = (title, name) => {
+      const box = el("div", `stage-part ${name}`, rest);
+      const heading = el("h2", "", box, title);
+      return [box, heading];
+    };
+    const [prompt, promptHead] = part("To the prompt", "stage-prompt");
+    this.promptOpen = set(el("button", "stage-quiet-button", promptHead, "read it"), { type: "button" });
+    this.promptOpen.addEventListener("click", () => this.showPrompt());
+    this.chips = el("div", "stage-chips", prompt);
+    const [answer, answerHead] = part("Answer", "stage-answer");
+    this.answerBox = answer;
+    this.model_ = el("span", "stage-caption", answerHead);
+    this.answer = set(el("div", "stage-text", answer), { tabindex: 0, role: "group", "aria-label": "The answer" });
+    [this.rewardBox] = part("Reward", "stage-reward");
+    const row = el("div", "stage-reward-row", this.rewardBox);
+    this.rewardValue = el("output", "stage-reward-value", row);
+    this.verdict = el("div", "stage-verdict", row);
+    [this.updateBox] = part("Q update", "stage-update");
+    this.updateRows = el("div", "", this.updateBox);
+    [this.writeBox] = part("New memory", "stage-write");
+    this.writeRows = el("div", "", this.writeBox);
+    this.card = set(el("div", "stage-card", rest), { role: "region", "aria-label": "Memory", tabindex: 0 });
+    this.card.hidden = true;
+  }
+
+  buildTools(tools) {
+    const label = el("label", "", tools);
+    el("span", "stage-caption", label, "colour");
+    const colours = (this.colours = set(el("select", "", label), { "aria-label": "Colour of the map" }));
+    for (const name of Object.keys(MAP_COLOURS)) set(el("option", "", colours, name), { value: name });
+    colours.addEventListener("change", () => {
+      this.map.colour = colours.value;
+      this.map.dirty = true;
+      this.showLegend();
+      this.redraw();
+    });
+    this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search texts", "aria-label": "Search the texts of memories", maxlength: 200 });
+    this.search.addEventListener("input", () => this.find(this.search.value));
+    this.found = set(el("output", "stage-caption", tools), { "aria-live": "polite" });
+    const button = (text, name, act) => {
+      const made = set(el("button", "stage-tool", tools, text), { type: "button", title: name, "aria-label": name });
+      made.addEventListener("click", () => act(made));
+    };
+    button("+", "Zoom in", () => this.map.zoom(1.4));
+    button("−", "Zoom out", () => this.map.zoom(1 / 1.4));
+    button("⌂", "Whole map (double click)", () => this.map.reset());
+    button("◌", "Lasso: draw around memories (Shift and drag)", (made) => {
+      this.map.lassoing = !this.map.lassoing;
+      set(made, { "aria-pressed": this.map.lassoing });
+    });
+  }
+
+  // --- data and size ----------------------------------------------------------------------------------------------
+
+  // Other data, in which the step that is shown may have gone further: that plays. What is not at hand gives way.
+  update(data, at = null) {
+    const shown = this.model?.steps[this.index];
+    const was = shown ? this.most() : null;
+    this.model = new Model(data);
+    this.run = data.run;
+    let index = at ?? (shown ? this.model.indexOf(shown.step) : this.index);
+    if (index < 0) index = this.model.steps.length - 1;
+    const same = shown && this.model.steps[index]?.step === shown.step;
+    this.index = index;
+    this.hovered = null;
+    if (this.pinned !== null) this.pinned = this.model.numbers.get(this.pinnedId) ?? null;
+    this.relayout();
+    const most = this.most();
+    if (!same) this.t = this.goal = most;
+    else if (was !== null && most > was) this.goTo(most);
+    else this.t = this.goal = Math.min(this.t, most);
+    this.redraw();
+  }
+
+  get step() {
+    return this.model.steps[this.index];
+  }
+
+  // The last phase that the step has had.
+  most() {
+    return this.step?.next ? this.step.next - 1 : LAST;
+  }
+
+  resize() {
+    const width = Math.round(this.root.clientWidth);
+    if (width && width !== this.width) this.relayout();
+  }
+
+  relayout() {
+    if (!this.model) return;
+    const width = (this.width = Math.round(this.root.clientWidth) || 1200);
+    const size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow";
+    set(this.root, { "data-size": size, "data-theme": (this.theme = themeOf(this.root)) });
+    this.root.style.setProperty("--stage-height", `${Math.max(HEIGHT, this.callbacks.height?.() ?? 0)}px`);
+    const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
+    this.ranks.layout(...box(this.ranksBox), this.model, this.theme);
+    this.map.layout(...box(this.mapBox), this.model, this.theme);
+    this.axis.layout(...[this.axisBox.clientWidth, this.axisBox.clientHeight], this.model, this.theme);
+    set(this.flights, { width, height: this.root.clientHeight });
+    this.showLegend();
+    if (this.step) this.showStep();
+  }
+
+  showLegend() {
+    this.legend.replaceChildren();
+    for (const [name, colour] of this.map.legend()) {
+      const entry = el("span", "", this.legend);
+      el("i", "", entry).style.background = css(colour);
+      entry.append(shortened(name, 24));
+    }
+    if (!this.legend.children.length) {
+      el("span", "", this.legend, "▲ above ▼ below the middle of q · ● never updated · ring: copies of one intent");
+    }
+  }
+
+  // --- one step ---------------------------------------------------------------------------------------------------
+
+  showStep() {
+    const { step, model } = this;
+    this.ranks.setStep(this.index);
+    this.map.setStep(this.index);
+    this.axis.setStep(this.index);
+    this.find(this.search.value);
+    const facts = [`Step ${step.step.toLocaleString("en")}`, `epoch ${step.epoch}`, step.task.family].filter(Boolean);
+    this.taskHead.textContent = facts.join(" · ");
+    this.taskText.textContent = step.task.intent;
+    this.showChips();
+    this.showAnswer();
+    const { reward } = step;
+    this.verdict.textContent = reward ? [reward.verdict, reward.rater ? `by ${reward.rater}` : ""].filter(Boolean).join(" · ") : (step.missing[5] ?? "");
+    this.updateRows.replaceChildren();
+    this.changes = (step.update?.changes ?? []).map((change) => {
+      const row = set(el("div", "stage-change", this.updateRows), { "data-memory": model.ids[change.memory], title: change.formula });
+      el("b", "", row, shortened(model.labels[change.memory], 12));
+      el("span", "stage-number", row, signed(change.before));
+      el("span", "", row, "→");
+      const swatch = el("i", "stage-swatch", row);
+      const after = el("b", "stage-number", row);
+      const delta = el("span", "stage-number", row);
+      this.link(row, change.memory);
+      return { change, swatch, after, delta };
+    });
+    if (!this.changes.length) el("p", "stage-caption", this.updateRows, step.missing[6] ?? (step.lines[5] || "No q moved."));
+    else if (step.update.others) el("p", "stage-caption", this.updateRows, `and ${step.update.others} other values`);
+    this.writeRows.replaceChildren();
+    for (const operation of step.write?.operations ?? []) {
+      const row = el("div", "stage-written", this.writeRows, operation.line);
+      if (operation.memory === null || operation.memory === undefined) continue;
+      set(row, { "data-memory": model.ids[operation.memory] });
+      this.link(row, operation.memory);
+    }
+    if (!this.writeRows.children.length) el("p", "stage-caption", this.writeRows, step.missing[7] ?? "Nothing was written.");
+    this.showLambda();
+    if (this.pinned !== null) this.showCard();
+    else if (!this.selection) this.closeCard();
+    this.flown = null;
+    this.lightUp();
+  }
+
+  link(node, n) {
+    node.addEventListener("pointerenter", () => this.hover(n));
+    node.addEventListener("pointerleave", () => this.hover(null));
+    node.addEventListener("click", () => this.pin(n));
+  }
+
+  showChips() {
+    const { step, model } = this;
+    this.chips.replaceChildren();
+    const selected = selectedAt(step, this.weight);
+    this.chosen = selected.join();
+    const recorded = new Set(step.decision?.selected ?? []);
+    for (const n of selected) {
+      const chip = set(el("button", "stage-chip", this.chips), { type: "button", "data-memory": model.ids[n] });
+      if (!recorded.has(n)) chip.classList.add("stage-chip-new");
+      el("b", "", chip, shortened(model.labels[n], 10));
+      el("span", "", chip, shortened(model.intent(n), 34));
+      this.link(chip, n);
+    }
+    for (const n of recorded) {
+      if (selected.includes(n)) continue;
+      const chip = set(el("button", "stage-chip stage-chip-gone", this.chips), { type: "button", "data-memory": model.ids[n] });
+      el("b", "", chip, shortened(model.labels[n], 10));
+      this.link(chip, n);
+    }
+    if (!selected.length && !recorded.size) el("p", "stage-caption", this.chips, step.decision ? "no memory" : (step.missing[3] ?? ""));
+    this.promptOpen.hidden = !step.prompt;
+    this.lightUp();
+  }
+
+  showAnswer() {
+    const { step } = this;
+    this.answer.replaceChildren();
+    this.words = [];
+    this.model_.textContent = step.answer ? (step.answer.simulated ? "simulated model" : step.answer.model) : "";
+    const add = (text, name) => {
+      if (!text) return;
+      const block = el("div", name, this.answer);
+      const node = document.createTextNode("");
+      block.append(node);
+      this.words.push({ block, node, text, from: this.letters });
+      this.letters += text.length;
+    };
+    this.letters = 0;
+    for (const turn of step.answer?.turns ?? []) {
+      add(turn.recalled, "stage-recalled");
+      add(turn.text || "(nothing)", "stage-said");
+      if (turn.notes.length) add(turn.notes.join(" · "), "stage-caption");
+      add(turn.observation, "stage-observed");
+    }
+    if (!this.words.length) add(step.missing[4] ?? "", "stage-caption");
+    if (!this.words.length && step.answer) add("Not answered yet.", "stage-caption");
+    this.written = null;
+  }
+
+  // As much of the answer as has come.
+  write(share) {
+    const upTo = Math.round(share * this.letters);
+    if (upTo === this.written) return;
+    this.written = upTo;
+    for (const { block, node, text, from } of this.words) {
+      const part = text.slice(0, Math.max(0, upTo - from));
+      if (node.data !== part) node.data = part;
+      block.hidden = !part;
+    }
+    this.answer.scrollTop = share < 1 ? this.answer.scrollHeight : 0;
+  }
+
+  showLambda() {
+    const { decision } = this.step;
+    const slides = Boolean(decision?.slides);
+    this.lambda.disabled = !slides;
+    set(this.lambdaBox, { title: slides ? "What phase B would select under another λ. Nothing is changed by it." : "Phase B was not ranked by eq. 7 here: there is no λ." });
+    this.ticks.replaceChildren();
+    for (const at of slides ? decision.flips : []) el("i", "", this.ticks).style.left = `${100 * at}%`;
+    if (slides) el("i", "stage-recorded", this.ticks).style.left = `${100 * decision.weight}%`;
+    this.setWeight(this.weight, true);
+  }
+
+  // Phase B under another λ; null is the recorded one.
+  setWeight(weight, atOnce = false) {
+    const { decision } = this.step;
+    const slides = Boolean(decision?.slides);
+    const changed = this.weight !== weight;
+    this.weight = weight;
+    const now = slides ? (weight ?? decision.weight) : 0;
+    this.lambda.value = now;
+    this.lambdaValue.textContent = slides ? fixed(now, 3) : "–";
+    const whatIf = slides && weight !== null && weight !== decision.weight;
+    this.root.classList.toggle("stage-what-if", whatIf);
+    this.lambdaReset.hidden = !whatIf;
+    this.ranks.settleAt(slides ? weight : null, atOnce || this.still.matches);
+    const chosen = selectedAt(this.step, weight).join();
+    if (chosen !== this.chosen) this.showChips();
+    if (changed) {
+      if (this.t < 3 && !atOnce) this.goTo(3);
+      this.callbacks.onWeight?.(weight);
+    }
+    this.redraw();
+  }
+
+  // --- time -------------------------------------------------------------------------------------------------------
+
+  // To the end of a phase: what lies ahead is played, what lies behind is shown at once.
+  goTo(phase, { atOnce = false } = {}) {
+    const goal = clamp(phase, 0, this.most());
+    const onward = goal > this.t && !atOnce && !this.still.matches;
+    this.haste = Math.max(1, (Math.ceil(goal) - Math.floor(this.t)) / HASTE);
+    this.goal = goal;
+    if (!onward) this.t = goal;
+    this.callbacks.onPhase?.(Math.max(1, Math.ceil(goal)));
+    this.redraw();
+  }
+
+  get phase() {
+    return clamp(Math.ceil(this.t - 1e-9), 1, LAST);
+  }
+
+  // Play from here to the end of the step, or from its beginning when it has ended.
+  play() {
+    if (this.t >= this.most()) this.t = 0;
+    this.playing = true;
+    if (this.still.matches) {
+      clearInterval(this.clock);
+      this.clock = setInterval(() => (this.t < this.most() ? this.goTo(Math.floor(this.t) + 1) : this.pause()), 1200);
+    }
+    this.goTo(this.still.matches ? Math.floor(this.t) + 1 : this.most());
+    this.haste = 1;
+  }
+
+  pause() {
+    clearInterval(this.clock);
+    this.playing = false;
+    this.goal = this.t;
+    this.redraw();
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  // Another step of the data, at a phase of its own or, with null, where this one stands.
+  show(index, phase = null) {
+    if (!this.model.steps[index] || (index === this.index && phase === null)) return false;
+    const at = Math.min(phase ?? this.phase, LAST);
+    this.pause();
+    this.index = index;
+    this.hovered = null;
+    this.showStep();
+    this.t = this.goal = Math.min(at, this.most());
+    if (this.selection) this.map.mark(null);
+    this.callbacks.onStep?.(this.step.step, index);
+    this.redraw();
+    return true;
+  }
+
+  // One phase on or back, over the ends of the step into the next.
+  turn(by) {
+    const to = (by > 0 ? Math.floor(this.goal + 1e-9) : Math.ceil(this.goal - 1e-9)) + by;
+    if (to > this.most()) {
+      if (!this.show(this.index + 1, 1)) return;
+      if (!this.still.matches) this.t = 0;
+      return this.goTo(1);
+    }
+    if (to < 1) return this.show(this.index - 1, LAST);
+    this.goTo(to);
+  }
+
+  redraw() {
+    this.frame ??= requestAnimationFrame((now) => this.tick(now));
+  }
+
+  tick(now) {
+    this.frame = null;
+    const seconds = Math.min(0.1, this.last && now - this.last < 400 ? (now - this.last) / 1000 : 0.016);
+    this.last = now;
+    if (this.t < this.goal) {
+      const phase = Math.min(LAST - 1, Math.floor(this.t));
+      this.t = Math.min(this.goal, this.t + (seconds * this.speed * (this.haste ?? 1)) / SECONDS[phase]);
+    }
+    if (this.playing && this.t >= this.most()) this.ended();
+    const moving = this.ranks.advance(seconds);
+    this.render();
+    if (moving || this.t < this.goal || this.playing) this.redraw();
+  }
+
+  ended() {
+    if (this.callbacks.onEnd?.()) return;
+    clearInterval(this.clock);
+    this.playing = false;
+  }
+
+  render() {
+    if (!this.step) return;
+    const { t, step } = this;
+    const phases = [0, ...PHASES.map((_, p) => clamp(t - p))];
+    const current = this.phase;
+    const most = this.most();
+    this.phaseButtons.forEach((button, i) => {
+      const state = i + 1 === current ? "current" : i + 1 < current ? "done" : i + 1 > most ? "waiting" : "next";
+      set(button, { "data-state": state, "aria-pressed": i + 1 === current, "aria-disabled": i + 1 > most });
+    });
+    if (document.activeElement !== this.track || this.playing) this.track.value = t;
+    const playing = this.playing ? "❚❚" : "▶";
+    if (this.playButton.textContent !== playing) {
+      this.playButton.textContent = playing;
+      set(this.playButton, { "aria-label": this.playing ? "Pause" : "Play" });
+    }
+    const said = this.sentence(current);
+    if (this.line.textContent !== said) this.line.textContent = said;
+    const lit = new Set([this.hovered, this.pinned].filter((n) => n !== null));
+    const share = ease(clamp((phases[6] - 0.35) / 0.65));
+    this.ranks.render(phases);
+    this.map.render(phases, lit);
+    this.axis.render(phases[2], share);
+    this.taskText.style.opacity = mix(0.25, 1, clamp(phases[1] * 3));
+    this.chips.style.opacity = clamp(phases[4] * 3.4 - 0.6);
+    this.answerBox.style.opacity = phases[4] > 0.3 || step.next ? 1 : 0.35;
+    this.write(ease(clamp((phases[4] - 0.35) / 0.65)));
+    const reward = step.reward?.reward ?? null;
+    this.rewardBox.style.opacity = clamp(phases[5] * 2);
+    this.rewardValue.textContent = reward === null ? (step.reward ? "none" : "–") : signed(reward * ease(phases[5]));
+    set(this.rewardValue, { "data-outcome": step.reward?.outcome ?? "unrated" });
+    this.rewardValue.style.transform = `translateY(${mix(-46, 0, ease(phases[5])).toFixed(1)}px)`;
+    this.updateBox.style.opacity = clamp(phases[6] * 3);
+    for (const { change, swatch, after, delta } of this.changes) {
+      after.textContent = signed(mix(change.before, change.after, share));
+      swatch.style.background = css(qColour(mix(change.before, change.after, share), this.run.q, this.theme));
+      delta.textContent = `Δ ${signed((change.after - change.before) * share)}`;
+    }
+    this.writeBox.style.opacity = clamp(phases[7] * 2);
+    this.fly(phases);
+  }
+
+  // What the current phase did, in words; under another λ, what that would have changed.
+  sentence(phase) {
+    const { step, model } = this;
+    const said = step.lines[phase - 1] || step.missing[phase] || "";
+    if (!this.root.classList.contains("stage-what-if")) return phase === 3 && step.decision?.warnings.length ? `${said} · ${step.decision.warnings[0]}` : said;
+    const now = selectedAt(step, this.weight);
+    const names = (numbers) => numbers.map((n) => model.labels[n]).join(", ");
+    const entered = now.filter((n) => !step.decision.selected.includes(n));
+    const left = step.decision.selected.filter((n) => !now.includes(n));
+    const change = entered.length || left.length ? [entered.length ? `${names(entered)} added` : "", left.length ? `${names(left)} removed` : ""].filter(Boolean).join(", ") : "the same memories are selected";
+    return `What if λ were ${fixed(this.weight, 3)} (recorded: ${fixed(step.decision.weight, 3)}): ${change}.`;
+  }
+
+  // What travels between the parts: the query to the map, the chosen to the prompt, the reward to the credited.
+  fly(phases) {
+    const { step } = this;
+    const flights = [];
+    const root = this.root.getBoundingClientRect();
+    const middle = (node) => {
+      const box = node?.getBoundingClientRect();
+      return box && box.width ? [box.left + Math.min(box.width / 2, 30) - root.left, box.top + box.height / 2 - root.top] : null;
+    };
+    const moving = this.t < this.goal || this.t !== Math.round(this.t);
+    if (moving && phases[1] < 1 && step.query) {
+      const plot = this.map.box.getBoundingClientRect();
+      const [x, y] = this.map.at(...step.query);
+      const scale = plot.width / this.map.width || 1;
+      flights.push([middle(this.taskText), [plot.left - root.left + x * scale, plot.top - root.top + y * scale], ease(phases[1]), "star"]);
+    }
+    if (moving && phases[4] > 0 && phases[4] < 0.45) {
+      for (const chip of this.chips.querySelectorAll(".stage-chip:not(.stage-chip-gone)")) {
+        const row = this.ranks.rows.find((one) => this.model.ids[one.n] === chip.dataset.memory);
+        flights.push([middle(row?.b?.other), middle(chip), ease(phases[4] / 0.45), "chosen"]);
+      }
+    }
+    if (moving && phases[6] > 0 && phases[6] < 0.35) {
+      for (const one of this.axis.dots.filter((dot) => dot.moved.moves)) flights.push([middle(this.rewardValue), middle(one.dot), ease(phases[6] / 0.35), "reward"]);
+    }
+    const whole = flights.filter(([from, to]) => from && to);
+    while (this.flights.children.length > whole.length) this.flights.lastChild.remove();
+    whole.forEach(([from, to, share, kind], i) => {
+      const node = this.flights.children[i] ?? svg("circle", { r: 6 }, this.flights);
+      const lift = 40 * Math.sin(Math.PI * share);
+      set(node, { class: `stage-flight-${kind}`, cx: mix(from[0], to[0], share).toFixed(1), cy: (mix(from[1], to[1], share) - lift).toFixed(1) });
+    });
+  }
+
+  // --- one memory -------------------------------------------------------------------------------------------------
+
+  hover(n) {
+    if (n === this.hovered) return;
+    this.hovered = n;
+    if (n !== null) this.map.show(n);
+    else if (!this.overMap) this.map.openGroup(-1);
+    this.lightUp();
+    this.redraw();
+  }
+
+  lightUp() {
+    const ids = [this.hovered, this.pinned].filter((n) => n !== null).map((n) => this.model.ids[n]);
+    this.root.classList.toggle("stage-has-lit", ids.length > 0);
+    for (const node of this.root.querySelectorAll("[data-memory]")) {
+      const isLit = ids.includes(node.dataset.memory);
+      node.classList.toggle("stage-lit", isLit);
+      if (isLit) node.setAttribute("data-lit", "true");
+      else node.removeAttribute("data-lit");
+    }
+  }
+
+  // Keep a memory lit and open its card; null lets it go.
+  pin(n) {
+    this.pinned = n === this.pinned ? null : n;
+    this.pinnedId = this.pinned === null ? null : this.model.ids[this.pinned];
+    this.selection = null;
+    if (this.pinned === null) this.closeCard();
+    else {
+      this.map.show(this.pinned);
+      this.showCard();
+    }
+    this.lightUp();
+    this.callbacks.onPin?.(this.pinnedId);
+    this.redraw();
+  }
+
+  walk(by) {
+    const { rows } = this.ranks;
+    if (!rows.length) return;
+    const at = rows.findIndex((row) => row.n === this.hovered);
+    const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : clamp(at + by, 0, rows.length - 1)];
+    for (const row of rows) set(row.group, { tabindex: row === next ? 0 : -1 });
+    next.group.focus({ preventScroll: true });
+    this.hover(next.n);
+    if (this.pinned !== null && this.pinned !== next.n) this.pin(next.n);
+  }
+
+  closeCard() {
+    this.card.hidden = true;
+    this.card.replaceChildren();
+    this.selection = null;
+  }
+
+  openCard(title) {
+    this.card.hidden = false;
+    this.card.replaceChildren();
+    this.card.scrollTop = 0;
+    const head = el("div", "stage-card-head", this.card);
+    el("h2", "", head, title);
+    const close = set(el("button", "stage-quiet-button", head, "✕"), { type: "button", "aria-label": "Close" });
+    close.addEventListener("click", () => this.dismiss());
+    return this.card;
+  }
+
+  dismiss() {
+    if (this.pinned !== null) return this.pin(null);
+    if (this.selection) this.map.mark(null);
+    this.closeCard();
+  }
+
+  showCard() {
+    const { model, step, pinned: n } = this;
+    const table = model.data.memories;
+    const card = this.openCard(model.labels[n]);
+    set(card, { "data-memory": model.ids[n] });
+    el("p", "stage-card-intent", card, model.intent(n) || "This bank does not hold the text of this memory.");
+    const candidate = step.candidates.find((one) => one.memory === n);
+    const rows = el("dl", "stage-facts", card);
+    const fact = (name, value) => {
+      el("dt", "", rows, name);
+      el("dd", "", rows, value);
+    };
+    const moved = model.moved(this.index, n);
+    if (candidate) {
+      fact("similarity", `${fixed(candidate.similarity)}, rank ${candidate.rank_a}`);
+      if (candidate.z) fact("z (sim, q)", candidate.z.map((z) => signed(z)).join(", "));
+      if (candidate.score != null) fact("score", `${signed(candidate.score)}${candidate.rank_b == null ? "" : `, rank ${candidate.rank_b}`}`);
+      else if (candidate.rank_b != null) fact("rank in B", String(candidate.rank_b));
+    }
+    fact("q", moved.moves ? `${signed(moved.before)} → ${signed(moved.after)}` : Number.isFinite(moved.before) ? signed(moved.before) : "not known here");
+    fact("updates", String(moved.visits));
+    if (table.outcome[n]) fact("written", `step ${table.step[n]}, ${table.outcome[n]}`);
+    if (model.family(n)) fact("family", model.family(n));
+    if (candidate?.why) el("p", `stage-why ${candidate.selected ? "stage-why-in" : ""}`, card, `${candidate.selected ? "Selected" : "Not selected"}: ${candidate.why}.`);
+    else if (!candidate) el("p", "stage-why", card, "Not among the memories that phase A looked at closely in this step.");
+    if (candidate?.taken) el("p", "stage-why", card, this.rangesOf(candidate));
+    const actions = this.callbacks.actions ?? [];
+    if (actions.length) {
+      const box = el("div", "stage-actions", card);
+      for (const [name, label] of actions) {
+        const button = set(el("button", "stage-quiet-button", box, label), { type: "button" });
+        button.addEventListener("click", () => this.callbacks.onAct?.(name, model.ids[n]));
+      }
+    }
+    this.curve(card, n);
+    const text = model.text(n);
+    if (text !== null) set(el("div", "stage-text stage-experience", card, text), { tabindex: 0, role: "group", "aria-label": "Experience" });
+  }
+
+  // At which λ greedy selection takes a memory.
+  rangesOf(candidate) {
+    const ranges = candidate.taken;
+    const own = `λ is ${fixed(this.step.decision.weight, 3)}`;
+    if (!ranges.length) return "No λ selects it.";
+    if (ranges.length === 1 && ranges[0][0] === 0 && ranges[0][1] === 1) return "Every λ selects it.";
+    const parts = ranges.map(([low, high]) => (low === 0 ? `below ${fixed(high, 4)}` : high === 1 ? `above ${fixed(low, 4)}` : `from ${fixed(low, 4)} to ${fixed(high, 4)}`));
+    return `Selected by λ ${parts.join(" and ")}; ${own}.`;
+  }
+
+  // How its q came about, on the axis of all q.
+  curve(parent, n) {
+    const points = this.model.history(this.index, n);
+    if (!points.length) return;
+    const [width, height] = [248, 64];
+    const picture = svg("svg", { class: "stage-curve", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `q since it was written: ${points.map(([step, q]) => `step ${step} ${signed(q)}`).slice(-6).join(", ")}` }, parent);
+    const [least, middle, most] = this.model.qRange;
+    const first = points[0][0];
+    const x = (step) => 4 + ((width - 48) * (step - first)) / Math.max(1, this.step.step - first);
+    const y = (q) => height - 6 - ((height - 12) * (q - least)) / (most - least || 1);
+    svg("line", { class: "stage-rule", x1: 0, x2: width - 40, y1: y(middle), y2: y(middle) }, picture);
+    const path = points.map(([step, q], i) => (i ? `H${x(step).toFixed(1)}V${y(q).toFixed(1)}` : `M${x(step).toFixed(1)},${y(q).toFixed(1)}`)).join("");
+    svg("path", { class: "stage-curve-line", d: `${path}H${x(this.step.step).toFixed(1)}` }, picture);
+    for (const [step, q] of points) svg("circle", { cx: x(step).toFixed(1), cy: y(q).toFixed(1), r: 2.4, fill: css(qColour(q, this.run.q, this.theme)) }, picture);
+    svg("text", { class: "stage-mini stage-strong", x: width, y: clamp(y(points.at(-1)[1]) + 3, 9, height - 2), "text-anchor": "end" }, picture, signed(points.at(-1)[1]));
+  }
+
+  showPrompt() {
+    const { step, model } = this;
+    if (this.pinned !== null) this.pin(null);
+    this.selection = "prompt";
+    const card = this.openCard("What was sent first");
+    card.removeAttribute("data-memory");
+    for (const message of step.prompt ?? []) {
+      el("h3", "", card, message.role);
+      const box = el("div", "stage-text", card);
+      for (const [text, n] of message.parts) {
+        const part = el("span", n === null ? "" : "stage-span", box, text);
+        if (n === null) continue;
+        set(part, { "data-memory": model.ids[n] });
+        this.link(part, n);
+      }
+    }
+  }
+
+  // --- search and lasso -------------------------------------------------------------------------------------------
+
+  find(asked) {
+    const wanted = asked.trim().toLowerCase();
+    if (!wanted) {
+      if (this.found.textContent) this.map.mark(null);
+      this.found.textContent = "";
+      return;
+    }
+    const { model } = this;
+    const { intents, intent, texts } = model.data.memories;
+    const inIntent = intents.map(([text]) => text.toLowerCase().includes(wanted));
+    const { q } = model.before(this.index);
+    const hits = new Set();
+    for (let n = 0; n < model.count; n++) {
+      if (Number.isNaN(q[n])) continue;
+      if (inIntent[intent[n]] || texts[n]?.toLowerCase().includes(wanted) || model.labels[n].toLowerCase() === wanted) hits.add(n);
+    }
+    this.found.textContent = `${hits.size.toLocaleString("en")} found`;
+    this.map.mark(hits);
+  }
+
+  selectedOnMap(numbers) {
+    if (!numbers.length) return this.dismiss();
+    if (this.pinned !== null) this.pin(null);
+    this.selection = numbers;
+    const { model } = this;
+    const { q, visits } = model.before(this.index);
+    const card = this.openCard(`${numbers.length.toLocaleString("en")} memories in the lasso`);
+    card.removeAttribute("data-memory");
+    const rows = el("dl", "stage-facts", card);
+    const fact = (name, value) => {
+      el("dt", "", rows, name);
+      el("dd", "", rows, value);
+    };
+    const mean = (list) => list.reduce((sum, value) => sum + value, 0) / (list.length || 1);
+    const seen = [...q.keys()].filter((n) => !Number.isNaN(q[n]));
+    const outcomes = model.data.memories.outcome;
+    fact("mean q", `${signed(mean(numbers.map((n) => q[n])))}; of all ${signed(mean(seen.map((n) => q[n])))}`);
+    fact("updates", numbers.reduce((sum, n) => sum + visits[n], 0).toLocaleString("en"));
+    fact("successes", `${numbers.filter((n) => outcomes[n] === "success").length} of ${numbers.length}`);
+    const common = commonWords(numbers.map((n) => model.intent(n)), seen.map((n) => model.intent(n)));
+    if (common.length) fact("in common", common.join(", "));
+    const save = set(el("button", "stage-quiet-button", card, "Save as CSV"), { type: "button" });
+    save.addEventListener("click", () => this.save(numbers));
+    const list = el("ul", "stage-list", card);
+    for (const n of numbers.slice(0, 60)) {
+      const row = set(el("li", "", list, `${model.labels[n]} ${shortened(model.intent(n), 60)}`), { "data-memory": model.ids[n] });
+      this.link(row, n);
+    }
+    this.callbacks.onSelect?.(numbers.map((n) => model.ids[n]));
+  }
+
+  save(numbers) {
+    const { model } = this;
+    const { q, visits } = model.before(this.index);
+    // A cell that begins as a formula must stay a text in a spreadsheet.
+    const cell = (value) => {
+      const text = typeof value === "number" ? String(value) : /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    const table = model.data.memories;
+    const lines = numbers.map((n) => [model.ids[n], q[n], visits[n], table.outcome[n] ?? "", table.step[n] ?? "", model.intent(n)].map(cell).join(","));
+    const file = new Blob([["id,q,updates,outcome,step,intent", ...lines].join("\r\n")], { type: "text/csv" });
+    const link = set(el("a"), { href: URL.createObjectURL(file), download: `${this.run.id}-step-${this.step.step}-memories.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  // --- keys -------------------------------------------------------------------------------------------------------
+
+  key(event) {
+    const at = event.target;
+    const types = at.tagName === "TEXTAREA" || at.tagName === "SELECT" || (at.tagName === "INPUT" && at.type !== "range");
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (types && event.key !== "Escape") return;
+    if (at === this.lambda && event.key.startsWith("Arrow")) return;
+    if (this.act(event, at)) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  }
+
+  // Whether a key means something here.
+  act(event, at = null) {
+    const { key } = event;
+    if (/^[1-7]$/.test(key)) this.goTo(Number(key));
+    else if (key === "ArrowRight" || key === "ArrowLeft") {
+      const by = key === "ArrowRight" ? 1 : -1;
+      if (event.shiftKey) this.show(this.index + by);
+      else this.turn(by);
+    } else if (key === "ArrowDown" || key === "ArrowUp") this.walk(key === "ArrowDown" ? 1 : -1);
+    else if (key === " ") {
+      // A button that has the focus is pressed by it.
+      if (at?.closest?.("button") && at !== this.playButton && !at.dataset.phase) return false;
+      this.toggle();
+    } else if (key === "Enter" && at?.closest?.(".stage-row")) this.pin(this.model.numbers.get(at.closest(".stage-row").dataset.memory));
+    else if (key === "Escape" && (this.pinned !== null || !this.card.hidden || this.search.value)) {
+      this.search.value = "";
+      this.find("");
+      this.dismiss();
+    } else return false;
+    return true;
+  }
+}
+
+// The words that these texts have more often than all have.
+function commonWords(texts, all) {
+  const share = (list) => {
+    const counts = new Map();
+    for (const text of list) for (const word of new Set(text.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? [])) counts.set(word, (counts.get(word) ?? 0) + 1);
+    return counts;
+  };
+  const [here, everywhere] = [share(texts), share(all)];
+  return [...here]
+    .map(([word, count]) => [word, count / texts.length - (everywhere.get(word) ?? 0) / all.length])
+    .filter(([, more]) => more > 0.1)
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, MOST_WORDS)
+    .map(([word]) => word);
+}
