@@ -14,7 +14,7 @@ PAGES = sorted((ROOT / "pages").rglob("*.py"))
 TOP_DOWN = (
     {"memrl_core.cli"},
     {"memrl_core.commands"},
-    {"memrl_core.experiments", "memrl_core.lessons", "memrl_core.report", "benchmarks"},
+    {"memrl_core.experiments", "memrl_core.lessons", "memrl_core.report", "memrl_core.stage", "benchmarks"},
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
     {"memrl_core.agent", "memrl_core.recorder"},
