@@ -1,0 +1,287 @@
+"""Every number that a document or a lesson states as a finding, computed again.
+
+A claim is where it stands, the words with `{}` for each number, and what computes them. A number holds where it lies in
+the interval of what is computed now: the 95 % interval over seeds, or what rounding leaves of a number that follows
+from the seeds alone. Tables under docs/results are written by the script that measures; the claims are of what they
+show first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import typer
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.run.metrics import cumulative_success, epoch_accuracy, paired_interval, seed_interval
+from memrl_core.commands.console import console
+from memrl_core.environments.tasks import sample_data_path
+from memrl_core.errors import InputError
+from memrl_core.experiments.conditions import conditions
+from memrl_core.experiments.plan import Plan, read_plan
+from memrl_core.experiments.runner import run_experiment
+from memrl_core.lessons.presets import PRESETS, Preset, one_seed
+from memrl_core.lessons.shelf import load_shelf
+from memrl_core.lessons.twins import TwinsScene
+
+app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
+SEEDS = 40
+NUMBER = r"([+−-]?\d+(?:\.\d+)?)"
+Interval = tuple[float, float]
+Compute = Callable[[Path | None], Sequence[Interval]]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`compute` gives, for each `{}` of `says`, between which numbers it holds; it may read results of experiments.
+
+    The words stand in `where`, relative to the checkout. A `quick` claim takes seconds.
+    """
+
+    where: str
+    says: str
+    compute: Compute
+    quick: bool = False
+
+    def stated(self, text: str) -> list[float] | None:
+        """The numbers as they stand in the document; None where the words are not there."""
+        words = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.says.split("{}")]
+        found = re.search(NUMBER.join(words), text)
+        return None if found is None else [float(number.replace("−", "-")) for number in found.groups()]
+
+
+def exactly(value: float, digits: int = 0) -> Interval:
+    """The numbers that are `value` when it is rounded to so many digits."""
+    half = 0.5 * 10**-digits + 1e-9
+    return value - half, value + half
+
+
+def mean_over_seeds(values: Sequence[float]) -> Interval:
+    """The 95 % interval of the mean."""
+    low, high = seed_interval(np.asarray(values, dtype=np.float64))
+    return float(low), float(high)
+
+
+# --- lessons ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _accuracies(key: str) -> npt.NDArray[np.float64]:
+    """Accuracy and CSR of both agents of a lesson's scene under 40 seeds: (seeds, side, measure, epoch)."""
+    scene = cast(TwinsScene, load_shelf().lessons[key].scene)
+    found = []
+    for seed in range(SEEDS):
+        one = scene.model_copy(update={"seed": seed})
+        with workspace.create_bank("memory://", workspace.HASHING, workspace.load_preferences()) as bank:
+            pair = one.begin(bank)
+            with bank.batch(500):
+                while count := one.steps_to_play(pair):
+                    pair.step(count)
+                    if one.waits_for_shift(pair):
+                        pair.shift()
+            played = one.played(bank, {"left": pair.runs[0], "right": pair.runs[1]})
+        assert played is not None
+        found.append([[epoch_accuracy(g.success), cumulative_success(g.success)] for g in played.grids])
+    return np.array(found)
+
+
+def _the_shift(results: Path | None) -> list[Interval]:
+    found = _accuracies("06-the-world-shifts").round(9)
+    scene = cast(TwinsScene, load_shelf().lessons["06-the-world-shifts"].scene)
+    at = cast(int, scene.shift_after)
+    left, right = found[:, 0, 0], found[:, 1, 0]
+    falls = [side[:, at] < side[:, at - 1] for side in (right, left)]
+    back = right[:, -1] >= right[:, at - 1]
+    return [exactly(SEEDS), *(exactly(float(side.sum())) for side in falls), exactly(float(back.sum()))]
+
+
+def _equal_csr(results: Path | None) -> list[Interval]:
+    found = _accuracies("08-forgetting-and-csr").round(9)
+    scene = cast(TwinsScene, load_shelf().lessons["08-forgetting-and-csr"].scene)
+    equal = found[:, 0, 1, -1] == found[:, 1, 1, -1]
+    apart = np.abs(found[:, 0, 0, -1] - found[:, 1, 0, -1])
+    as_far = equal & (apart >= apart[scene.seed])
+    assert as_far.sum() == 1, "another seed is as far apart as the lesson's"
+    return [exactly(SEEDS), exactly(float(equal.sum())), exactly(float((equal & (apart > 0)).sum()))]
+
+
+# --- playground -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _measured(name: str) -> list[Interval]:
+    (preset,) = (one for one in PRESETS if one.name == name)
+    by_seed = np.array([one_seed(preset, seed) for seed in range(1, SEEDS + 1)])
+    return [mean_over_seeds(100 * column) for column in by_seed.T]
+
+
+def _playground() -> Iterator[Claim]:
+    titles = {
+        "default": "default: α = 0.3, λ = 0.5", "stiff": "stiff: α = 0.02", "nervous": "nervous: α = 0.9",
+        "forgetful": "forgetful: the latest 24 memories", "blind to q": "blind to q: λ = 0",
+        "blind to meaning": "blind to meaning: λ = 1",
+    }  # fmt: skip
+    for preset in PRESETS:
+        row = f"| {titles[preset.name]} | {{}} % | {{}} % | {{}} % |"
+        yield Claim("docs/screens.md", row, partial(_of_preset, preset), quick=preset.name in ("default", "blind to q"))
+
+    before, changed = 0, 1
+    told = (
+        ("λ = 0.5: {} % before the shift; of what changes, {} % at the end.", "default", (before, changed)),
+        ("Of what changes, {} % at the end, not {}.", "stiff", (changed,)),
+        ("{} % and not {} while the world stays; of what changes, {} % and not {}.", "nervous", (before, changed)),
+        ("kept: {} % before the shift, not {}.", "forgetful", (before,)),
+        ("stays ({} %). Of what changes, {} % at the end and not {}.", "blind to q", (before, changed)),
+        ("first. {} % before the shift, not {}; of what changes, {} %, not {}.", "blind to meaning", (before, changed)),
+    )
+    for says, name, columns in told:
+        yield Claim("memrl_core/lessons/presets.py", says, partial(_beside_default, name, columns, says.count("{}")))
+
+
+def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
+    return _measured(preset.name)
+
+
+def _beside_default(name: str, columns: Sequence[int], count: int, results: Path | None) -> list[Interval]:
+    """Numbers in whole per cent: of the preset, each followed by the default's where the sentence has both."""
+    own, default = _measured(name), _measured("default")
+    both = [of[column] for column in columns for of in (own, default)]
+    if count == len(columns):
+        both = both[::2]
+    elif count < len(both):  # The first is not set beside the default's.
+        both.pop(1)
+    return [(low - 0.5, high + 0.5) for low, high in both]
+
+
+def _plane(results: Path | None) -> list[Interval]:
+    """By sample_data/plane.json, which `python -m memrl_core.lessons.plane` writes."""
+    found = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
+    (model,) = (one for one in found["ghosts"] if one["loss"] == "value")
+    as_much = [dot["kept"][0] for dot in found["dots"] if dot["gained"][0] >= model["gained"][0]]
+    return [exactly(100 * model["kept"][0]), exactly(100 * model["before"][0]), (0.0, 100 * max(as_much))]
+
+
+# --- experiments ------------------------------------------------------------------------------------------------------
+
+
+def _results(name: str, results: Path | None, streams: Sequence[str] = (), arms: Sequence[str] = ()) -> Any:
+    """The plan of a shipped experiment and its results (`results.by_epoch`): from RESULTS/NAME, else run anew.
+
+    Anew, only these streams and arms are run.
+    """
+    plan = read_plan(sample_data_path() / "experiments" / f"{name}.toml")
+    kept = results / name / "results.parquet" if results is not None else None
+    if kept is not None and kept.is_file():
+        return plan, pd.read_parquet(kept)
+    some: dict[str, Any] = plan.model_dump()
+    if streams:
+        some["streams"] = [stream for stream in some["streams"] if stream["name"] in streams]
+    if arms:
+        chosen = [arm.model_dump() for arm in plan.all_arms() if arm.name in arms]
+        some |= {"grid": {}, "arms": chosen, "compare_with": arms[0]}
+    plan = Plan.model_validate(some)
+    with tempfile.TemporaryDirectory() as folder:
+        return plan, run_experiment(plan, Path(folder), jobs=1).epochs
+
+
+def _study(stream: str, results: Path | None) -> list[Interval]:
+    """What MemRL adds in the last epoch of one condition of the study."""
+    plan, epochs = _results("when-utility-helps", results, [stream])
+    found = conditions(plan, epochs)
+    row = found[(found["stream"] == stream) & (found["epoch"] == found["epoch"].max())].iloc[0]
+    return [(100 * row["low"], 100 * row["high"])]
+
+
+def _weight(results: Path | None) -> list[Interval]:
+    """What λ = 0.5 adds to λ = 0 in the last epoch, in percentage points."""
+    _, epochs = _results("lambda", results, arms=("λ = 0", "λ = 0.5"))
+    last = epochs[(epochs["phase"] == "learn") & (epochs["epoch"] == epochs["epoch"].max())]
+    by_arm = last.pivot_table(index="seed", columns="arm", values="accuracy")
+    low, high = paired_interval(by_arm["λ = 0.5"].to_numpy(), by_arm["λ = 0"].to_numpy())
+    return [(100 * float(low), 100 * float(high))]
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "sample_data/lessons/06-the-world-shifts.toml",
+        "Of {} seeds of this scene the right agent falls at the shift in {}, and the left in {}. But the right one is "
+        "back where it stood, or higher, in the last epoch in only {}.",
+        _the_shift,
+    ),
+    Claim(
+        "sample_data/lessons/08-forgetting-and-csr.toml",
+        "Of {} seeds of this scene both agents end at the same CSR in {}; in {} of these they solve different shares",
+        _equal_csr,
+    ),
+    *_playground(),
+    Claim(
+        "docs/screens.md",
+        "a linear model of the reward keeps {} % of the {} % that it could before, where a memory that gains as much "
+        "keeps {} % and more",
+        _plane,
+        quick=True,
+    ),
+    Claim("docs/results/lambda.md", "| λ = 0.5 | 90.3 % (88.7…92.2) | {} pp", _weight),
+)
+"""All that is stated as a finding. What a real model did once is told there as a measurement with its date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A claim beside what was computed for it; `why` says why it does not hold, and is empty where it does."""
+
+    claim: Claim
+    numbers: Sequence[tuple[float, Interval]]
+    why: str = ""
+
+
+def checked(claim: Claim, root: Path, results: Path | None = None) -> Checked:
+    """The claim, computed again."""
+    try:
+        stated = claim.stated((root / claim.where).read_text(encoding="utf-8"))
+    except OSError:
+        return Checked(claim, (), "the document is not there")
+    if stated is None:
+        return Checked(claim, (), "the document does not say this any more: change the claim with it")
+    numbers = list(zip(stated, claim.compute(results), strict=True))
+    wrong = [f"{value:g} is not in {low:.4g}…{high:.4g}" for value, (low, high) in numbers if not low <= value <= high]
+    return Checked(claim, numbers, "; ".join(wrong))
+
+
+@app.command("check")
+def check(
+    quick: Annotated[bool, typer.Option("--quick", help="Only those that take seconds.")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of results of experiments (NAME/results.parquet), read where there.")
+    ] = None,
+) -> None:
+    """Compute every number that a document or a lesson states as a finding; exit 1 where one is no longer so."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "docs").is_dir():
+        raise InputError("The documents are not part of this installation. Check the claims in a checkout.")
+    done = []
+    for claim in CLAIMS:
+        if quick and not claim.quick:
+            continue
+        found = checked(claim, root, results)
+        done.append(found)
+        words = claim.says.replace("{}", "…")
+        console.print(f"{'does not hold' if found.why else 'holds':13} {claim.where}: {words}", markup=False)
+        for value, (low, high) in found.numbers:
+            console.print(f"{'':13} stated {value:g}, computed {low:.4g}…{high:.4g}", markup=False)
+        if found.why:
+            console.print(f"{'':13} {found.why}", markup=False)
+    wrong = sum(bool(one.why) for one in done)
+    console.print(f"{len(done) - wrong} hold, {wrong} do not")
+    if wrong:
+        raise typer.Exit(1)

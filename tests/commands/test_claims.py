@@ -1,0 +1,50 @@
+"""`memrl claims check`: what documents state is computed again, and what no longer holds is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memrl_core.cli import app
+from memrl_core.commands import claims
+from memrl_core.commands.claims import Claim, checked
+
+PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
+SAYS = "Over {} seeds it gains {} points, of {} %."
+
+
+def a_claim(*intervals: tuple[float, float], says: str = SAYS) -> Claim:
+    return Claim("page.md", says, lambda results: intervals, quick=True)
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (a_claim((40, 40), (-3, -2), (29, 31)), ""),
+        (a_claim((40, 40), (-3, -2.6), (29, 31)), "-2.5 is not in -3…-2.6"),
+        (a_claim((40, 40), says="Over {} seeds it loses"), "the document does not say this any more"),
+        (Claim("other.md", SAYS, lambda results: []), "the document is not there"),
+    ],
+)
+def test_a_claim_holds_while_its_numbers_lie_in_the_interval(tmp_path: Path, claim: Claim, why: str) -> None:
+    (tmp_path / "page.md").write_text(PAGE)
+    found = checked(claim, tmp_path)
+    assert found.why.startswith(why) and bool(found.why) is bool(why)
+
+
+def test_the_command_counts_and_fails_where_one_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "The plane sets what is *kept*"
+    monkeypatch.setattr(claims, "CLAIMS", (Claim("docs/screens.md", says, lambda results: [], quick=True),))
+    done = CliRunner().invoke(app, ["claims", "check"])
+    assert done.exit_code == 0 and done.output.splitlines()[-1] == "1 hold, 0 do not"
+    monkeypatch.setattr(claims, "CLAIMS", (Claim("docs/screens.md", "no such words", lambda results: [], quick=True),))
+    done = CliRunner().invoke(app, ["claims", "check", "--quick"])
+    assert done.exit_code == 1 and done.output.splitlines()[-1] == "0 hold, 1 do not"
+
+
+@pytest.mark.slow
+def test_the_quick_claims_hold() -> None:
+    done = CliRunner().invoke(app, ["claims", "check", "--quick"])
+    assert done.exit_code == 0, done.output
