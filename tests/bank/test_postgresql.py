@@ -15,6 +15,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.step_search import StepQuery
 from memrl_core.errors import BankError, BankUnreachable, NotABank
 from memrl_core.exchange.archive import read_bank, write_bank
 from tests.builders import a_bank, a_step
@@ -89,6 +90,13 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
             assert len([event for event in bank.events("r") if event.rater == who]) == EACH
             bank.undo.undo(who)
         bank.commit_step(*a_step(4, ("r-0001",)))
+        for query, steps in (
+            (StepQuery(task="TASK 2"), [2]),
+            (StepQuery(source="person", empty_pool=True, sort="pool", descending=True), [1, 2, 3]),
+            (StepQuery(reranked=True), []),
+        ):
+            assert bank.matching_steps("r", query) == steps
+        assert {row.sources[1:] for row in bank.found_steps("r", [1, 2, 3])} == {("ann", "bo")}
         again = MemoryBank.open(uri)
         assert again.utilities("r") == bank.utilities("r")
         assert again.histories("r") == bank.histories("r")
