@@ -49,6 +49,8 @@ st.page_link(
 )
 
 place = places.current(stop=False)
+if place is not None:
+    header(place)
 
 demo, start, openings = st.columns(3, border=True)
 with demo:
@@ -99,7 +101,6 @@ with openings:
 lessons_and_lab()
 
 if place is not None:
-    header(place)
     st.subheader("Recent runs")
     runs = list(reversed(place.bank.runs()))
     if not runs:

@@ -42,7 +42,7 @@ if place is None or place.run is None:
     st.stop()
 
 with st.container(horizontal=True, vertical_alignment="bottom", key="rewards_head", gap="small"):
-    bank_picker(place, width=120)
+    bank_picker(place)
     if view in OF_ONE_RUN:
         run_picker(place, place.run)
     name_field("rewards_name")

@@ -11,29 +11,41 @@ from memrl_core.commands.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_ow
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
-ORDER = (
-    "home",
-    "playground",
-    "step",
-    "steps",
-    "decision",
-    "rewards",
-    "tasks",
-    "methods",
-    "compare",
-    "lab",
-    "lessons",
-    "bank",
-)
+FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
+MORE = ("steps", "compare", "methods", "tasks", "bank", "lab")
 STYLE = """<style>
-.stMainBlockContainer { padding: 4.2rem 2.5rem 3rem; }
+:root { --memrl-row: 2.75rem; }
+[data-testid="stHeader"] { height: var(--memrl-row); min-height: var(--memrl-row); }
+.stMainBlockContainer { padding: calc(var(--memrl-row) + 1rem) 2.5rem 3rem; }
+/* One row that stays at the top, wherever on the page it is written. */
+.stMainBlockContainer:has(.st-key-header) { padding-top: calc(2 * var(--memrl-row) + 1rem); }
+.st-key-header {
+  position: fixed; top: var(--memrl-row); left: 0; right: 0; z-index: 100; height: var(--memrl-row);
+  padding: 0 1rem; flex-wrap: nowrap; background: Canvas; border-bottom: 1px solid rgb(128 128 128 / 30%);
+}
+[data-testid="stLayoutWrapper"]:has(> .st-key-header) { position: absolute; }
+.st-key-header > *, .st-key-steps > * { flex: none; }
+.st-key-header > :is(.st-key-header_bank, .st-key-header_run) { flex: 0 1 auto; min-width: 5rem; }
+.st-key-header > :has(> .st-key-steps) { flex: 1 1 0; min-width: 0; }
+.st-key-steps { flex-wrap: nowrap; }
+.st-key-steps > :has(> .st-key-header_slider) { flex: 0 1 16rem; min-width: 3rem; }
+.st-key-header .st-key-question_mark { position: absolute; width: 1px; }
+@media (max-width: 800px) {
+  .st-key-header { overflow: auto hidden; }
+  .st-key-header > :has(> .st-key-steps) { flex: none; }
+  .st-key-header_slider { display: none; }
+}
+.st-key-header :is([data-testid="stSliderThumbValue"], [data-testid="stSliderTickBar"]) { display: none; }
+.st-key-header :is(.st-key-move_Back, .st-key-move_Next, .st-key-all_steps, .st-key-keys_button) button p {
+  position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
+}
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
 button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="stSliderThumbValue"] p {
   color: color-mix(in srgb, currentColor 45%, CanvasText);
 }
 /* In sight, below the menu, while the answer that it asks about is read. */
 [data-testid="stLayoutWrapper"]:has(> div > div > .st-key-reward_wanted) {
-  position: sticky; top: 3.75rem; z-index: 99;
+  position: sticky; top: calc(2 * var(--memrl-row)); z-index: 99;
 }
 .st-key-reward_wanted { background: Canvas; }
 </style>"""
@@ -74,13 +86,12 @@ def wall() -> None:
 
 def navigation(menu: bool = True) -> StreamlitPage:
     """The pages, in the order of the menu; returns the one to run."""
-    return st.navigation(
-        [
-            st.Page(f"pages/{name}/page.py", title=name.capitalize(), url_path=name, default=name == "home")
-            for name in ORDER
-        ],
-        position="top" if menu else "hidden",
-    )
+    first, more = ([_page(name) for name in names] for names in (FIRST, MORE))
+    return st.navigation({"": first, "More": more}, position="top" if menu else "hidden")
+
+
+def _page(name: str) -> StreamlitPage:
+    return st.Page(f"pages/{name}/page.py", title=name.capitalize(), url_path=name, default=name == "home")
 
 
 @st.cache_resource

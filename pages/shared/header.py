@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -41,30 +42,42 @@ def model_status(model: str) -> OllamaStatus:
     return OllamaStatus("", "running", f"{model} {where}.", "")
 
 
+def bar() -> AbstractContextManager[Any]:
+    """The one row at the top of a screen; it stays there while the page scrolls."""
+    return st.container(horizontal=True, vertical_alignment="center", key="header", gap="small")
+
+
 def header(place: Place) -> None:
-    """Bank, run and step to move between; model, embedder, memories and the last save to see."""
-    with st.container(horizontal=True, vertical_alignment="bottom", key="header", gap="small"):
+    """Bank, run and step to move between; everything else about them is told in a popover."""
+    with bar():
         bank_picker(place)
         if place.run:
             run_picker(place, place.run)
-            _step_buttons(place)
-            _mode(place)
-    with st.container(horizontal=True, vertical_alignment="center", key="chips", gap="small"):
-        if place.run:
-            _environment_chip(place.run)
-            _method_chip(place.run)
-            _model_chip(place.run)
+            _steps(place)
+        _about(place)
+        keys_help()
+
+
+def _about(place: Place) -> None:
+    """World, method, model and embedder of the run, under the number of its memories."""
+    run = place.run
+    status = model_status(run.model) if run and not run.simulated and workspace.can_go_on(run) else None
+    fails = status is not None and status.state != "running"
+    saved = place.bank.saved(run.id) if run else place.bank.last_saved
+    with (
+        st.container(key="memory_count", width="content"),
+        st.popover(_memories(place), icon=f":material/{'warning' if fails else 'database'}:", type="tertiary"),
+        st.container(key="chips", gap="small"),
+    ):
+        if run:
+            _environment_chip(run)
+            _method_chip(run)
+            _model_chip(run, status)
         _embedder_chip(place)
-        with st.container(key="memory_count", width="content"):
-            st.badge(_memories(place), icon=":material/database:", color="gray")
-        saved = place.bank.saved(place.run.id) if place.run else place.bank.last_saved
-        st.badge(
+        st.caption(
             _saved(saved, bool(place.last_step)),
-            icon=":material/save:",
-            color="gray",
             help=f"Last write: {saved.astimezone():%Y-%m-%d %H:%M:%S}" if saved else None,
         )
-        keys_help()
 
 
 def _saved(at: datetime | None, has_steps: bool) -> str:
@@ -81,20 +94,21 @@ def _memories(place: Place) -> str:
     return "1 memory" if count == 1 else f"{count:,} memories"
 
 
-def _picked(key: str, shown: str, take: Callable[[str], None]) -> None:
+def _picked(key: str, shown: Any, take: Callable[[Any], None]) -> None:
     # Streamlit reports a change too when a run of the page was cut short; what is shown already was not picked.
     if st.session_state[key] != shown:
         take(st.session_state[key])
 
 
-def bank_picker(place: Place, width: int = 180) -> None:
+def bank_picker(place: Place) -> None:
     """Another bank of this machine."""
     st.session_state["header_bank"] = place.bank_name
     st.selectbox(
         "Bank",
         sorted(places.known_banks()),
         key="header_bank",
-        width=width,
+        width=140,
+        label_visibility="collapsed",
         on_change=_picked,
         args=("header_bank", place.bank_name, lambda name: places.go(bank=name)),
     )
@@ -107,39 +121,56 @@ def run_picker(place: Place, run: RunInfo) -> None:
         "Run",
         [info.id for info in reversed(place.bank.runs())],
         key="header_run",
-        width=220,
+        width=180,
+        label_visibility="collapsed",
         on_change=_picked,
         args=("header_run", run.id, lambda name: places.go(run=name)),
     )
 
 
-def _step_buttons(place: Place) -> None:
-    at = place.step or place.last_step
-    live = place.step is None
-    moves = (
-        ("First", ":material/first_page:", place.first_step, at <= place.first_step, "home"),
-        ("Back", ":material/chevron_left:", max(at - 1, place.first_step), at <= place.first_step, "left"),
-        ("Next", ":material/chevron_right:", at + 1, live or at >= place.last_step, "right"),
-        ("Last", ":material/last_page:", place.last_step, live or at >= place.last_step, "end"),
+def _steps(place: Place) -> None:
+    """The step that is shown, to be typed, slid or stepped to; the live end; and the way to the table of all steps."""
+    first, last = place.first_step, place.last_step
+    at, live = place.step or last, place.step is None
+    with st.container(horizontal=True, vertical_alignment="center", key="steps", gap="xsmall"):
+        if not last:
+            st.markdown(_where(place), width="content")
+            return
+        on_key("move_First", lambda _: _go_to(place, first))
+        on_key("move_Back", lambda count: _go_by(place, -count))
+        on_key("move_Next", lambda count: _go_by(place, count))
+        on_key("move_Last", lambda _: _go_to(place, last))
+        _move_button("Back", ":material/chevron_left:", at - 1, at <= first)
+        # With the step in its name: of a run of the page that is cut short, the browser tells the value before it.
+        with st.container(key="header_step", width="content"):
+            st.number_input("Step", first, last, at, key=f"step_{at}", width=76, label_visibility="collapsed",
+                            on_change=_picked, args=(f"step_{at}", at, _to))  # fmt: skip
+        st.markdown(_where(place), width="content")
+        _move_button("Next", ":material/chevron_right:", at + 1, live or at >= last)
+        if first < last:
+            with st.container(key="header_slider"):
+                st.slider("Any step", first, last, at, key=f"slid_{at}", label_visibility="collapsed",
+                          on_change=_picked, args=(f"slid_{at}", at, _to))  # fmt: skip
+        _mode(place)
+        if st.button("All steps", icon=":material/table_rows:", type="tertiary", key="all_steps", help="All steps"):
+            st.switch_page("pages/steps/page.py", query_params=st.session_state["place"])
+
+
+def _move_button(label: str, icon: str, target: int, disabled: bool) -> None:
+    st.button(
+        label,
+        icon=icon,
+        key=f"move_{label}",
+        type="tertiary",
+        disabled=disabled,
+        help=label,
+        on_click=places.go,
+        kwargs={"step": target},
     )
-    on_key("move_First", lambda _: _go_to(place, place.first_step))
-    on_key("move_Back", lambda count: _go_by(place, -count))
-    on_key("move_Next", lambda count: _go_by(place, count))
-    on_key("move_Last", lambda _: _go_to(place, place.last_step))
-    with st.container(horizontal=True, vertical_alignment="center", key="steps", width="content", gap="xsmall"):
-        for position, (label, icon, target, disabled, key) in enumerate(moves):
-            if position == 2:
-                st.markdown(_where(place, at), width="content")
-            st.button(
-                label,
-                icon=icon,
-                key=f"move_{label}",
-                disabled=disabled,
-                help=label,
-                shortcut=key,
-                on_click=places.go,
-                kwargs={"step": target},
-            )
+
+
+def _to(step: int) -> None:
+    places.go(step=step)
 
 
 def _go_by(place: Place, steps: int) -> None:
@@ -154,11 +185,11 @@ def _go_to(place: Place, step: int) -> None:
         places.go(step=min(max(step, place.first_step), last))
 
 
-def _where(place: Place, at: int) -> str:
+def _where(place: Place) -> str:
     run = places.live_if_begun(place)
     if place.step is None and run is not None and run.under_way:
-        return f"step {place.bank.next_step(run.agent.run_id):,} under way"
-    return f"step {at:,} of {place.last_step:,}" if place.last_step else "no step yet"
+        return f"{place.bank.next_step(run.agent.run_id):,} under way"
+    return f"of {place.last_step:,}" if place.last_step else "no step yet"
 
 
 def _mode(place: Place) -> None:
@@ -169,10 +200,9 @@ def _mode(place: Place) -> None:
         ["Live", "Replay"],
         key="header_mode",
         required=True,
-        disabled=place.last_step == 0,
+        label_visibility="collapsed",
         on_change=_picked,
         args=("header_mode", shown, lambda mode: places.go(step=None if mode == "Live" else place.last_step)),
-        help="Live: the run goes on from its end. Replay: everything as it was after the chosen step.",
     )
 
 
@@ -207,7 +237,7 @@ def _method_chip(run: RunInfo) -> None:
     )  # fmt: skip
 
 
-def _model_chip(run: RunInfo) -> None:
+def _model_chip(run: RunInfo, status: OllamaStatus | None) -> None:
     if run.simulated:
         st.badge(
             "simulated model",
@@ -216,14 +246,13 @@ def _model_chip(run: RunInfo) -> None:
             help="No language model is at work: answers are carried over from the memories in the prompt by analogy.",
         )
         return
-    if not workspace.can_go_on(run):
+    if status is None:
         st.badge(
             in_badge(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere."
         )
         return
     options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
     weights = weights_label(run.model_facts)
-    status = model_status(run.model)
     colours: Mapping[str, Literal["green", "orange", "red"]]
     colours = {"running": "green", "model_missing": "orange", "not_running": "red"}
     says = {"running": run.model, "model_missing": f"{run.model} missing", "not_running": "Ollama not running"}
@@ -233,11 +262,10 @@ def _model_chip(run: RunInfo) -> None:
         help=literal(" ".join([status.sentence, weights]).strip()),
     )  # fmt: skip
     if status.state != "running":
-        with st.popover("What to do", type="tertiary"):
-            st.text(status.sentence)
-            if status.remedy:
-                st.text(status.remedy)
-            st.button("Check again", on_click=status_of.clear, key="check_again")
+        st.text(status.sentence)
+        if status.remedy:
+            st.text(status.remedy)
+        st.button("Check again", on_click=status_of.clear, key="check_again")
 
 
 def _embedder_chip(place: Place) -> None:

@@ -38,7 +38,7 @@ _listener = st.components.v2.component(
     js="""
 // A key that is held says itself again: good for going through steps, not for giving rewards.
 const ONCE = /^[1-5suy]$/i;
-// Keys of which each press counts, and the buttons they stand for. Streamlit would make one press of those that come
+// Keys of which each press counts, and what they stand for. Streamlit would make one press of those that come
 // while it runs.
 const COUNTED = { n: "step", ArrowLeft: "move_Back", ArrowRight: "move_Next", Home: "move_First", End: "move_Last" };
 const KEPT = 200;
@@ -95,8 +95,8 @@ export default function ({ setTriggerValue, setStateValue }) {
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
     if (name && !(moves && movedByArrows(at))) {
-      const button = document.querySelector(`.st-key-${name} button`);
-      if (button) return counted(event, button);
+      const stands = document.querySelector(moves ? ".st-key-header_step" : `.st-key-${name} button`);
+      if (stands) return counted(event, stands);
     }
     // Streamlit hears no key in a field, and a letter would open the list.
     if (closedList(at) && !LISTS_OWN.test(event.key)) {
@@ -110,7 +110,8 @@ export default function ({ setTriggerValue, setStateValue }) {
     const at = event.target;
     const types = typing(at);
     // After Enter the keys rate again; Streamlit would leave the cursor in the field.
-    if (types && event.key === "Enter" && at.closest(".st-key-reason_box, .st-key-rewards_name")) at.blur();
+    const left = ".st-key-reason_box, .st-key-rewards_name, .st-key-header_step";
+    if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "?") setTriggerValue("asked", true);
     if (event.key === "e" || event.key === "E") {
