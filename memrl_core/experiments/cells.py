@@ -19,7 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
+from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.decision.ties import OTHER, tied_at
 from memrl_core.analysis.run.cost import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
@@ -67,6 +69,8 @@ SCHEMA = pa.schema(
         "used_outcome": _LIST(pa.string()),
         "used_same_task": _LIST(pa.bool_()),
         "used_poison": _LIST(pa.bool_()),
+        "tied": pa.bool_(),
+        "other_by_tie": pa.bool_(),
         "tainted": pa.bool_(),
         "poison_left": pa.int64(),
         "poison_q": pa.float64(),
@@ -82,11 +86,12 @@ SCHEMA = pa.schema(
 )
 """A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance` is
 the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
-began; q and visits are those before the step. `memories` were seen when it began and `memories_after` when it had
-ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the prompt; `poison_left` poisoned
-memories were there after the step, with the mean q `poison_q`. `set_similarity` is the mean pairwise cosine of the
-intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers had to be one of those
-offered, and how many were."""
+began; q and visits are those before the step. `tied`: equals stood on both sides of the cut of k1 or of k2, and
+`other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
+`memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
+prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `set_similarity` is the
+mean pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers
+had to be one of those offered, and how many were."""
 
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
@@ -124,7 +129,7 @@ def cells_of(plan: Plan) -> list[Cell]:
     return [
         Cell(
             arm=arm,
-            settings=plan.settings_of(arm).model_dump(),
+            settings=plan.settings_of(arm).model_dump() | ({} if stream.own_memories else {"exclude_same_task": True}),
             stream=stream,
             seed=seed,
             epochs=plan.epochs,
@@ -163,6 +168,7 @@ def run_cell(
                 rows.append(row)
                 if on_step is not None:
                     on_step()
+            _tell_other_ties(bank, cell, rows)
     metadata = {
         "fingerprint": cell.fingerprint,
         "digest": course.digest.hexdigest(),
@@ -170,6 +176,16 @@ def run_cell(
         SECONDS: json.dumps(course.seconds),
     }
     return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
+
+
+def _tell_other_ties(bank: MemoryBank, cell: Cell, rows: Sequence[dict[str, Any]]) -> None:
+    """Fill in for which steps of learning the other rule for ties would have selected another set."""
+    learned = {row["step"]: row for row in rows if row["phase"] == LEARN}
+    if not any(row["tied"] for row in learned.values()):
+        return
+    other = OTHER[str(cell.settings.get("ties", "seeded"))]
+    for one in counterfactual(bank, RUN, {"ties": other}):
+        learned[one.step]["other_by_tie"] = set(one.recorded) != set(one.selected)
 
 
 def drawn(name: str, count: int, seed: int) -> list[Task]:
@@ -316,6 +332,8 @@ class _Course:
             "used_outcome": [memory.outcome for memory in memories],
             "used_same_task": [memory.task == trace.task.id for memory in memories],
             "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
+            "tied": bool(tied_at(trace.recall, trace.decision)),
+            "other_by_tie": False,
             "tainted": tainted,
             "poison_left": len(poison_left),
             "poison_q": float(np.mean(poison_left)) if poison_left else None,

@@ -119,4 +119,10 @@ def _parameters(stream: Stream) -> dict[str, object]:
     """The options of a stream's world, its changes, and its first stage's set of tasks and repeats."""
     stage = stream.stages[0]
     shift = ", ".join(map(str, stream.shift_at)) or "never"
-    return {**stream.options, "repeat": stage.repeat, "tasks": stage.tasks, "shift_at": shift}
+    return {
+        **stream.options,
+        "repeat": stage.repeat,
+        "tasks": stage.tasks,
+        "own_memories": stream.own_memories,
+        "shift_at": shift,
+    }

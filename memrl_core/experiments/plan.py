@@ -40,8 +40,10 @@ HOUSEHOLD = "household"
 """The environment whose memories can be poisoned."""
 SHIFT = "shift_at"
 """The option of environments whose world can shift."""
+OWN = "own_memories"
+"""What a stream's grid may set of the stream itself."""
 OF_STAGES = ("repeat", "tasks")
-"""What a stream's grid may set of its stages; everything else in it is an option of the environment."""
+"""What it may set of its stages; everything else in it is an option of the environment."""
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
     "poison", "methods", "environments", "conditions",
@@ -149,13 +151,14 @@ class Stream(_Part):
 
     All sets are for one environment, made with `options`. From each step of `shift_at` on its world is another. After
     each stage every set of `evaluate` is gone through once with the memory as it is: nothing is credited, updated or
-    written.
+    written. Without `own_memories` no arm recalls memories of the very task that is asked.
     """
 
     name: str = Field("household", min_length=1, max_length=80)
     stages: list[Stage] = Field(default_factory=lambda: [Stage(count=60)], min_length=1)
     options: dict[str, Any] = Field(default_factory=dict, description="Of the environment, such as noise.")
     shift_at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    own_memories: bool = Field(True, description="Whether memories of the task that is asked may be recalled.")
     evaluate: list[str] = Field(default_factory=list)
     evaluate_count: int = Field(0, ge=0, description="How many tasks of each set; 0 takes all.")
 
@@ -196,8 +199,8 @@ class Plan(_Part):
     those of `arms`. Cells are arms × streams × seeds; arms of
     equal stream and seed meet the same tasks with the same luck, so they are compared in pairs.
 
-    A stream of the file may have a `grid` too: it maps options of its environment, and `repeat` and `tasks` of its
-    stages, to values, and every combination is a stream of its own.
+    A stream of the file may have a `grid` too: it maps options of its environment, `own_memories`, and `repeat` and
+    `tasks` of its stages, to values, and every combination is a stream of its own.
     """
 
     title: str = Field(min_length=1, max_length=200)
@@ -364,7 +367,8 @@ def _conditions(stream: Any) -> list[Any]:
         name = " · ".join(f"{key} {value}" for key, value in chosen.items())
         of_stages = {key: chosen.pop(key) for key in OF_STAGES if key in chosen}
         stages = [{**stage, **of_stages} for stage in stream.get("stages", [{}])]
-        rest = {key: value for key, value in stream.items() if key != "grid"}
+        own = {OWN: chosen.pop(OWN)} if OWN in chosen else {}
+        rest = {key: value for key, value in stream.items() if key != "grid"} | own
         one = {**rest, "name": name[:80], "stages": stages, "options": {**stream.get("options", {}), **chosen}}
         try:
             Stream.model_validate(one)

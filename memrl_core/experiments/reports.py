@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,28 @@ HIGH = 0.5
 
 def reports(experiment: Experiment) -> list[ReportTable]:
     """The tables that the plan asks for; none while no cell is finished."""
-    return [] if experiment.steps.empty else [REPORTS[name](experiment) for name in experiment.plan.report]
+    if experiment.steps.empty:
+        return []
+    first, *others = (REPORTS[name](experiment) for name in experiment.plan.report)
+    return [replace(first, notes=(*first.notes, *_how_chosen(experiment))), *others]
+
+
+def _how_chosen(experiment: Experiment) -> list[str]:
+    """How often a tie decided in each arm and what the other rule would have changed, and how often a task's own
+    memories were in the prompt.
+    """
+    steps, names = _steps(experiment), [arm.name for arm in experiment.plan.all_arms()]
+    of = {name: part for name in names if len(part := steps[steps["arm"] == name])}
+    tied = {name: (part["tied"].mean(), part["other_by_tie"].mean()) for name, part in of.items()}
+    notes = []
+    if any(share for share, _ in tied.values()):
+        told = ", ".join(f"{name} {100 * one:.0f} % ({100 * other:.0f} %)" for name, (one, other) in tied.items())
+        notes.append(f"choices that went by a tie (and that the other rule for ties would change): {told}")
+    own = {name: part["used_same_task"].map(any).mean() for name, part in of.items()}
+    if any(own.values()):
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in own.items())
+        notes.append(f"prompts with a memory of the very task: {told}")
+    return notes
 
 
 # --- what was achieved, lost and carried over -------------------------------------------------------------------------

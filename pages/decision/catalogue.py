@@ -63,6 +63,8 @@ QUESTIONS = (
     Question("changed", RUN, "What changed between two steps?", whole_run.changed, needs="run"),
     Question("supposed", RUN, "Would the run have gone otherwise under these settings?", whole_run.supposed,
              needs="step"),
+    Question("ties", RUN, "How many choices were ties, and what would the other rule have done?", whole_run.ties,
+             needs="step"),
     Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),
     Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", progress.duplicates,
              needs="run"),

@@ -11,6 +11,7 @@ import streamlit as st
 from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
+from memrl_core.analysis.decision.ties import Ties, ties_of
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import q_by_epoch
@@ -175,6 +176,42 @@ def _changed(case: Case, found: Changes) -> None:
             alt="Earlier intents decided with the memory of both moments",
         )
         st.caption("Both under the settings in force at the later step, without exploration.")
+
+
+def ties(case: Case) -> None:
+    """How many choices were ties, and what would the other rule have done?"""
+
+    def decide(report: Report, cancelled: Cancelled) -> Ties:
+        total = len(case.bank.step_rows(case.run))
+        return ties_of(case.bank, case.run, lambda done: report(done, total), cancelled)
+
+    found = working("ties", f"{case.bank.state}·{case.run}", lambda: Work(decide), "steps decided again")
+    if found is None:
+        return
+    st.markdown(
+        f"**{found.either:,} of {found.steps:,} choices** went by a tie: {found.pool:,} at the cut of k1, "
+        f"{found.prompt:,} at the cut of k2. The rule is *{found.rule}*; by *{found.other}* {len(found.changed):,} "
+        "steps would have had other memories."
+    )
+    if found.changed:
+        st.dataframe(
+            [
+                {
+                    "step": one.step,
+                    "task": one.task,
+                    f"by {found.rule}": findings.names(one.recorded, case.run),
+                    f"by {found.other}": findings.names(one.selected, case.run),
+                }
+                for one in found.changed[:SHOWN]
+            ],
+            key="by_ties",
+            hide_index=True,
+            alt="Steps that the other rule for ties would have given other memories",
+        )
+    st.caption(
+        "Each step is decided again with the memory and q it had. What a run under the other rule would have become is "
+        "another question: start it with the setting *Ties*."
+    )
 
 
 def supposed(case: Case) -> None:

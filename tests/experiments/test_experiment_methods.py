@@ -337,7 +337,8 @@ def test_the_report_has_a_row_an_arm_and_the_page_its_pictures(finished: Experim
 
 
 def table_of(plan: Plan, rows: Iterable[dict[str, Any]]) -> ReportTable:
-    filler = {"stream": "household", "phase": "learn", "set": "s", "memories": 0, "tainted": False,
+    filler = {"stream": "household", "phase": "learn", "set": "s", "memories": 0, "tainted": False, "tied": False,
+              "other_by_tie": False, "used_same_task": [], "chance": nan,
               "set_similarity": nan}  # fmt: skip
     steps = pd.DataFrame([{**row, **filler} for row in rows])
     (table,) = reports(Experiment(plan, Path("out"), steps, by_epoch(plan, steps), 1, 1, False, ""))

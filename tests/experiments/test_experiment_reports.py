@@ -37,7 +37,7 @@ def a_row(
     return {
         "arm": arm, "stream": "household", "seed": seed, "phase": "learn", "stage": 1, "set": SET, "epoch": epoch,
         "step": step, "task": task, "family": "heat", "success": success, "reward": 1.0, "memories": step, "pool": 0,
-        "tainted": False, "chance": nan, "set_similarity": 0.5,
+        "tied": False, "other_by_tie": False, "tainted": False, "chance": nan, "set_similarity": 0.5,
         "poison_left": 0, "poison_q": None, **empty, **changes,
     }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.ties import tied_at
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
 from memrl_core.retrieval.exploration import SEEDED_TIES
@@ -88,6 +89,8 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
                 f"{memory_label(last.memory_id, run)} and {memory_label(first_out.memory_id, run)} tie at the cut: "
                 f"the more similar, then {who} goes first."
             )
+    if "pool" in tied_at(recall, decision):
+        found.append("Equally similar memories stood at the cut of k1: the rule for ties chose which are in the pool.")
     return found
 
 
