@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import lancedb
-
 from memrl_core.errors import BankError, BankUnreachable
+
+if TYPE_CHECKING:
+    import lancedb
 
 ENDING = ".toml"
 """How the name of a file ends that names a database and vectors."""
@@ -62,6 +63,8 @@ def connect(uri: str) -> Any:
     Raises `BankUnreachable`, for an address that is not on this machine, when it carries keys or is of no known kind,
     when the environment has no keys for it, and whatever Lance raises when nobody answers or lets it in.
     """
+    import lancedb  # Half of the time in which a command starts that opens no bank.
+
     if is_local(uri):
         return lancedb.connect(uri, session=_session())
     _must_be_usable(uri)
@@ -72,6 +75,8 @@ def connect(uri: str) -> Any:
 
 
 def _session() -> lancedb.Session:
+    import lancedb
+
     # Not shared by connections: a bank that is made anew where one was would be read by what is remembered of that one.
     return lancedb.Session(index_cache_size_bytes=INDEX_KEPT, metadata_cache_size_bytes=MANIFESTS_KEPT)
 

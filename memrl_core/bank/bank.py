@@ -183,8 +183,13 @@ class MemoryBank(BankReading):
             self._vectors.compact(KEEP_AT_CLOSE)
 
     def rebuild(self) -> None:
-        """Write anew what follows from the facts: the q of every run, and its moves."""
+        """Write anew what follows from the facts: the q of every run, and its moves.
+
+        Raises `InputError` where the policy of a run is not installed.
+        """
         with self.alone():
+            for info in self.runs():
+                self._state.must_know_rule(info)
             for run in self._state.ids():
                 self._state.of(run).make_anew()
             for run in self._state.ids():

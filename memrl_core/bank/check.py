@@ -24,6 +24,7 @@ from memrl_core.bank.places import Place, place_of
 from memrl_core.bank.schema import Database
 from memrl_core.errors import BankError, BankUnreachable
 from memrl_core.learning import folded
+from memrl_core.policies import is_installed
 from memrl_core.records import EventKind
 
 SPACE_NEEDED = 200_000_000
@@ -221,8 +222,11 @@ def _runs(bank: MemoryBank) -> Finding:
 
 def _utilities(bank: MemoryBank) -> Finding:
     """The derived tables against a fold of the whole ledger."""
-    state, odd, count = bank._state, [], 0
+    state, odd, count, unknown = bank._state, [], 0, []
     for info in bank.runs():
+        if not is_installed(info.policy):
+            unknown.append(info.id)
+            continue
         events = state.events(info.id)
         made = folded(state.start(info.id), events, state.committed(events))
         kept = state.live(info.id)
@@ -243,7 +247,8 @@ def _utilities(bank: MemoryBank) -> Finding:
     if odd:
         sentence = f"q does not follow from the ledger for {len(odd):,} memories: {_listed(odd)}."
         return Finding("utilities", False, sentence, REBUILD)
-    return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.")
+    left = f" Not computed, as their policies are not installed: {_listed(unknown)}." if unknown else ""
+    return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.{left}")
 
 
 def _index(uri: str) -> Finding:

@@ -506,6 +506,11 @@ def _of_sqlite(error: sqlite3.Error, shown: str, part: str, folder: Path | None)
 
 
 def _of_server(error: BaseException | None, shown: str, part: str) -> BankError:
+    if "NUL (0x00)" in str(error):
+        return BankError(
+            f"A text holds the character NUL, which the server of {shown} does not store. Nothing was written; take it "
+            "out and try again."
+        )
     state = str(getattr(error, "sqlstate", None) or "")
     if state.startswith("53"):
         return BankFull(

@@ -27,7 +27,7 @@ from memrl_core.bank.matrix import Matrix
 from memrl_core.bank.roles import actor_of
 from memrl_core.bank.schema import Database, chunks
 from memrl_core.bank.vectors import Vectors
-from memrl_core.errors import BankDamaged, MemRLError, RunMoved, UnknownRun
+from memrl_core.errors import BankDamaged, InputError, MemRLError, RunMoved, UnknownRun
 from memrl_core.learning import (
     CHANGES_MEMORIES,
     REWARDING,
@@ -41,7 +41,7 @@ from memrl_core.learning import (
 )
 from memrl_core.learning.fold import Origin
 from memrl_core.learning.histories import Histories
-from memrl_core.policies import update_rule
+from memrl_core.policies import is_installed, update_rule
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
@@ -537,12 +537,21 @@ class BankState:
             if state.fold is not None:
                 state.fold = self._caught_up(run, state.fold, state.newest or 0)
             if state.fold is None:
+                self.must_know_rule(state.info)
                 events = self.events(run)
                 state.fold = folded(self.start(run), events, self.committed(events))
                 state.is_stale, state.is_rewritten, state.view = False, True, None
                 state.moved.clear()
                 state.goes_to(events, *(e.step for e in events if counts_at_once(e)), state.newest or 0)
         return state.fold
+
+    def must_know_rule(self, info: RunInfo) -> None:
+        """Raise `InputError` where nobody here knows how a run's rewards move q: what is stored of it would be lost."""
+        if not is_installed(info.policy):
+            raise InputError(
+                f"The policy “{info.policy[:80]}” of run “{info.id[:80]}” is not installed here, so its q cannot be "
+                "computed. Nothing was changed; install the package that the policy is from, and try again."
+            )
 
     def _restored(self, run: str) -> RunState:
         """A run with its fold as the derived tables have it, after what others have stored was taken in."""
@@ -600,6 +609,8 @@ class BankState:
         steps = [*range(state.folded_to + 1, newest + 1), *sorted(step for step in state.ahead if step > newest)]
         if not (state.late or state.appended or steps):
             return fold
+        if state.late:
+            self.must_know_rule(state.info)
         state.fold, state.is_stale = None, True  # Should folding fail halfway, the next to ask folds anew.
         settings_at = self.settings_at(run)
         late = [event for step in state.late for event in self.at(run, step)]

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.index import IvfSq
 
 from memrl_core.bank.addresses import connect, is_local, remote_failure
 from memrl_core.bank.codec import table_schema
@@ -205,6 +204,8 @@ class LanceVectors:
         The index holds the numbers of each vector as bytes, in partitions around centres. Memories appended later are
         found too, by reading them all until a compaction takes them in.
         """
+        from lancedb.index import IvfSq
+
         partitions = self.count() // ROWS_IN_A_PARTITION
         # A compaction meanwhile would move the rows that are being indexed.
         with self._compacting, sentences(self.address):

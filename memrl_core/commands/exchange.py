@@ -19,9 +19,6 @@ from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
 from memrl_core.exchange.merging import merge
 from memrl_core.exchange.spans import send_steps
 from memrl_core.numerals import signed
-from memrl_core.report.document import write_report
-from memrl_core.report.step import step_report
-from memrl_core.stage.player import write_player
 
 LINES = 20
 PER_CENT = 100
@@ -75,6 +72,9 @@ def report_step(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:
     """Write one step as a single HTML file that opens without a network."""
+    from memrl_core.report.document import write_report
+    from memrl_core.report.step import step_report
+
     with MemoryBank.open(bank) as memory:
         write_report(step_report(memory, _run_of(memory, run), step), out, overwrite)
     console.print(f"Wrote {escape(str(out))}.")
@@ -87,6 +87,8 @@ def write_run_player(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:
     """Write all steps of a run as one HTML file that plays them, with no server and no network."""
+    from memrl_core.stage.player import write_player
+
     with MemoryBank.open(bank) as memory:
         size = write_player(memory, _run_of(memory, run), out, overwrite)
     console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")

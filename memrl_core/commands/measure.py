@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -15,18 +15,11 @@ from memrl_core.commands.choosing import kept_file
 from memrl_core.commands.console import ModelHost, PerHost, at_hosts, console, open_or_create, progress
 from memrl_core.commands.interrupt import CtrlC
 from memrl_core.errors import InputError
-from memrl_core.experiments.cross_model import run_cross_model
-from memrl_core.experiments.environments import environments_plan, first_sets
-from memrl_core.experiments.files import PICTURES, REPORT, RESULTS, ResultFolder
-from memrl_core.experiments.layouts import layout_reports, run_layouts
-from memrl_core.experiments.machine import machine_line, this_machine, this_moment
-from memrl_core.experiments.modular_memory import run_modular_memory
-from memrl_core.experiments.plan import Plan, read_plan
-from memrl_core.experiments.report_table import ReportTable, markdown
-from memrl_core.experiments.reports import reports
-from memrl_core.experiments.reports_of_methods import picture_page
-from memrl_core.experiments.runner import run_experiment
-from memrl_core.experiments.tables import cross_model_tables, modular_memory_tables, rich_tables
+
+# Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
+if TYPE_CHECKING:
+    from memrl_core.experiments.plan import Plan
+    from memrl_core.experiments.report_table import ReportTable
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -77,6 +70,9 @@ def modular_memory(
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
+    from memrl_core.experiments.modular_memory import run_modular_memory
+    from memrl_core.experiments.tables import modular_memory_tables
+
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
         found = run_modular_memory(
@@ -100,6 +96,9 @@ def cross_model(
     epochs: Epochs = 3,
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
+    from memrl_core.experiments.cross_model import run_cross_model
+    from memrl_core.experiments.tables import cross_model_tables
+
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
         found = run_cross_model(
@@ -125,6 +124,10 @@ def layouts(
     ] = None,
 ) -> None:
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
+    from memrl_core.experiments.environments import first_sets
+    from memrl_core.experiments.files import REPORT, RESULTS
+    from memrl_core.experiments.layouts import layout_reports, run_layouts
+
     sets = [on] if on else [] if env else ["household-train"]
     if env:
         firsts, left_out = first_sets([] if "all" in env else env)
@@ -149,6 +152,11 @@ def layouts(
 
 def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     """Print tables, and leave them in the folder."""
+    from memrl_core.experiments.files import ResultFolder
+    from memrl_core.experiments.machine import machine_line, this_machine, this_moment
+    from memrl_core.experiments.report_table import markdown
+    from memrl_core.experiments.tables import rich_tables
+
     for table in tables:
         console.print(*rich_tables(table, console.width))
     if tables:
@@ -172,6 +180,8 @@ def experiment(
     per_host: PerHost = 1,
 ) -> None:
     """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
+    from memrl_core.experiments.plan import read_plan
+
     plan = read_plan(file, seeds=seeds, epochs=epochs)
     if model_host:
         plan = plan.model_copy(update={"model_hosts": model_host.split(","), "per_host": per_host})
@@ -182,6 +192,11 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     """Run the cells with a bar, print the tables and leave them in the folder. The hosts of a plan that somebody else
     may have written are not `trusted`.
     """
+    from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
+    from memrl_core.experiments.reports import reports
+    from memrl_core.experiments.reports_of_methods import picture_page
+    from memrl_core.experiments.runner import run_experiment
+
     console.print(escape(plan.title), style="bold")
     with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("cells", total=plan.cells)
@@ -217,6 +232,8 @@ def compare_environments(
     jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
 ) -> None:
     """Compare no memory, similarity only and MemRL in every environment: one table, which the folder keeps too."""
+    from memrl_core.experiments.environments import environments_plan, first_sets
+
     sets, left_out = first_sets(env or ())
     for path in file or ():
         environment, name = kept_file(path)

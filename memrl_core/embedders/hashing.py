@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +28,17 @@ class HashingEmbedder:
     version = ""
 
     def __init__(self, dimension: int = DIMENSION) -> None:
-        # Imported where it is needed: half of the time in which a command starts that embeds nothing.
-        from sklearn.feature_extraction.text import HashingVectorizer
-
         self.dimension = dimension
         self.name = f"hashing-{dimension}"
-        half = dimension // 2
-        common = {"n_features": half, "alternate_sign": True, "norm": "l2", "dtype": np.float64}
-        self._words = HashingVectorizer(analyzer="word", ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", **common)
-        self._letters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **common)
+
+    @cached_property
+    def _vectorisers(self) -> tuple[Any, Any]:
+        # Imported where it is needed: a third of the time in which a command starts that embeds nothing.
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        common = {"n_features": self.dimension // 2, "alternate_sign": True, "norm": "l2", "dtype": np.float64}
+        words = HashingVectorizer(analyzer="word", ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", **common)
+        return words, HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **common)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, dimension) float32 unit vectors; raises `InputError` for one without letter or digit."""
@@ -48,7 +52,7 @@ class HashingEmbedder:
                 raise InputError("A text without letters or digits has no embedding. Nothing was stored; type a text.")
         # Checking its own parameters and finite counts costs scikit-learn a third of the time of a short text.
         with config_context(skip_parameter_validation=True, assume_finite=True):
-            words, letters = self._words.transform(prepared), self._letters.transform(prepared)
+            words, letters = (vectoriser.transform(prepared) for vectoriser in self._vectorisers)
             joined = sparse.hstack([words * WORDS_SHARE**0.5, letters * (1 - WORDS_SHARE) ** 0.5])
             vectors: Vectors = normalize(joined).toarray().astype(np.float32)
         return vectors

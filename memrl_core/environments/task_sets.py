@@ -18,9 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from memrl_core.environments import environment_class, environment_names
-from memrl_core.environments.mysql.lifelong_file import Reported
 from memrl_core.environments.own_tasks.files import CheckedFile, stem_of
-from memrl_core.environments.tasks import sample_data_path, sample_tasks
+from memrl_core.environments.tasks import Reported, sample_data_path, sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import home

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
+from typing import NamedTuple
 
 from memrl_core.environments import ENVIRONMENTS
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 
 LONGEST_INTENT = 20_000
+
+
+class Reported(NamedTuple):
+    """A line or an entry of a file that cannot be used: where it stands, and why."""
+
+    where: str
+    reason: str
 
 
 def check_intent(text: str) -> str:

@@ -111,6 +111,15 @@ def outcome_of(name: str, settings: Mapping[str, Any], reward: float | None) -> 
     return make_policy("rag", settings_that_fit("rag", settings).model_dump()).outcome_of(reward)
 
 
+def is_installed(name: str) -> bool:
+    """Whether there is a policy of this name here."""
+    try:
+        policy_class(name)
+    except SettingsError:
+        return False
+    return True
+
+
 def update_rule(name: str) -> UpdateRule:
     """How a policy's rewards move a q; where the policy is not installed here, every q stays as it began."""
     try:

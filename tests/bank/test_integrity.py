@@ -31,9 +31,10 @@ def problems(path: Path) -> dict[str, str]:
 
 def changed(path: Path, *statements: str) -> None:
     with sqlite3.connect(path / "bank.db") as database:
-        for trigger in ("ledger_refuses_update", "ledger_refuses_delete"):
-            database.execute(f"DROP TRIGGER {trigger}")
-        for statement in statements:
+        triggers = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            database.execute(f"DROP TRIGGER {name}")
+        for statement in (*statements, *(made for _, made in triggers)):
             database.execute(statement)
 
 

@@ -115,3 +115,12 @@ def test_a_server_that_is_gone_and_a_place_that_is_taken_are_said(uri: str, tmp_
     nobody.write_text('database = "postgresql+psycopg://memrl@127.0.0.1:9/x"\nvectors = "s3://bucket/team"\n')
     with pytest.raises(BankUnreachable, match="does not answer"):
         MemoryBank.open(str(nobody))
+
+
+def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:
+    with a_bank(uri) as bank:
+        bank.commit_step(*a_step(1))
+        row = bank.step_rows("r")[0]
+        with pytest.raises(BankError, match="NUL"):
+            bank.give_reward("r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
+        assert [event for event in bank.events("r") if event.rater] == []

@@ -143,7 +143,7 @@ def test_a_run_ends_when_all_hosts_are_dead_and_goes_on_when_one_is_back(
 
 def test_a_dead_host_is_asked_once(tmp_path: Path, server: OllamaServer, nobody: str) -> None:
     hosts, reported = workspace.hosts_of("llama3.2", [nobody, server.address], 1, tmp_path / "dead", True), list[str]()
-    with hosts.reported(reported.append):
+    with hosts.reporting(reported.append):
         for _ in range(2):
             model = workspace.make_model("llama3.2", workspace.Preferences(), hosts)
             assert model.chat(HELLO, ModelOptions()).host == server.address

@@ -420,9 +420,9 @@ def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, visit
     assert "judged the answers" in text
     assert "1 of 1 steps" in text.replace(" (1.000)", "")
     assert "pair **2** of 3" in text
-    assert "which memories were" in text
+    assert "Which memories were given" in text
     app = compared(visit, bank="told", run="one", against="other", step="1")
-    assert "the model answered" in plain(app)
+    assert "What the model answered" in plain(app)
     assert "memory was given" not in plain(app)
     app = compared(visit, bank="told", run="one", against="other", step="3")
     assert "pair **3** of 3" in plain(app)

@@ -13,8 +13,9 @@ import pytest
 from pydantic import field_validator
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import OllamaDown, PolicyFailed, SettingsError
+from memrl_core.errors import InputError, OllamaDown, PolicyFailed, SettingsError
 from memrl_core.learning import unmoved
 from memrl_core.policies import make_policy, policy_class, policy_names, update_rule, usable_policies
 from memrl_core.policies.base import Policy, Written
@@ -282,3 +283,26 @@ def test_a_run_of_a_policy_that_is_not_installed_can_be_looked_at_and_not_contin
     with pytest.raises(SettingsError, match="“newest”"):
         agent.begin(TASKS[0])
     assert bank.next_step("r") == 5
+
+
+def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with installed(monkeypatch, newest=Newest):
+        agent = an_agent_of(tmp_path / "bank", "newest", k2=2)
+        list(agent.run(TASKS[:4]))
+        bank = agent.bank
+        believed, step = dict(bank.utilities("r")), bank.step_rows("r")[-1]
+        bank.close()
+    with MemoryBank.open(str(tmp_path / "bank")) as again:
+        credited = again.credited("r", step.step)
+        with pytest.raises(InputError, match=r"“newest”.*not installed"):
+            again.give_reward("r", step.step, step.id, credited, -1.0, "Ada")
+        with pytest.raises(InputError, match=r"“newest”.*not installed"):
+            again.rebuild()
+        assert again.utilities("r") == believed
+    assert MemoryBank.open(str(tmp_path / "bank")).utilities("r") == believed
+    assert [finding for finding in check(str(tmp_path / "bank")) if not finding.ok] == []
+    with installed(monkeypatch, newest=Newest), MemoryBank.open(str(tmp_path / "bank")) as back:
+        back.give_reward("r", step.step, step.id, credited, -1.0, "Ada")
+        assert dict(back.utilities("r")) != believed

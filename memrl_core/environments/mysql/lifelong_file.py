@@ -28,7 +28,7 @@ from memrl_core.environments.mysql.dates import stored_moment
 from memrl_core.environments.mysql.kinds import MOMENTS, Columns, kind_of_type
 from memrl_core.environments.mysql.near_misses import near_misses, normal
 from memrl_core.environments.mysql.translate import CHILD, create_table, is_ordered, parsed, to_sqlite
-from memrl_core.environments.tasks import LONGEST_INTENT, check_intent
+from memrl_core.environments.tasks import LONGEST_INTENT, Reported, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import sentence_of
@@ -70,13 +70,6 @@ _CLAUSES = (
     ("order_by", "order by"),
     ("where", "where"),
 )
-
-
-class Reported(NamedTuple):
-    """An entry that cannot be used: where it stands, and why."""
-
-    where: str
-    reason: str
 
 
 class Noted(NamedTuple):

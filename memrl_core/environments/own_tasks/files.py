@@ -20,7 +20,7 @@ from memrl_core.environments import environment_class, why_unusable
 from memrl_core.environments.databases.judging import order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.mysql.lifelong_file import ENVIRONMENT as LIFELONG
-from memrl_core.environments.mysql.lifelong_file import Noted, Reported, is_lifelong, read_lifelong
+from memrl_core.environments.mysql.lifelong_file import Noted, is_lifelong, read_lifelong
 from memrl_core.environments.own_tasks.environment import (
     KEYS,
     TaskFile,
@@ -30,7 +30,7 @@ from memrl_core.environments.own_tasks.environment import (
     left_to_people,
     unknown_keys,
 )
-from memrl_core.environments.tasks import check_intent
+from memrl_core.environments.tasks import Reported, check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task
 

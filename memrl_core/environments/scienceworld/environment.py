@@ -148,7 +148,7 @@ class ScienceWorld(Environment):
         except InputError as error:
             raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {error} Nothing was started.") from None
         self._ended = False
-        return self._described(f"{plain(self._stands['typed'])}\n{score_line(self._points, 0)}")
+        return self._described(f"{plain(self._stands['text'])}\n{score_line(self._points, 0)}")
 
     def step(self, action: str) -> StepResult:
         """Do one action, offered or not. What the engine does not know costs a turn.
