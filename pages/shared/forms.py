@@ -44,24 +44,25 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         "Bank", value="my-bank", key="new_run_bank", help="An existing bank of this machine, or the name of a new one."
     )
     known = places.known_banks()
-    embedder = "" if new_bank in known else embedder_choice("new_run")
-    base = None
-    if place is not None and place.run and new_bank == place.bank_name:
-        start = st.radio(
-            "Memory at the start", ["empty", f"what {place.run.id} knows now"], key="new_base", format_func=literal
-        )
-        base = None if start == "empty" else place.run.id
-    seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
-    policy = policy_choice("new_policy")
-    with st.expander("Settings"):
+    start, base, embedder = st.container(), None, ""
+    with st.expander("Method, settings, seed"):
+        policy = policy_choice("new_policy")
         preset = _preset_choice(policy)
         key = f"new_run_{policy}_{preset}" if preset else f"new_run_{policy}"
         values = settings_fields(settings_of(policy, {}, preset), key, often_changed(policy))
+        embedder = "" if new_bank in known else embedder_choice("new_run")
         if "delta" in often_changed(policy):
             _propose_delta(values["delta"], embedder, known.get(new_bank), tasks)
         options = _environment_options(environment, workspace.is_simulated(model))
-    model_options = _model_options(environment, model)
-    if not st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None):
+        seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
+        if place is not None and place.run and new_bank == place.bank_name:
+            begins = ["empty", f"what {place.run.id} knows now"]
+            chosen = st.radio("Memory at the start", begins, key="new_base", format_func=literal)
+            base = None if chosen == "empty" else place.run.id
+        model_options = _model_options(environment, model)
+    with start:
+        started = st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None)
+    if not started:
         return
     preferences, made = workspace.load_preferences(), ""
     try:
@@ -133,14 +134,15 @@ def _take_back(name: str) -> None:
 
 def _environment_and_tasks() -> tuple[str, str | None]:
     names = [name for name in environment_names() if not why_unusable(name)]
-    environment = st.selectbox("Environment", names, key="new_environment", format_func=environment_title)
+    left, right = st.columns(2)
+    environment = left.selectbox("Environment", names, key="new_environment", format_func=environment_title)
     sets = [*set_names(environment), *([TYPED] if environment == "conversation" else [])]
-    tasks = st.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
+    tasks = right.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
     others = len(environment_names()) - len(names)
-    note = f" {others} more cannot be used on this machine yet: it says why." if others else ""
-    st.page_link("pages/tasks/page.py", label="Look at the tasks, or load your own", icon=":material/checklist:")
-    if note:
-        st.caption(note)
+    note = f"{others} more cannot be used on this machine yet; the page Tasks says why." if others else None
+    st.page_link(
+        "pages/tasks/page.py", label="Look at the tasks, or load your own", icon=":material/checklist:", help=note
+    )
     return environment, tasks
 
 
@@ -164,11 +166,11 @@ def _model_options(environment: str, model: str) -> dict[str, Any]:
     if workspace.is_simulated(model):
         return {}
     usual = ModelOptions(num_predict=environment_class(environment).spec.answer_tokens).model_dump()
-    with st.expander("Model options"):
-        chosen = {
-            name: _field_input(name, ModelOptions.model_fields[name], usual[name], f"new_{environment}_model_{name}")
-            for name in CHOSEN
-        }
+    st.markdown("**Model options**")
+    chosen = {
+        name: _field_input(name, ModelOptions.model_fields[name], usual[name], f"new_{environment}_model_{name}")
+        for name in CHOSEN
+    }
     return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
