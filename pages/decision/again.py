@@ -10,16 +10,19 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
+from memrl_core.analysis.memory.contamination import Contamination, contamination
+from memrl_core.analysis.memory.uses import attempts
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed
-from memrl_core.records import GenerateRecord
+from memrl_core.records import GenerateRecord, StepTrace
 from pages.decision.case import Case
 from pages.shared.person import person
 from pages.shared.picture import in_signs
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 
+SHOWN = 200
 HEIGHT = 340
 
 
@@ -191,6 +194,49 @@ def _said(act: Callable[[], object]) -> None:
         st.error(literal(str(error)), icon=":material/error:")
         return
     st.rerun()
+
+
+def contaminated(case: Case) -> None:
+    """How much of q is company?"""
+    count = sum(len(chosen or ()) + 1 for chosen in attempts(case.bank, case.run)["selected"])
+    st.markdown(
+        "Every memory in a prompt gets the whole reward. Here every step is answered again with each of its memories "
+        f"left out, about **{count:,} answers** in all; what a memory changes is its own reward. q is not touched."
+    )
+    asked = f"{case.bank.state}·{case.run}"
+    if st.button("Measure", type="primary", key="measure_company", icon=":material/balance:"):
+        st.session_state["asked_company"] = asked
+    if st.session_state.get("asked_company") != asked:
+        return
+    preferences = workspace.load_preferences()
+
+    def measure(report: Report, cancelled: Cancelled) -> Contamination | None:
+        def again(trace: StepTrace) -> Rerunner:
+            return workspace.rerunner(case.bank, trace, preferences)
+
+        return contamination(case.bank, case.run, again, report, cancelled)
+
+    try:
+        found = working("company", asked, lambda: Work(measure), "steps answered again")
+    except MemRLError as error:
+        st.info(literal(str(error)))
+        return
+    if found is None:
+        return
+    if found.share is None:
+        st.info("No q of this run was moved yet, so there is nothing to take apart.")
+        return
+    st.markdown(f"**{100 * found.share:.0f} % of this run's q is company** ({found.steps:,} steps answered again).")
+    rows = found.memories.head(SHOWN).assign(memory=found.memories["memory_id"].head(SHOWN).map(case.label))
+    st.dataframe(
+        in_signs(rows.drop(columns="memory_id")[["memory", "visits", "q", "earned", "company"]].to_dict("records"),
+                 "q", "earned", "company"),
+        key="company", hide_index=True, alt="q as credited beside q as earned, largest difference first",
+    )  # fmt: skip
+    st.caption(
+        "Earned: the run's own rule, with each memory's leave-one-out reward in the place of the whole one. Company: "
+        "the difference. The share is Σ|company| / (Σ|company| + Σ|earned|)."
+    )
 
 
 def _rerunner(case: Case) -> Rerunner | None:

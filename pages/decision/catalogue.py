@@ -63,6 +63,8 @@ QUESTIONS = (
     Question("changed", RUN, "What changed between two steps?", whole_run.changed, needs="run"),
     Question("supposed", RUN, "Would the run have gone otherwise under these settings?", whole_run.supposed,
              needs="step"),
+    Question("earned", RUN, "What would these settings have earned?", whole_run.earned, needs="step", rules="score"),
+    Question("contaminated", RUN, "How much of q is company?", again.contaminated, needs="step", rules="alpha"),
     Question("ties", RUN, "How many choices were ties, and what would the other rule have done?", whole_run.ties,
              needs="step"),
     Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),

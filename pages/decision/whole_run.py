@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
+from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.decision.ties import Ties, ties_of
@@ -176,6 +177,50 @@ def _changed(case: Case, found: Changes) -> None:
             alt="Earlier intents decided with the memory of both moments",
         )
         st.caption("Both under the settings in force at the later step, without exploration.")
+
+
+def earned(case: Case) -> None:
+    """What would these settings have earned?"""
+    if not case.changed:
+        st.info("Choose another λ, k2 or δ on the left: what it would have earned is estimated from the propensities.")
+        return
+
+    def estimate(report: Report, cancelled: Cancelled) -> Earned:
+        total = len(case.bank.step_rows(case.run))
+        return would_have_earned(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
+
+    what = f"{case.bank.state}·{case.run}·{case.tried}"
+    try:
+        found = working("earned", what, lambda: Work(estimate), "steps decided again")
+    except InputError as error:
+        st.info(literal(str(error)))
+        return
+    if found is None:
+        return
+    rows = {
+        "as it was": found.actual,
+        "inverse propensity (IPS)": found.ips,
+        "self-normalised": found.self_normalised,
+        "doubly robust": found.doubly_robust,
+    }
+    st.dataframe(
+        in_signs(
+            [
+                {"estimate": name, "mean reward": one.value, "low": one.low, "high": one.high}
+                for name, one in rows.items()
+            ],
+            "mean reward", "low", "high",
+        ),
+        key="earned", hide_index=True, alt="What the run earned a step, and what the other settings would have",
+    )  # fmt: skip
+    st.markdown(
+        f"{found.steps:,} steps, worth **{found.effective:.1f}** of the other settings' own (effective sample size); "
+        f"the largest weight is {found.heaviest:.1f}."
+    )
+    st.caption(
+        "Intervals hold 95 % over steps drawn anew. Each choice is judged with the memories and q that the run really "
+        "had; what other choices would have made of the memory is not in it. Few effective steps: trust none of it."
+    )
 
 
 def ties(case: Case) -> None:
