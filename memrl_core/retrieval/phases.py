@@ -396,8 +396,10 @@ def select(
     known = similarity_part + q_part
     extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
     score = known if extra is None else known + extra.contribution
-    equals = order_of_equals(rank_recall, exploration.ties, seed)
     decisive = score.round(DIGITS)
+    # Equals are put in order only where there are any: that takes a tenth of phase B.
+    differ = len(set(decisive.tolist())) == n and (extra is None or len(set(known.round(DIGITS).tolist())) == n)
+    equals = rank_recall if differ else order_of_equals(rank_recall, exploration.ties, seed)
     order = _order(decisive, similarity, equals).tolist()
     greedy = order[:k2] if extra is None else score_order(known, similarity, equals).tolist()[:k2]
     taken = slate(
