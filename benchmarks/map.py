@@ -33,7 +33,7 @@ GESTURE = 2.0
 GESTURES = 5
 PRESSES = 20
 FINISHED = 3
-MAP = "[class*='st-key-map_'] .memory-map"
+MAP = ".stage-plot"
 COUNT_FRAMES = """() => {
   window.frames_ = [];
   const look = () => { window.frames_.push(performance.now()); window.counting = requestAnimationFrame(look); };
@@ -41,10 +41,10 @@ COUNT_FRAMES = """() => {
 }"""
 FRAMES = "() => { cancelAnimationFrame(window.counting); return window.frames_; }"
 
-# The map is redrawn when Plotly has drawn its marks and the canvas its points; what counts is the last time of either.
+# In a replay the stage shows another step by itself; live it is given one.
 WATCH_MAP = """() => {
-  const drawn = () => [document.querySelector(MAP)?.dataset.drawn,
-                       document.querySelector(MAP)?.parentElement.querySelector(".map-cloud")?.dataset.painted].join();
+  const drawn = () => [document.querySelector(".stage-host")?.dataset.drawn,
+                       document.querySelector(".stage")?.dataset.step].join();
   let before = drawn();
   window.pressed = window.changed = 0;
   document.addEventListener("keydown", () => { window.pressed = performance.now(); window.changed = 0; }, true);
@@ -61,8 +61,8 @@ AT_REST = """() => {
   return performance.now() - Math.max(window.pressed, window.changed, window.busySince || 0) > 800;
 }"""
 DRAWN = """() => {
-  const map = document.querySelector(MAP);
-  return map.cloud ? map.cloud.count : map.data[0].x.length;
+  const { glyphs } = document.querySelector(".stage-host").own.stage.map;
+  return glyphs.reduce((sum, glyph) => sum + glyph.seen.length, 0);
 }"""
 
 
@@ -75,16 +75,16 @@ def measure(sizes: Sizes) -> list[Row]:
         app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": folder}))))
         page = stack.enter_context(in_browser.newcomer(browser))
         page.goto(f"{app.url}/step?bank=large&run={RUN}")
-        page.wait_for_function(f"document.querySelector({MAP!r})?.dataset.drawn")
+        page.wait_for_function("document.querySelector('.stage-host')?.dataset.drawn")
         page.locator(".st-key-stop_layout").wait_for(state="detached")
         in_browser.settled(page, 2000)
-        share = page.evaluate(DRAWN.replace("MAP", repr(MAP))) / sizes.memories
+        share = page.evaluate(DRAWN) / sizes.memories
         rows = [
             row(what=f"frames a second while {name}", value=median(gesture(page) for _ in range(GESTURES)),
                 unit="/s", aim=Aim("value", 20, at_least=True), peak_mb=app.peak_mb())
             for name, gesture in (("dragging", _dragged), ("turning the wheel", _wheeled))
         ]  # fmt: skip
-        page.evaluate(WATCH_MAP.replace("MAP", repr(MAP)))
+        page.evaluate(WATCH_MAP)
         presses = max(sizes.repeat, PRESSES)
         aim = Aim("median_s", 0.3)
         # The first press is the warm-up.

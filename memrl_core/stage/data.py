@@ -2,8 +2,9 @@
 
 Memories are named by their place in the table `memories`; what is not known is null.
 
-    {run:      {id, bank, policy, title, environment, model, simulated, q: [low, middle, high]},
-     memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; texts: {n: text}},
+    {run:      {id, bank, policy, environment, model, simulated, q: [low, middle, high]},
+     memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; layout;
+                texts: {n: text}; histories: {n: [[step, q]]}},
      before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
      moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
      steps:    [step]}
@@ -53,6 +54,7 @@ from memrl_core.records import (
     RunInfo,
     StepTrace,
     Utility,
+    UtilityPoint,
 )
 from memrl_core.retrieval.exploration import Ties, order_of_equals
 
@@ -87,8 +89,10 @@ class StageSource:
     """All that a stage is made of.
 
     `traces` in the order of their steps; `memories` oldest first, those at least that `known` names and the bank holds;
-    `places` and `queries` (by step) are coordinates on the map. `whole` are the memories whose texts go along, None for
-    all. `next_phase` is the phase that the last of the traces waits for, None when it has ended.
+    `places` and `queries` (by step) are coordinates on the map, and `layout` their name. `whole` are the memories whose
+    texts go along, None for all. `next_phase` is the phase that the last of the traces waits for, None when it has
+    ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
+    begins too late to tell.
     """
 
     run: RunInfo
@@ -100,6 +104,9 @@ class StageSource:
     known: Known
     whole: Collection[str] | None = None
     next_phase: Phase | None = None
+    families: Mapping[str, str] = field(default_factory=dict)
+    histories: Mapping[str, Sequence[UtilityPoint]] = field(default_factory=dict)
+    layout: str = ""
 
 
 def known_of_run(bank: MemoryBank, run: str) -> Known:
@@ -157,11 +164,24 @@ def _believed(before: Mapping[str, Utility], moves: Mapping[int, Mapping[str, Ut
 
 def stage_data(source: StageSource) -> dict[str, Any]:
     """The whole of what `mountStage` takes."""
+    data = stage_update(source, {}, 0)
+    before: list[list[float] | None] = [None] * len(data["memories"]["id"])
+    for n, q, visits in data.pop("jump"):
+        before[n] = [q, visits]
+    return {**data, "before": before}
+
+
+def stage_update(source: StageSource, base: Mapping[str, Utility], rows: int) -> dict[str, Any]:
+    """The same for who has the first `rows` memories of the table, with what was believed of them at another time.
+
+    In the place of `before` stands `jump`: [[n, q, visits]], what the run believed before the first step otherwise than
+    `base` says; q is null for what it did not see.
+    """
     table = _Table(source)
     steps = [
         _step(trace, table.number, source, source.next_phase if trace is source.traces[-1] else None)
         for trace in source.traces
-    ]
+    ] or [_no_step()]
     moves = {
         str(step): [
             [table.number(name), None if known is None else known.q, 0 if known is None else known.visits]
@@ -169,16 +189,11 @@ def stage_data(source: StageSource) -> dict[str, Any]:
         ]
         for step, moved in source.known.moves.items()
     }
+    then = source.known.before
+    jump = [[table.number(name), known.q, known.visits] for name, known in then.items() if base.get(name) != known]
+    jump += [[table.number(name), None, 0] for name in base.keys() - then.keys()]
     # Last: steps may name memories that nobody knows.
-    ids = [*map(table.name, range(len(table)))]
-    before = [[known.q, known.visits] if (known := source.known.before.get(name)) else None for name in ids]
-    return {
-        "run": _run(source),
-        "memories": table.json(),
-        "before": before,
-        "moves": moves,
-        "steps": steps,
-    }
+    return {"run": _run(source), "memories": table.json(rows), "jump": jump, "moves": moves, "steps": steps}
 
 
 def _run(source: StageSource) -> dict[str, Any]:
@@ -208,41 +223,39 @@ class _Table:
     def __post_init__(self) -> None:
         self._numbers = {memory.id: n for n, memory in enumerate(self.source.memories)}
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def number(self, memory_id: str) -> int:
         return self._numbers.setdefault(memory_id, len(self._numbers))
 
-    def name(self, number: int) -> str:
-        return [*self._numbers][number] if number >= len(self.source.memories) else self.source.memories[number].id
-
-    def json(self) -> dict[str, Any]:
+    def json(self, first: int) -> dict[str, Any]:
+        """The rows from `first` on; texts and histories of all that have any."""
         source, run = self.source, self.source.run.id
-        unknown = [*self._numbers][len(source.memories) :]
+        names = [*self._numbers]
+        unknown = names[len(source.memories) :]
         nobody = [None] * len(unknown)
-        families = {trace.task.id: trace.task.family for trace in source.traces}
+        shown = source.memories[first:]
+        families = {**source.families, **{trace.task.id: trace.task.family for trace in source.traces}}
         intents: dict[tuple[str, str], int] = {}
         numbers: list[int | None] = []
-        for memory in source.memories:
+        for memory in shown:
             key = (_cut(memory.intent, LONGEST_INTENT), families.get(memory.task, ""))
             numbers.append(intents.setdefault(key, len(intents)))
-        xs, ys = zip(*[_rounded(source.places.get(memory.id)) for memory in source.memories], strict=True) or ((), ())
-        whole = source.whole
+        places = [_rounded(source.places.get(memory.id)) for memory in shown]
+        whole = source.memories if source.whole is None else [m for m in source.memories if m.id in source.whole]
         return {
-            "id": [*self._numbers],
-            "label": [memory_label(name, run) for name in self._numbers],
-            "x": [*xs, *nobody],
-            "y": [*ys, *nobody],
+            "layout": source.layout,
+            "id": names[first:],
+            "label": [memory_label(name, run) for name in names[first:]],
+            "x": [*(x for x, _ in places), *nobody],
+            "y": [*(y for _, y in places), *nobody],
             "intent": [*numbers, *nobody],
-            "outcome": [*(memory.outcome for memory in source.memories), *nobody],
-            "step": [*(memory.step for memory in source.memories), *nobody],
-            "run": [*(memory.run for memory in source.memories), *nobody],
+            "outcome": [*(memory.outcome for memory in shown), *nobody],
+            "step": [*(memory.step for memory in shown), *nobody],
+            "run": [*(memory.run for memory in shown), *nobody],
             "intents": [list(key) for key in intents],
-            "texts": {
-                str(n): _cut(memory.experience, LONGEST_TEXT)
-                for n, memory in enumerate(source.memories)
-                if whole is None or memory.id in whole
+            "texts": {str(self.number(memory.id)): _cut(memory.experience, LONGEST_TEXT) for memory in whole},
+            "histories": {
+                str(self.number(name)): [[point.step, point.after] for point in points]
+                for name, points in source.histories.items()
             },
         }
 
@@ -286,6 +299,23 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
         "reward": _reward(trace, number),
         "update": _update(trace, number),
         "write": _write(trace, number),
+    }
+
+
+def _no_step() -> dict[str, Any]:
+    """What stands in the place of a run's steps while it has none: its memories are on the map all the same."""
+    nothing = dict.fromkeys(("query", "recall", "decision", "prompt", "answer", "reward", "update", "write"))
+    return {
+        "step": 0,
+        "epoch": 0,
+        "task": {"id": "", "intent": "No step yet.", "family": ""},
+        "origin": "agent",
+        "lacks": [],
+        "next": 1,
+        "lines": [""] * len(Phase),
+        "missing": {str(n + 1): NOT_YET for n in range(len(Phase))},
+        "candidates": [],
+        **nothing,
     }
 
 

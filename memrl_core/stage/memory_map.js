@@ -37,7 +37,7 @@ export class MemoryMap {
   // --- where things are -------------------------------------------------------------------------------------------
 
   layout(width, height, model, theme) {
-    const another = this.layoutId !== model.data.memories.layout;
+    const another = this.layoutId !== model.data.memories.layout || this.width !== width || this.height !== height;
     Object.assign(this, { width, height, model, theme, layoutId: model.data.memories.layout });
     const ratio = Math.min(2, window.devicePixelRatio || 1);
     this.canvas.width = Math.round(width * ratio);
@@ -45,7 +45,8 @@ export class MemoryMap {
     this.ratio = ratio;
     for (const node of [this.canvas, this.box]) Object.assign(node.style, { width: `${width}px`, height: `${height}px` });
     set(this.svg, { viewBox: `0 0 ${width} ${height}`, width, height });
-    if (!this.view || another || !this.view.touched) this.fit();
+    // Data that is added moves nothing: only another layout, or another size of what nobody has zoomed, does.
+    if (!this.view || (another && !this.view.touched)) this.fit();
     this.dirty = true;
   }
 

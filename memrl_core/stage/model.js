@@ -99,7 +99,7 @@ export class Model {
   history(index, n) {
     const told = this.data.memories.histories?.[n];
     const upTo = this.steps[index].step;
-    if (told) return told.filter(([step]) => step <= upTo);
+    if (told?.length) return told.filter(([step]) => step <= upTo);
     const points = [];
     const first = this.data.before[n];
     if (first) points.push([this.steps[0].step - 1, first[0]]);

@@ -12,6 +12,7 @@ const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answ
 const SHORT = ["Task", "A", "B", "Answer", "Reward", "Q", "New"];
 const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
 const LAST = PHASES.length;
+const UNDER_WAY = 0.95;
 const HASTE = 2.4;
 const HEIGHT = 620;
 const WIDE = 1060;
@@ -144,6 +145,8 @@ class Stage {
     const colours = (this.colours = set(el("select", "", label), { "aria-label": "Colour of the map" }));
     for (const name of Object.keys(MAP_COLOURS)) set(el("option", "", colours, name), { value: name });
     colours.addEventListener("change", () => {
+      // The keys are for the step again.
+      colours.blur();
       this.map.colour = colours.value;
       this.map.dirty = true;
       this.showLegend();
@@ -193,7 +196,10 @@ class Stage {
 
   // The last phase that the step has had.
   most() {
-    return this.step?.next ? this.step.next - 1 : LAST;
+    const next = this.step?.next;
+    // The turns of an answer that has not ended.
+    if (next === 4 && this.step.answer?.turns.length) return 3 + UNDER_WAY;
+    return next ? next - 1 : LAST;
   }
 
   resize() {
@@ -305,6 +311,7 @@ class Stage {
   showAnswer() {
     const { step } = this;
     this.answer.replaceChildren();
+    this.arriving = this.told = null;
     this.words = [];
     this.model_.textContent = step.answer ? (step.answer.simulated ? "simulated model" : step.answer.model) : "";
     const add = (text, name) => {
@@ -327,6 +334,15 @@ class Stage {
     this.written = null;
   }
 
+  // While a step waits for it: what goes on, in a line, and what has arrived of an answer.
+  tell(line, text) {
+    this.told = line;
+    this.arriving ??= el("div", "stage-said", this.answer);
+    if (this.arriving.textContent !== text) this.arriving.textContent = text;
+    this.answer.scrollTop = this.answer.scrollHeight;
+    this.redraw();
+  }
+
   // As much of the answer as has come.
   write(share) {
     const upTo = Math.round(share * this.letters);
@@ -337,7 +353,7 @@ class Stage {
       if (node.data !== part) node.data = part;
       block.hidden = !part;
     }
-    this.answer.scrollTop = share < 1 ? this.answer.scrollHeight : 0;
+    this.answer.scrollTop = share < 1 || this.step.next ? this.answer.scrollHeight : 0;
   }
 
   showLambda() {
@@ -469,6 +485,7 @@ class Stage {
     if (!this.step) return;
     const { t, step } = this;
     const phases = [0, ...PHASES.map((_, p) => clamp(t - p))];
+    if (step.next === 4) phases[4] = clamp(phases[4] / UNDER_WAY);
     const current = this.phase;
     const most = this.most();
     this.phaseButtons.forEach((button, i) => {
@@ -481,7 +498,8 @@ class Stage {
       this.playButton.textContent = playing;
       set(this.playButton, { "aria-label": this.playing ? "Pause" : "Play" });
     }
-    const said = this.sentence(current);
+    set(this.root, { "data-step": step.step });
+    const said = this.told ?? this.sentence(current);
     if (this.line.textContent !== said) this.line.textContent = said;
     const lit = new Set([this.hovered, this.pinned].filter((n) => n !== null));
     const share = ease(clamp((phases[6] - 0.35) / 0.65));
@@ -490,7 +508,7 @@ class Stage {
     this.axis.render(phases[2], share);
     this.taskText.style.opacity = mix(0.25, 1, clamp(phases[1] * 3));
     this.chips.style.opacity = clamp(phases[4] * 3.4 - 0.6);
-    this.answerBox.style.opacity = phases[4] > 0.3 || step.next ? 1 : 0.35;
+    this.answerBox.style.opacity = phases[4] > 0.3 || this.told ? 1 : 0.35;
     this.write(ease(clamp((phases[4] - 0.35) / 0.65)));
     const reward = step.reward?.reward ?? null;
     this.rewardBox.style.opacity = clamp(phases[5] * 2);

@@ -14,7 +14,7 @@ from memrl_core.bank.roles import Role
 from memrl_core.errors import InputError, MemRLError
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form
-from pages.shared.map_panel import layout_of
+from pages.shared.map_layouts import layout_of
 from pages.shared.models import embedder_choice
 from pages.shared.pairs import forget_pairs
 from pages.shared.person import person

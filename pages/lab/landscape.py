@@ -10,7 +10,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
 from pages.lab.place import LabPlace
-from pages.shared.map_panel import layout_of
+from pages.shared.map_layouts import layout_of
 from pages.shared.picture import show
 from pages.shared.text import literal
 

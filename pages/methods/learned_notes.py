@@ -27,7 +27,7 @@ from memrl_core.figures.run.learned.tips import novelty_picture, tips_picture
 from memrl_core.policies.methods.memento import SPECS, Read
 from pages.methods.learned_case import Case, memory_text, show_or_say
 from pages.shared.arm import arm_line
-from pages.shared.map_panel import layout_of
+from pages.shared.map_layouts import layout_of
 from pages.shared.picture import show
 from pages.shared.text import literal, verbatim
 

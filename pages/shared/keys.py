@@ -53,7 +53,8 @@ const typing = (at) => {
 };
 // What arrows move by themselves; in a group that the mouse was in last they are free.
 const movedByArrows = (at) => {
-  if (at.closest("input[type=range], canvas, [role=slider], [role=menu], [role=listbox], [role=grid]")) return true;
+  const own = "input[type=range], canvas, .stage, [role=slider], [role=menu], [role=listbox], [role=grid]";
+  if (at.closest(own)) return true;
   return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");
 };
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
@@ -95,6 +96,10 @@ export default function ({ setTriggerValue, setStateValue }) {
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
     if (name && !(moves && movedByArrows(at))) {
+      if (moves && window.memrlStage?.move(name)) {
+        event.preventDefault();
+        return event.stopImmediatePropagation();
+      }
       const stands = document.querySelector(moves ? ".st-key-header_step" : `.st-key-${name} button`);
       if (stands) return counted(event, stands);
     }

@@ -1,16 +1,17 @@
-"""Step: one task from intent to new memory, part by part, beside the map of the memory."""
+"""Step: one task from intent to new memory on the stage, and below it what is to be read and done."""
 
 import streamlit as st
 
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
-from pages.shared.map_panel import map_panel
+from pages.shared.map_layouts import layout_notes, layout_of
 from pages.shared.memory_detail import memory_detail
 from pages.shared.view import view_of
 from pages.step import parts
 from pages.step.controls import controls, model_banner
 from pages.step.reward_form import reward_wanted
+from pages.step.stage import stage
 
 place = places.current()
 if place is None or place.run is None:
@@ -20,13 +21,12 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-above, wanted = st.container(), st.container()
+above, wanted, picture = st.container(), st.container(), st.container()
 try:
     view = view_of(place)
-    story, memory = st.columns([3, 2], gap="medium")
-    with memory:
-        # Before all else: the browser draws what comes first first, and the map is what a step is watched on.
-        map_panel(view)
+    with picture:
+        # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.
+        stage(view)
 except MemRLError:
     # A step that cannot be read can still be left for another.
     with above:
@@ -36,11 +36,12 @@ with above:
     header(place)
     model_banner(view)
     controls(view)
-    parts.strip(view)
 with wanted:
     reward_wanted(view)
+story, memory = st.columns([3, 2], gap="medium")
 with memory:
     memory_detail(view)
+    layout_notes(layout_of(place.bank.uri, place.bank))
 with story:
     parts.task(view)
     parts.recall(view)

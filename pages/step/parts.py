@@ -12,7 +12,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.decision.moment import later_reward
 from memrl_core.analysis.decision.outline import (
     BOUND,
@@ -25,8 +25,6 @@ from memrl_core.analysis.decision.outline import (
     value_label,
 )
 from memrl_core.analysis.people.later_selections import compiled, marked
-from memrl_core.figures.decision.recall import recall_picture
-from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.memory.utility import moves_picture
 from memrl_core.figures.palette import q_range
 from memrl_core.models.base import ModelOptions
@@ -39,6 +37,7 @@ from memrl_core.records import (
     Message,
     Phase,
     Reply,
+    StepTrace,
     Turn,
     UtilityPoint,
     ValueChange,
@@ -52,6 +51,7 @@ from pages.step.consulted import consulted, judged
 from pages.step.controls import AUTO_OPENED, OPEN_PARTS, task_form
 from pages.step.operations import memory_button, operations
 from pages.step.reward_form import credit, reward_form
+from pages.step.stage import stage_arriving
 
 PROMPT_HEIGHT = 420
 LOOK = 0.1
@@ -59,18 +59,6 @@ LOOK = 0.1
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
 OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
-
-
-def strip(view: View) -> None:
-    """Where in the algorithm the step stands: seven parts, done, next or still to come."""
-    with st.container(horizontal=True, key="strip", gap="small"):
-        for number, phase in enumerate(Phase, start=1):
-            if view.moment.reached(phase):
-                st.badge(f"{number} {_title(view, phase)}", icon=":material/check:", color="green")
-            elif view.moment.next_phase is phase:
-                st.badge(f"{number} {_title(view, phase)}", icon=":material/arrow_forward:", color="blue")
-            else:
-                st.badge(f"{number} {_title(view, phase)}", color="gray")
 
 
 def _title(view: View, phase: Phase) -> str:
@@ -181,7 +169,6 @@ def _recall(view: View) -> None:
     if not found.memories:
         st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
         return
-    show_in_place(recall_picture(found, trace.decision, view.memories, view.run.id), "recall")
     if trace.origin == "recorder":
         st.caption("What another agent recalled, as it reports it. See above what it left out.")
         return
@@ -215,11 +202,6 @@ def _rerank(view: View) -> None:
         st.info(literal(decision.note), icon=":material/info:")
     for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
         st.warning(literal(sentence), icon=":material/info:")
-    slope, scores = st.columns([2, 3])
-    with slope:
-        show_in_place(slope_picture(decision, view.run.id), "slope")
-    with scores:
-        show_in_place(score_picture(decision, view.memories, view.run.id), "scores")
     by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
     if decision.normaliser_lines:
         by_rule += "".join(f" + {term.name}" for term in ranked[0].terms[2:])
@@ -227,6 +209,7 @@ def _rerank(view: View) -> None:
     st.markdown(literal(f"score = {by_rule}{worth}"))
     at_cut = ranked[: decision.k2 + 1]
     verbatim("\n".join(score_formula(candidate, view.run.id) for candidate in at_cut))
+    _as_table(trace)
     if decision.normaliser_lines:
         st.caption(f"Normaliser **{literal(decision.normaliser)}** — {literal(normaliser_line(decision))}")
     if decision.log_propensity is not None:
@@ -234,6 +217,31 @@ def _rerank(view: View) -> None:
     if view.moment.next_phase is None:
         _marked(view)
         _ask_link()
+
+
+def _as_table(trace: StepTrace) -> None:
+    """All candidates with every number that decided, for those who cannot see the stage."""
+    assert trace.decision is not None and trace.recall is not None
+    with st.expander("All candidates as a table", icon=":material/table:", key="candidates"):
+        st.dataframe(
+            [
+                {
+                    "memory": memory_label(c.memory_id, trace.run),
+                    "rank A": c.rank_recall,
+                    "similarity": c.similarity,
+                    "q": c.q,
+                    **{f"z {term.name}": term.normalised for term in c.terms},
+                    "score": c.score,
+                    "rank B": c.rank_select,
+                    "selected": c.selected,
+                    "why": reason_sentence(c, trace.recall, trace.decision),
+                }
+                for c in trace.decision.candidates
+            ],
+            key="candidates_table",
+            hide_index=True,
+            alt="The candidates of this step with similarity, q, both z, score, ranks and the reason",
+        )
 
 
 def _sum_of_terms(ranked: Sequence[Candidate]) -> str:
@@ -403,6 +411,7 @@ def _arriving(view: View) -> None:
     """The turn under way with the text that is arriving, and below it the one before."""
     assert view.live is not None
     waiting, episode = view.live.waiting, view.live.episode
+    stage_arriving(waiting.line, waiting.text)
     with st.container(border=True, key="streamed"):
         st.caption(literal(waiting.line) or "Setting up the task …")
         if waiting.text:

@@ -12,7 +12,7 @@ from memrl_core.bank.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from pages.shared import plotly_map
 from tests.browser.conftest import RunningApp, listeners
-from tests.browser.test_story import drawn_map, press_step, settled
+from tests.browser.test_story import drawn_stage, press_step, settled
 
 SCRIPT = Path(plotly_map.__file__).with_suffix(".js").read_bytes()
 
@@ -54,22 +54,13 @@ def a_task(page: Page) -> None:
 def test_a_chart_that_has_gone_leaves_nothing_in_the_window(page: Page, app: RunningApp) -> None:
     copy_bank(sample_data_path() / "demo_bank", app.home / "banks" / "charts")
     page.goto(f"{app.url}/step?bank=charts")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     a_task(page)
     once = listeners(page, "resize", "mouseup")
     a_task(page)
     a_task(page)
     assert listeners(page, "resize", "mouseup") <= once
-
-
-def test_a_chart_that_is_not_there_yet_says_that_it_is_coming(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/step?bank=demo&step=12")
-    chart, words = drawn_map(page), "map => getComputedStyle(map, '::before').content"
-    settled(page)
-    assert chart.evaluate(words) == "none"
-    chart.evaluate("map => delete map.dataset.drawn")
-    assert chart.evaluate(words) == '"Drawing …"'
 
 
 def test_a_chart_is_given_back_when_it_has_gone_and_not_when_only_its_data_were_replaced(stage: Page) -> None:

@@ -12,7 +12,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page
-from tests.browser.test_story import drawn_map, part, press_step, settled
+from tests.browser.test_story import drawn_stage, part, press_step, settled
 from tests.ollama.server import OllamaServer
 
 
@@ -66,7 +66,7 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     page.locator(".st-key-finish button").click()
     expect(page.locator(".st-key-step button")).to_contain_text("next task")
     expect(part(page, "WRITE")).to_contain_text("#1")
-    drawn_map(page)
+    drawn_stage(page)
 
 
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:

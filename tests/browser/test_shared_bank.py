@@ -12,7 +12,7 @@ from memrl_core.bank.check import check
 from memrl_core.bank.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from tests.browser.conftest import RunningApp
-from tests.browser.test_story import drawn_map, press_step, settled
+from tests.browser.test_story import drawn_stage, press_step, settled
 from tests.crash.whole import Rows
 
 TASKS, RECORDED = 12, 20
@@ -38,7 +38,7 @@ def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page:
     with MemoryBank.open(str(path)) as bank:
         before = {info.id: len(bank.step_rows(info.id)) for info in bank.runs()}
     page.goto(f"{app.url}/step?bank=shared")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     terminal = [sys.executable, "-m", "memrl_core.cli", "run", "--bank", str(path), "--run", "terminal"]
     others = [
@@ -58,7 +58,7 @@ def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page:
         press_step(page)
     for run, steps in (("terminal", TASKS), ("recorded", RECORDED)):
         page.goto(f"{app.url}/step?bank=shared&run={run}")
-        drawn_map(page)
+        drawn_stage(page)
         expect(page.locator(".st-key-memory_count")).to_contain_text(f"{steps} memories")
         settled(page)
     with MemoryBank.open(str(path)) as bank:

@@ -14,7 +14,7 @@ from tests.browser import test_lessons as lessons
 from tests.browser import test_rewards as rewards
 from tests.browser.conftest import RunningApp
 from tests.browser.test_other_sites import ACCEPTED, REFUSED, answer
-from tests.browser.test_story import PARTS, drawn_map, expect_memories, part, press_step, sending, settled, violations
+from tests.browser.test_story import PARTS, drawn_stage, expect_memories, part, press_step, sending, settled, violations
 
 SCREENS = [
     "/",
@@ -40,7 +40,7 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
     page.wait_for_url(re.compile(r"step=3(&|$)"))
     page.locator(".st-key-replay_pause button").click()
     page.locator(".st-key-go_live button").click()
-    drawn_map(page)
+    drawn_stage(page)
     expect_memories(page, "40")
     press_step(page)
     for _ in range(40):
@@ -59,7 +59,7 @@ def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, ap
     page.goto(f"{app.url}/step?bank=demo&step=9")
     expect_memories(page, "9")
     expect(part(page, "SELECT")).to_contain_text("#7")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_text("Replay of step 8")).to_be_visible()
@@ -73,7 +73,7 @@ def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, ap
 
 def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=12")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     part(page, "REWARD").locator("summary").click()
     page.locator(".st-key-reward_rater input").fill("ann")
@@ -90,7 +90,7 @@ def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningAp
     page.keyboard.press("1")
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
     page.reload()
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     part(page, "REWARD").locator("summary").click()
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
@@ -228,7 +228,7 @@ def test_no_page_has_a_serious_accessibility_violation(page: Page, app: RunningA
         if scheme == "light":
             page.goto(f"{app.url}{where}")
             if where.startswith("/step"):
-                drawn_map(page)
+                drawn_stage(page)
         expect(page.get_by_test_id("stMainBlockContainer")).to_be_visible()
         settled(page)
         page.wait_for_timeout(500)

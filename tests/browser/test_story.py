@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from benchmarks.map import MAP, RUN, large_bank
+from benchmarks.map import RUN, large_bank
 from tests.browser.conftest import RunningApp, listeners, watched_page
 
 PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
@@ -18,16 +18,8 @@ SERIOUS = ("serious", "critical")
 QUIET = 500
 """Milliseconds."""
 
-PAINTED = """map => {
-  const canvas = map.parentElement.querySelector(".map-cloud");
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return data.filter((value, at) => at % 4 === 3 && value > 0).length;
-}"""
-PLACE_OF_FIRST = """map => {
-  const { xaxis, yaxis } = map._fullLayout;
-  const box = map.getBoundingClientRect();
-  return [box.x + xaxis._offset + xaxis.c2p(map.cloud.x[0]), box.y + yaxis._offset + yaxis.c2p(map.cloud.y[0])];
-}"""
+STAGE = "document.querySelector('.stage-host').own.stage"
+"""The stage as its page holds it."""
 
 
 def settled(page: Page) -> None:
@@ -70,14 +62,10 @@ def press_step(page: Page) -> None:
     settled(page)
 
 
-def drawn_map(page: Page) -> Locator:
-    shown = page.locator(MAP)
-    expect(shown.locator(".plot-container")).to_be_visible()
-    return shown
-
-
-def x_range(page: Page) -> list[float]:
-    return page.locator(MAP).evaluate("map => Array.from(map._fullLayout.xaxis.range)")
+def drawn_stage(page: Page) -> Locator:
+    """The stage once it is drawn."""
+    page.wait_for_selector(".stage-host[data-drawn] .stage[data-step]")
+    return page.locator(".stage")
 
 
 @pytest.fixture(scope="module")
@@ -86,42 +74,38 @@ def step_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
     pages = watched_page(context, app)
     page = next(pages)
     page.goto(f"{app.url}/step?bank=demo")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     yield page
     next(pages, None)
 
 
-def test_zoom_and_selection_survive_a_step(step_page: Page) -> None:
-    shown = drawn_map(step_page)
-    box = shown.bounding_box()
-    assert box
-    whole = x_range(step_page)
-    step_page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    step_page.mouse.wheel(0, -600)
-    step_page.wait_for_function(
-        "([map, width]) => { const r = document.querySelector(map)._fullLayout.xaxis.range; "
-        "return r[1] - r[0] < 0.95 * width }",
-        arg=[MAP, whole[1] - whole[0]],
-    )
-    zoomed = x_range(step_page)
-    while (step_page.wait_for_timeout(700), x_range(step_page))[1] != zoomed:
-        zoomed = x_range(step_page)
-    shown.evaluate("map => { map.mark = 'the same node' }")
+def test_zoom_and_the_stage_itself_survive_a_step(step_page: Page) -> None:
+    drawn_stage(step_page)
+    view = f"() => {{ const {{ x, y, kx, ky }} = {STAGE}.map.view; return [x, y, kx, ky]; }}"
+    whole = step_page.evaluate(view)
+    step_page.get_by_role("button", name="Zoom in").click()
+    zoomed = step_page.evaluate(view)
+    assert zoomed != whole
+    step_page.evaluate(f"{STAGE}.root.mark = 'the same node'")
     for _ in range(3):
         press_step(step_page)
-    assert x_range(step_page) == zoomed
-    assert shown.evaluate("map => map.mark") == "the same node"
+    assert step_page.evaluate(view) == zoomed
+    assert step_page.evaluate("document.querySelector('.stage').mark") == "the same node"
 
 
-def test_a_clicked_point_opens_its_memory_and_stays_open(step_page: Page) -> None:
-    drawn_map(step_page).locator(".scatterlayer .trace").first.locator(".point").nth(3).click(force=True)
+def test_a_clicked_memory_opens_its_card_and_its_page_and_stays_open(step_page: Page) -> None:
+    row = drawn_stage(step_page).locator(".stage-row").nth(1)
+    name = row.get_attribute("data-memory")
+    row.click()
+    expect(step_page.locator(".stage-card")).to_be_visible()
     detail = step_page.locator(".st-key-memory_detail")
     expect(detail).to_be_visible()
-    name = detail.get_by_role("heading").inner_text()
-    expect(step_page).to_have_url(re.compile("memory="))
+    expect(step_page).to_have_url(re.compile(f"memory={name}"))
+    title = detail.get_by_role("heading").inner_text()
     press_step(step_page)
-    expect(detail.get_by_role("heading")).to_have_text(name)
+    expect(detail.get_by_role("heading")).to_have_text(title)
+    expect(step_page.locator(".stage-card")).to_have_attribute("data-memory", str(name))
 
 
 @pytest.fixture
@@ -137,20 +121,27 @@ def large(app: RunningApp) -> Iterator[str]:
 
 def test_a_map_of_many_memories_shows_them_opens_one_and_keeps_its_zoom(page: Page, large: str) -> None:
     page.goto(large)
-    page.wait_for_function(
-        "map => document.querySelector(map)?.parentElement.querySelector('.map-cloud').dataset.painted", arg=MAP
-    )
+    drawn_stage(page)
     settled(page)
-    assert page.locator(MAP).evaluate("map => map.cloud.count") == 1200
-    assert page.locator(MAP).evaluate(PAINTED) > 1200
-    place = page.locator(MAP).evaluate(PLACE_OF_FIRST)
-    page.mouse.click(*place)
+    assert page.evaluate(f"{STAGE}.map.glyphs.reduce((sum, glyph) => sum + glyph.seen.length, 0)") == 1200
+    alone = page.evaluate(f"""() => {{
+      const {{ map }} = {STAGE};
+      const glyph = map.glyphs.findLast(({{ seen, group }}) => {{
+        const [x, y] = map.at(group.x, group.y);
+        return seen.length === 1 && x > 20 && y > 20 && x < map.width - 20 && y < map.height - 20;
+      }});
+      const box = map.box.getBoundingClientRect();
+      const [x, y] = map.at(glyph.group.x, glyph.group.y);
+      return [box.x + x, box.y + y];
+    }}""")
+    page.mouse.click(*alone)
     expect(page.locator(".st-key-memory_detail")).to_be_visible()
     expect(page).to_have_url(re.compile(r"memory=m-"))
-    page.locator(MAP).evaluate("map => window.memrlPlotly.relayout(map, {'xaxis.range': [-1, 1]})")
+    page.evaluate(f"{STAGE}.map.zoom(2)")
+    zoomed = page.evaluate(f"{STAGE}.map.view.kx")
     settled(page)
     press_step(page)
-    assert x_range(page) == [-1, 1]
+    assert page.evaluate(f"{STAGE}.map.view.kx") == zoomed
 
 
 def test_the_keyboard_help_opens_with_a_question_mark(step_page: Page) -> None:
@@ -186,13 +177,13 @@ def test_a_link_to_what_is_not_there_gets_a_lasting_sentence(page: Page, app: Ru
     expect(page.locator(".st-key-not_here")).to_be_visible()
     assert query.split("=")[0] in page.url, "the address that was asked for stays"
     page.locator(".st-key-show_instead button").click()
-    drawn_map(page)
+    drawn_stage(page)
 
 
 def test_a_link_to_a_memory_that_is_not_there_shows_its_bank(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&memory=%3Cb%3Ex")
     expect(page.get_by_test_id("stToast").first).to_be_visible()
-    drawn_map(page)
+    drawn_stage(page)
 
 
 def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Page) -> None:
@@ -207,7 +198,7 @@ def test_many_tasks_run_with_progress_and_stop_keeps_what_is_done(step_page: Pag
 
 def test_ten_keys_in_two_seconds_are_ten_steps(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=15")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     for _ in range(10):
         page.keyboard.press("ArrowRight")
@@ -219,29 +210,24 @@ def test_ten_keys_in_two_seconds_are_ten_steps(page: Page, app: RunningApp) -> N
     expect(page.get_by_text("Replay of step 3 ")).to_be_visible()
 
 
-def test_keys_are_heard_in_a_list_that_is_closed_and_not_while_somebody_types(page: Page, app: RunningApp) -> None:
+def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody_types(
+    page: Page, app: RunningApp
+) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=15")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
-    page.locator(".st-key-map_colour").click()
-    page.keyboard.press("ArrowRight")
-    page.get_by_role("option", name="outcome").click()
-    settled(page)
-    expect(page.get_by_text("Replay of step 15 ")).to_be_visible()
+    page.get_by_label("Colour of the map").select_option("outcome")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("Replay of step 16 ")).to_be_visible()
     settled(page)
-    page.locator(".st-key-map_labels").get_by_text("all").click()
-    settled(page)
+    # Within the stage the arrows go through its phases, and with Shift through the steps.
+    page.locator("[data-phase='3']").click()
     page.keyboard.press("ArrowRight")
+    expect(page.locator("[data-phase='4']")).to_have_attribute("data-state", "current")
+    page.keyboard.press("Shift+ArrowRight")
     expect(page.get_by_text("Replay of step 17 ")).to_be_visible()
     settled(page)
     part(page, "REWARD").locator("summary").click()
-    # A list closes when the page scrolls under it, and a click first scrolls to where the list is.
-    page.locator(".st-key-map_colour").scroll_into_view_if_needed()
-    settled(page)
-    page.locator(".st-key-map_colour").click()
-    page.get_by_role("option", name="visits").click()
     settled(page)
     page.keyboard.press("2")  # Streamlit hears this one itself.
     expect(part(page, "REWARD")).to_contain_text("Saved: +1.000")
@@ -256,7 +242,7 @@ def test_keys_are_heard_in_a_list_that_is_closed_and_not_while_somebody_types(pa
 
 def test_back_leaves_a_screen_or_a_step_with_one_press(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=14")
-    drawn_map(page)
+    drawn_stage(page)
     settled(page)
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile("step=15"))

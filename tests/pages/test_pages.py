@@ -206,7 +206,7 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     assert "Memory \\#7" in text
     drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
     keys = {chart.proto.id.rpartition("-")[2] for chart in drawn}
-    assert {"recall", "slope", "scores", "moves", "history"} <= keys
+    assert {"stage", "moves", "history"} <= keys
 
 
 def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
@@ -829,18 +829,20 @@ def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
 
     monkeypatch.setattr(picture.st, "download_button", offer)
     app = visit("step", bank="demo")
-    assert "map_csv" not in offered
-    app.session_state["map_save"] = True
+    app.session_state["open_parts"] = {Phase.UPDATE: True}
     app.run()
-    assert bytes(offered["map_csv"]()).decode("utf-8-sig").count('"#') == 40
-    assert names["map_csv"].startswith("demo-household-after-step-40-") and names["map_csv"].endswith(".csv")
-    assert "<html" in str(offered["map_html"]())
-    app.segmented_control(key="map_format").set_value("png").run()
-    app.session_state["map_save"] = False
+    assert "moves_csv" not in offered
+    app.session_state["moves_save"] = True
     app.run()
-    app.session_state["map_save"] = True
+    assert bytes(offered["moves_csv"]()).decode("utf-8-sig").count('"#') == 3
+    assert names["moves_csv"].startswith("demo-household-after-step-40-") and names["moves_csv"].endswith(".csv")
+    assert "<html" in str(offered["moves_html"]())
+    app.segmented_control(key="moves_format").set_value("png").run()
+    app.session_state["moves_save"] = False
     app.run()
-    assert app.segmented_control(key="map_format").value == "png"
+    app.session_state["moves_save"] = True
+    app.run()
+    assert app.segmented_control(key="moves_format").value == "png"
 
 
 def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(

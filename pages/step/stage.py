@@ -1,0 +1,250 @@
+"""The stage on Step: the decision as one picture that plays, fed with the step at hand and those around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import streamlit as st
+
+from memrl_core.analysis.map.map_layout import MapLayout
+from memrl_core.bank import MemoryBank
+from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.errors import MemRLError
+from memrl_core.records import Memory, StepTrace, Utility
+from memrl_core.stage import Known, StageSource, known_of_run, stage_data, stage_script, stage_style, stage_update
+from pages.shared import place as places
+from pages.shared.map_layouts import layout_of
+from pages.shared.view import View
+
+Place = tuple[float, float]
+KEY, SENT, KNOWN, HEARD = "stage", "stage_sent", "stage_known", "stage_heard"
+AROUND = 6
+"""Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
+MOST_ADDED = 256
+"""Memories that are sent beside the table before the table is sent anew."""
+MOST_FOLDED = 4_000
+"""Steps of a run up to which all that it ever believed is held ready for a replay."""
+ACTIONS = (("selected", "Why? What would change it?"), ("origin", "Which rewards made its q?"))
+
+_stage = st.components.v2.component(
+    "memrl_stage",
+    html='<div class="stage-host"></div>',
+    css=stage_style(),
+    js=stage_script() + Path(__file__).with_name("stage_host.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+# What does not change from step to step goes to the browser once.
+_table = st.components.v2.component(
+    "memrl_stage_table",
+    js="""
+export default function ({ data, setStateValue }) {
+  window.memrlStageTables = { [data.key]: data.table };
+  setStateValue("taken", data.key);
+}
+""",
+)
+
+_arriving = st.components.v2.component(
+    "memrl_stage_arriving",
+    js="""
+export default function ({ data }) {
+  window.memrlStage?.tell(data.line, data.text);
+}
+""",
+)
+
+
+def stage(view: View) -> None:
+    """Draw the step at the view's moment; of a run without a step its memories, where it has any."""
+    if view.moment.trace is None and not view.moment.utilities:
+        st.info("No memories yet. Press **Step**: the first task writes the first point of the map.")
+        return
+    layout = layout_of(view.place.bank.uri, view.place.bank)
+    source = _source(view, layout)
+    key, base, rows = _sent(source, view)
+    trace = view.moment.trace
+    data = {
+        **stage_update(source, base, rows),
+        "key": key,
+        "first": rows,
+        "at": trace.step if trace else 0,
+        "memory": view.place.memory,
+        "replays": not view.moment.live,
+        "playing": places.PLAYING in st.session_state and not view.moment.live,
+        "heard": st.session_state.get(HEARD),
+        "first_step": view.place.first_step,
+        "last": view.place.last_step,
+        "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
+    }
+    shown = _stage(key=KEY, data=data, on_went_change=_went, on_asked_change=_nothing, height="content")
+    if shown.asked:
+        _ask(*shown.asked)
+    if st.session_state.get(f"{KEY}_taken") != key:
+        static = stage_data(replace(source, traces=(), known=Known(base, {}), whole=(), histories={}))
+        taken = _table(key=f"{KEY}_table", data={"key": key, "table": static}, on_taken_change=_nothing, height=1)
+        st.session_state[f"{KEY}_taken"] = taken.taken
+
+
+def stage_arriving(line: str, text: str) -> None:
+    """Show on the stage what goes on, and what has arrived of an answer."""
+    _arriving(key=f"{KEY}_arriving", data={"line": line, "text": text}, height=1)
+
+
+def _nothing() -> None:
+    """A component tells its state only where somebody asks to be called."""
+
+
+def _went() -> None:
+    """Follow the browser to the step and the memory that a person has gone to."""
+    went = st.session_state[KEY].get("went")
+    heard = st.session_state.get(HEARD) or {}
+    if not went or (heard.get("of") == went["of"] and heard["count"] >= went["count"]):
+        return
+    st.session_state[HEARD] = {"of": went["of"], "count": went["count"]}
+    at = st.session_state.get("place", {})
+    if "step" in at and str(went["step"]) != at["step"]:
+        places.go(step=went["step"])
+    if went["memory"] != at.get("memory"):
+        places.go(memory=went["memory"])
+
+
+def _ask(what: str, memory_id: str) -> None:
+    """Ask Decision about a memory."""
+    st.session_state["place"] = {**st.session_state["place"], "memory": memory_id}
+    link = {**st.session_state["place"], "origin_of": memory_id} if what == "origin" else {**st.session_state["place"]}
+    st.switch_page("pages/decision/page.py", query_params=link)
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def _source(view: View, layout: MapLayout) -> StageSource:
+    bank, run, trace = view.place.bank, view.run.id, view.moment.trace
+    traces = _around(view, trace) if trace is not None else []
+    known = _known(view, traces)
+    coordinates = layout.places()
+    memories = _memories(bank, run, known)
+    cast = _cast(traces) | ({view.place.memory} if view.place.memory else set())
+    return StageSource(
+        run=view.run,
+        bank=view.place.bank_name,
+        traces=traces,
+        memories=memories,
+        places=coordinates,
+        queries=_queries(traces, memories, coordinates, layout),
+        known=known,
+        whole=cast,
+        next_phase=view.moment.next_phase,
+        families=_families(view),
+        histories=bank.histories_of(run, cast),
+        layout=layout.id,
+    )
+
+
+def _around(view: View, trace: StepTrace) -> list[StepTrace]:
+    """The steps that go along: in a replay the neighbours, as far as they can be read."""
+    if view.moment.live:
+        return [trace]
+    first = max(view.place.first_step, trace.step - AROUND)
+    last = min(view.place.last_step, trace.step + AROUND)
+    traces = [trace]
+    for steps in (range(trace.step - 1, first - 1, -1), range(trace.step + 1, last + 1)):
+        for step in steps:
+            try:
+                found = view.place.bank.trace(view.run.id, step)
+            except MemRLError:
+                break
+            traces.append(found)
+    return sorted(traces, key=lambda one: one.step)
+
+
+def _known(view: View, traces: Sequence[StepTrace]) -> Known:
+    """What the run believed before the first of the traces, and what each of them changed."""
+    bank, run = view.place.bank, view.run.id
+    if view.moment.next_phase is not None or not traces:
+        return Known(bank.utilities(run), {})
+    first = traces[0].step
+    if view.moment.live:
+        return Known(bank.utilities(run, as_of=first - 1), {})
+    if view.place.last_step > MOST_FOLDED:
+        return Known(bank.utilities(run, as_of=first - 1), {})
+    key = (bank.state, run)
+    held = st.session_state.get(KNOWN)
+    if held is None or held[0] != key:
+        held = st.session_state[KNOWN] = (key, known_of_run(bank, run))
+    whole: Known = held[1]
+    before = dict(whole.before)
+    for step in sorted(step for step in whole.moves if step < first):
+        for name, utility in whole.moves[step].items():
+            if utility is None:
+                before.pop(name, None)
+            else:
+                before[name] = utility
+    return Known(before, {one.step: whole.moves[one.step] for one in traces if one.step in whole.moves})
+
+
+def _memories(bank: MemoryBank, run: str, known: Known) -> list[Memory]:
+    """All that the run ever knew, those first that are in the table which the browser has, in its order."""
+    ever = {**bank.utilities(run), **bank.away(run), **known.before}
+    sent = st.session_state.get(SENT)
+    first: list[str] = sent[1] if sent is not None and sent[0].startswith(f"{bank.handle}·{run}·") else []
+    fresh = ever.keys() - set(first)
+    return [bank.memory(name) for name in (*first, *(name for name in ever if name in fresh))]
+
+
+def _sent(source: StageSource, view: View) -> tuple[str, Mapping[str, Utility], int]:
+    """The name of the table that the browser has or gets now, what it says was believed, and its rows."""
+    bank, run = view.place.bank, source.run.id
+    family = f"{bank.handle}·{run}·{source.layout}·"
+    sent = st.session_state.get(SENT)
+    if sent is None or not sent[0].startswith(family) or len(source.memories) - len(sent[1]) > MOST_ADDED:
+        ids = [memory.id for memory in source.memories]
+        sent = st.session_state[SENT] = (f"{family}{len(ids)}", ids, source.known.before)
+    return sent[0], sent[2], len(sent[1])
+
+
+def _cast(traces: Sequence[StepTrace]) -> set[str]:
+    """The memories that these steps are about."""
+    cast: set[str] = set()
+    for trace in traces:
+        if trace.recall is not None:
+            cast.update(seen.memory_id for seen in (*trace.recall.pool, *trace.recall.left_out))
+        if trace.decision is not None:
+            cast.update(candidate.memory_id for candidate in trace.decision.candidates)
+        if trace.write is not None:
+            cast.update(operation.memory_id for operation in trace.write.operations if operation.op != "DELETE")
+    return cast
+
+
+def _queries(
+    traces: Sequence[StepTrace], memories: Sequence[Memory], coordinates: Mapping[str, Place], layout: MapLayout
+) -> dict[int, Place]:
+    """Where each query lies: where the oldest memory of the same intent does, else by projection."""
+    wanted = {trace.task.intent for trace in traces}
+    of_intent: dict[str, Place] = {}
+    for memory in memories:
+        if memory.intent in wanted and memory.id in coordinates:
+            of_intent.setdefault(memory.intent, coordinates[memory.id])
+    found = {}
+    for trace in traces:
+        place = of_intent.get(trace.task.intent)
+        if place is None and trace.embed is not None and coordinates:
+            place = layout.place_query(np.asarray(trace.embed.embedding, dtype=np.float32))
+        if place is not None:
+            found[trace.step] = place
+    return found
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _families_of(tasks: str) -> dict[str, str]:
+    try:
+        return {task.id: task.family for task in tasks_of_set(tasks)} if tasks else {}
+    except MemRLError:
+        return {}
+
+
+def _families(view: View) -> Mapping[str, str]:
+    return _families_of(view.run.tasks)

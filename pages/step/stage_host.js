@@ -1,0 +1,135 @@
+
+// --- the stage on a page of Streamlit ---------------------------------------------------------------------------------
+
+const REPORT_AFTER = 350;
+const NEAR_THE_EDGE = 3;
+// A replay that plays shows a step for two and a half seconds.
+const PLAYED = 4.5;
+
+// Data as the stage takes it, of the table that came once and of what has come since.
+function whole(table, update) {
+  const { first, memories: more } = update;
+  const known = new Map(table.memories.intents.map(([text, family], at) => [`${family}\n${text}`, at]));
+  const intents = [...table.memories.intents];
+  const numbers = more.intents.map(([text, family]) => {
+    const key = `${family}\n${text}`;
+    if (!known.has(key)) known.set(key, intents.push([text, family]) - 1);
+    return known.get(key);
+  });
+  const memories = { ...more, intents };
+  for (const name of ["id", "label", "x", "y", "outcome", "step", "run"]) {
+    memories[name] = [...table.memories[name].slice(0, first), ...more[name]];
+  }
+  memories.intent = [...table.memories.intent.slice(0, first), ...more.intent.map((at) => (at === null ? null : numbers[at]))];
+  const before = [...table.before.slice(0, first), ...more.id.map(() => null)];
+  for (const [n, q, visits] of update.jump) before[n] = q === null ? null : [q, visits];
+  return { ...update, memories, before };
+}
+
+function arrived(key, wanted) {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (!wanted()) return;
+      const table = window.memrlStageTables?.[key];
+      if (table) resolve(table);
+      else setTimeout(look, 15);
+    };
+    look();
+  });
+}
+
+export default function ({ parentElement, data, setStateValue, setTriggerValue }) {
+  const host = parentElement.querySelector(".stage-host");
+  const own = (host.own ??= { count: 0, stage: null });
+  own.turn = (own.turn ?? 0) + 1;
+  const turn = own.turn;
+  own.send = (went) => setStateValue("went", went);
+  own.ask = (what) => setTriggerValue("asked", what);
+  // What the page below has to follow: told when a person rests, or before the steps at hand run out.
+  own.report = (at_once) => {
+    own.count += 1;
+    clearTimeout(own.clock);
+    const went = { count: own.count, of: own.of, step: own.stage.step.step, memory: own.stage.pinnedId ?? null };
+    own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
+  };
+  arrived(data.key, () => host.isConnected && own.turn === turn).then((table) => {
+    const update = whole(table, data);
+    const { stage } = own;
+    own.replays = data.replays;
+    own.asked = false;
+    own.heard = data.heard?.of === own.of ? data.heard?.count : 0;
+    if (!stage) {
+      own.of = crypto.randomUUID?.() ?? String(Math.random());
+      own.quiet = true;
+      own.stage = mountStage(host, update, {
+        actions: data.actions,
+        onAct: (name, id) => own.ask([name, id]),
+        onStep: (_, index) => {
+          if (own.quiet) return;
+          const { steps } = own.stage.model;
+          own.report(Math.min(index, steps.length - 1 - index) < NEAR_THE_EDGE);
+        },
+        onPin: () => own.quiet || own.report(true),
+      });
+      own.stage.show(Math.max(0, own.stage.model.indexOf(data.at)), 7);
+      own.quiet = false;
+    } else {
+      own.quiet = true;
+      // A person may be further by now than what the server has heard.
+      const follows = data.heard?.of !== own.of ? own.count === 0 || !own.replays : data.heard.count >= own.count;
+      const goal = follows ? data.at : stage.step.step;
+      const begins = goal !== stage.step.step && !data.replays;
+      let index = update.steps.findIndex((step) => step.step === goal);
+      if (index < 0) index = update.steps.findIndex((step) => step.step === data.at);
+      stage.update(update, index);
+      if (begins || (data.playing && goal === data.at && stage.step.step === goal && own.played !== goal)) {
+        stage.t = 0;
+        stage.goTo(stage.most());
+        if (data.playing) stage.haste = PLAYED;
+      }
+      own.played = data.playing ? goal : null;
+      own.quiet = false;
+    }
+    own.quiet = true;
+    const pinned = own.stage.pinnedId ?? null;
+    if (pinned !== data.memory && (data.heard?.of !== own.of || data.heard.count >= own.count)) {
+      const n = data.memory === null ? null : (own.stage.model.numbers.get(data.memory) ?? null);
+      if (n !== own.stage.pinned) own.stage.pin(n);
+    }
+    own.quiet = false;
+    host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1);
+  });
+  // Back and next in a replay need no server.
+  window.memrlStage = {
+    tell: (line, text) => host.isConnected && own.stage?.tell(line, text),
+    move(name) {
+      const by = { move_Back: -1, move_Next: 1 }[name];
+      if (!own.stage || !own.replays || !host.isConnected) return false;
+      if (!by) {
+        // The server goes there, and what is pressed until it has is counted from there.
+        clearTimeout(own.clock);
+        own.count = own.heard ?? 0;
+        own.asked = true;
+      }
+      if (own.asked) return false;
+      const { steps } = own.stage.model;
+      const to = own.stage.index + by;
+      if (to < 0 || to >= steps.length) {
+        // At the end of the run the server knows what comes; else what is asked for is on its way.
+        const step = own.stage.step.step;
+        if (by > 0 ? step >= data.last : step <= data.first_step) return false;
+        own.report(true);
+        return true;
+      }
+      own.stage.show(to);
+      return true;
+    },
+  };
+  return () => {
+    setTimeout(() => {
+      if (host.isConnected) return;
+      own.stage?.destroy();
+      clearTimeout(own.clock);
+    });
+  };
+}

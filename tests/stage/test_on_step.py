@@ -1,0 +1,67 @@
+"""The stage on the page Step: steps of a replay without the server, and a live step that fills."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from memrl_core.bank.places import copy_bank
+from memrl_core.environments.tasks import sample_data_path
+from tests.browser.conftest import RunningApp, app, context, serve, watched_page
+from tests.browser.test_story import drawn_stage, press_step, settled
+
+__all__ = ["app", "context", "serve"]
+
+TWO_FRAMES = """async (key) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  await frame();
+  await frame();
+  return document.querySelector(".stage").dataset.step;
+}"""
+
+
+@pytest.fixture
+def page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
+    yield from watched_page(context, app)
+
+
+@pytest.mark.slow
+def test_a_step_of_a_replay_is_there_after_two_frames_and_the_page_follows(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=11")
+    drawn_stage(page)
+    settled(page)
+    node = page.evaluate_handle("document.querySelector('.stage')")
+    # A server cannot answer within two frames.
+    assert [page.evaluate(TWO_FRAMES, "ArrowRight") for _ in range(3)] == ["12", "13", "14"]
+    assert page.evaluate(TWO_FRAMES, "ArrowLeft") == "13"
+    expect(page).to_have_url(re.compile("step=13"))
+    expect(page.get_by_text("Replay of step 13 ")).to_be_visible()
+    settled(page)
+    assert page.locator(".stage").get_attribute("data-step") == "13"
+    assert page.evaluate("node => node.isConnected", node), "the stage was not made anew"
+
+
+@pytest.mark.slow
+def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
+    copy_bank(sample_data_path() / "demo_bank", app.home / "banks" / "live")
+    page.goto(f"{app.url}/step?bank=live")
+    drawn_stage(page)
+    settled(page)
+    places = """() => Object.fromEntries([...document.querySelectorAll(".stage-plot [data-memory]")].map((one) =>
+      [one.dataset.memory, [one.getCTM().e, one.getCTM().f]]))"""
+    begun: dict[str, list[float]] = {}
+    for phase in ("1", "2", "3", "4"):
+        press_step(page)
+        expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", phase)
+        settled(page)
+        now = page.evaluate(places)
+        for name in now.keys() & begun.keys():
+            assert max(abs(a - b) for a, b in zip(now[name], begun[name], strict=True)) <= 1
+        begun |= now
+    page.keyboard.press("f")
+    expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", "7")
+    expect(page.locator(".stage-written")).to_contain_text("#41")
