@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 HERE = Path(__file__).parent
 
@@ -24,6 +29,7 @@ BEGIN_WITH = (
     "experiments/test_experiment_runs.py",
 )
 SMOKE = "browser/test_smoke.py"
+IN_BROWSER = ("/browser/", "/stage/test_player.py", "/stage/test_on_step.py")
 LEFT_OUT = pytest.StashKey[int]()
 
 # Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.
@@ -47,7 +53,7 @@ class FileByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return "browser" if "browser/" in file else file
+        return "browser" if any(part in file for part in IN_BROWSER) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
@@ -80,3 +86,25 @@ def _file(item: pytest.Item) -> str:
 
 def _is_in(item: pytest.Item, part: str) -> bool:
     return _file(item).startswith(part)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a process: Playwright can be started only once in it."""
+    from playwright.sync_api import sync_playwright  # Most tests need no browser.
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "These tests need Chromium: install Debian's package chromium."
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=path,
+            args=[
+                "--no-sandbox",
+                "--use-angle=swiftshader",
+                "--disable-dev-shm-usage",
+                "--disable-gpu-rasterization",
+                "--disable-gpu-compositing",
+            ],
+        )
+        yield launched
+        launched.close()

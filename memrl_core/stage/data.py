@@ -190,6 +190,7 @@ def stage_update(source: StageSource, base: Mapping[str, Utility], rows: int) ->
         for step, moved in source.known.moves.items()
     }
     then = source.known.before
+    jump: list[list[float | None]]
     jump = [[table.number(name), known.q, known.visits] for name, known in then.items() if base.get(name) != known]
     jump += [[table.number(name), None, 0] for name in base.keys() - then.keys()]
     # Last: steps may name memories that nobody knows.

@@ -438,7 +438,8 @@ export class MemoryMap {
       set(this.lassoed, { d: "" });
       if (drag.far || event.target.closest?.("[data-memory]")) return;
       const glyph = this.nearest(...where(event));
-      this.on.pin(glyph && glyph.seen.length === 1 ? glyph.seen[0] : null);
+      // Of copies the oldest, which stands in their middle.
+      this.on.pin(glyph ? glyph.seen[0] : null);
     };
     this.box.addEventListener("pointerup", up);
     this.box.addEventListener("pointercancel", () => (this.drag = null));

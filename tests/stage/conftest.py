@@ -13,9 +13,6 @@ from playwright.sync_api import Browser, Page
 from memrl_core.bank import MemoryBank
 from memrl_core.stage import stage_data
 from memrl_core.stage.player import player_document, source_of_run
-from tests.browser.conftest import browser
-
-__all__ = ["browser"]
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 
