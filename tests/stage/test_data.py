@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from memrl_core.errors import InputError, UnknownRun
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
-from memrl_core.stage import StageSource, known_of_run, stage_data
+from memrl_core.stage import Known, StageSource, known_of_run, stage_data, stage_update
 from memrl_core.stage.player import player_html, source_of_run, write_player
 from tests.small_banks import a_bank, a_step, a_vector
 
@@ -88,6 +89,23 @@ def test_a_step_under_way_ends_where_it_waits(demo: MemoryBank) -> None:
     data = stage_data(source)
     assert data["steps"][-1]["next"] == 4 and data["steps"][0]["next"] is None
     assert list(data["memories"]["texts"]) == ["0"]
+
+
+def test_an_update_and_its_table_are_the_whole(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    late = demo.utilities(source.run.id, as_of=30)
+    update = stage_update(source, late, rows=30)
+    assert update["memories"]["id"] == demo_data["memories"]["id"][30:]
+    assert update["steps"] == demo_data["steps"] and update["moves"] == demo_data["moves"]
+    ids = demo_data["memories"]["id"]
+    assert {ids[n] for n, q, _ in update["jump"] if q is None} == set(late), "before its first step the run saw none"
+
+
+def test_a_run_without_a_step_shows_its_memories(demo: MemoryBank) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    known = Known(demo.utilities(source.run.id), {})
+    data = stage_data(replace(source, traces=(), known=known))
+    assert [step["next"] for step in data["steps"]] == [1] and None not in data["before"]
 
 
 def test_the_player_names_what_is_wrong_and_writes_nothing(demo: MemoryBank, tmp_path: Path) -> None:
