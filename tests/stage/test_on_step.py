@@ -54,7 +54,7 @@ def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
     places = """() => Object.fromEntries([...document.querySelectorAll(".stage-plot [data-memory]")].map((one) =>
       [one.dataset.memory, [one.getCTM().e, one.getCTM().f]]))"""
     begun: dict[str, list[float]] = {}
-    for phase in ("1", "2", "3", "4"):
+    for phase in ("1", "1", "2", "3", "4"):
         press_step(page)
         expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", phase)
         settled(page)
