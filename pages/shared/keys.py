@@ -15,7 +15,7 @@ STEPPING: Keys = (
     ("F", "Finish the task"),
     ("← · →", "Back and next through the finished steps"),
     ("Home · End", "First and last step"),
-    ("On the stage", "Once clicked: 1 … 7 a phase, ← · → phase by phase, Shift+← · → a step, Space plays, ↑ · ↓ the pool"),
+    ("On the stage", "Clicked: 1 … 7, ← · → phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
     ("1 · 2", "Bad, good; on a scale of five 1 … 5, 1 is the worst: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
     ("U", "Undo the last reward"),
