@@ -1,12 +1,11 @@
-"""Record the banks beside this file: five epochs over eight household tasks with the simulated model, twice, and eighty
+"""Record the banks beside this file: five epochs over eight household tasks with the simulated model, and eighty
 messages to a help desk with a real language model.
 
     python sample_data/record_demo.py [simulated | real]
 
-Each of the household's is one chosen run, an illustration and no finding: of some three hundred seeds that were tried,
-one shows on Home a step that is solved because utility overruled similarity, another has the steps at which the lessons
-look. The run of the real model is that of seed 0, the first that was recorded; one run is an anecdote. What happens in
-them was not touched.
+The household's is one chosen run, an illustration and no finding: of some three hundred seeds that were tried, one that
+shows a step that is solved because utility overruled similarity. The run of the real model is that of seed 0, the first
+that was recorded; one run is an anecdote. What happens in them was not touched.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 
-SEEDS = {"demo_bank": 450, "lessons_bank": 230}
+SEEDS = {"demo_bank": 450}
 EPOCHS = 5
 MESSAGES = 80
 
@@ -37,9 +36,7 @@ def main() -> None:
     for name, seed in SEEDS.items():
         found = record(Path(__file__).parent / name, seed)
         if found is None:
-            if name == "demo_bank":
-                sys.exit("In the demo no task is solved because utility overruled similarity: choose another seed.")
-            continue
+            sys.exit("In the demo no task is solved because utility overruled similarity: choose another seed.")
         low, high = found.overtaken, found.overtaking
         print(
             f"{name} step {found.step}: {low.memory_id} (similarity {low.similarity:.3f}, q {low.q:+.3f}) overtaken by "

@@ -15,24 +15,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import typer
 
-from memrl_core.agent import workspace
-from memrl_core.analysis.run.metrics import cumulative_success, epoch_accuracy, paired_interval, seed_interval
+from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.commands.console import console
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.experiments.conditions import conditions
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.runner import run_experiment
+from memrl_core.lessons.lesson import Finding, Lesson, shipped_folder
 from memrl_core.lessons.presets import PRESETS, Preset, one_seed
-from memrl_core.lessons.shelf import load_shelf
-from memrl_core.lessons.twins import TwinsScene
+from memrl_core.toml_files import read_model
 
 app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
 SEEDS = 40
@@ -75,44 +73,17 @@ def mean_over_seeds(values: Sequence[float]) -> Interval:
 # --- lessons ----------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _accuracies(key: str) -> npt.NDArray[np.float64]:
-    """Accuracy and CSR of both agents of a lesson's scene under 40 seeds: (seeds, side, measure, epoch)."""
-    scene = cast(TwinsScene, load_shelf().lessons[key].scene)
-    found = []
-    for seed in range(SEEDS):
-        one = scene.model_copy(update={"seed": seed})
-        with workspace.create_bank("memory://", workspace.HASHING, workspace.load_preferences()) as bank:
-            pair = one.begin(bank)
-            with bank.batch(500):
-                while count := one.steps_to_play(pair):
-                    pair.step(count)
-                    if one.waits_for_shift(pair):
-                        pair.shift()
-            played = one.played(bank, {"left": pair.runs[0], "right": pair.runs[1]})
-        assert played is not None
-        found.append([[epoch_accuracy(g.success), cumulative_success(g.success)] for g in played.grids])
-    return np.array(found)
+def _lessons() -> Iterator[Claim]:
+    """Every `[[finding]]` of every shipped lesson, a mean over the seeds 1 to 40 to three digits."""
+    for path in sorted(shipped_folder().glob("*.toml")):
+        tables = path.read_text(encoding="utf-8").split("[[finding]]")[1:]
+        for finding, table in zip(read_model(path, Lesson).finding, tables, strict=True):
+            says = re.sub(r"mean = \S+", "mean = {}", " ".join(table.split()))
+            yield Claim(f"sample_data/lessons/{path.name}", f"[[finding]] {says}", partial(_of_lesson, finding))
 
 
-def _the_shift(results: Path | None) -> list[Interval]:
-    found = _accuracies("06-the-world-shifts").round(9)
-    scene = cast(TwinsScene, load_shelf().lessons["06-the-world-shifts"].scene)
-    at = cast(int, scene.shift_after)
-    left, right = found[:, 0, 0], found[:, 1, 0]
-    falls = [side[:, at] < side[:, at - 1] for side in (right, left)]
-    back = right[:, -1] >= right[:, at - 1]
-    return [exactly(SEEDS), *(exactly(float(side.sum())) for side in falls), exactly(float(back.sum()))]
-
-
-def _equal_csr(results: Path | None) -> list[Interval]:
-    found = _accuracies("08-forgetting-and-csr").round(9)
-    scene = cast(TwinsScene, load_shelf().lessons["08-forgetting-and-csr"].scene)
-    equal = found[:, 0, 1, -1] == found[:, 1, 1, -1]
-    apart = np.abs(found[:, 0, 0, -1] - found[:, 1, 0, -1])
-    as_far = equal & (apart >= apart[scene.seed])
-    assert as_far.sum() == 1, "another seed is as far apart as the lesson's"
-    return [exactly(SEEDS), exactly(float(equal.sum())), exactly(float((equal & (apart > 0)).sum()))]
+def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
+    return [exactly(finding.computed(SEEDS), 3)]
 
 
 # --- playground -------------------------------------------------------------------------------------------------------
@@ -212,17 +183,7 @@ def _weight(results: Path | None) -> list[Interval]:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "sample_data/lessons/06-the-world-shifts.toml",
-        "Of {} seeds of this scene the right agent falls at the shift in {}, and the left in {}. But the right one is "
-        "back where it stood, or higher, in the last epoch in only {}.",
-        _the_shift,
-    ),
-    Claim(
-        "sample_data/lessons/08-forgetting-and-csr.toml",
-        "Of {} seeds of this scene both agents end at the same CSR in {}; in {} of these they solve different shares",
-        _equal_csr,
-    ),
+    *_lessons(),
     *_playground(),
     Claim(
         "docs/screens.md",

@@ -1,63 +1,59 @@
-"""A lesson as data: claim, predict, do, reveal, notice; one TOML file each, checked when it is read.
+"""A lesson as data: one screen of the playground's world around a question; one TOML file each, checked when read.
 
-Texts are Markdown by whoever wrote the file and are not trusted: no HTML is drawn from them, and no pictures, which
-would be fetched from elsewhere.
+Texts are by whoever wrote the file and are not trusted: the browser gets them as text, with **bold** as the only mark.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from statistics import fmean
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
+from memrl_core.agent import workspace
+from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
-from memrl_core.lessons.decision import DecisionScene
-from memrl_core.lessons.ladder import LadderScene
-from memrl_core.lessons.memories import MemoriesScene
-from memrl_core.lessons.scene import Scene, Value
-from memrl_core.lessons.twins import TwinsScene
-from memrl_core.toml_files import line_of, read_model
+from memrl_core.lessons.measures import MEASURES, measured
+from memrl_core.lessons.world import Settings
+from memrl_core.toml_files import read_model
 
-TYPE_NAMES = {bool: "true or false", float: "a number", str: "a text"}
-
-
-def _without_pictures(text: str) -> str:
-    if "![" in text:
-        raise ValueError("a lesson shows no pictures; take “![” out")
-    return text
-
-
-Text = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000), AfterValidator(_without_pictures)
-]
-Line = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200), AfterValidator(_without_pictures)
-]
-SceneT = TypeVar("SceneT", bound=Scene)
+SEEDS = 40
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=700)]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=120)]
+Control = Literal["alpha", "lambda", "epsilon", "change", "k1", "k2", "delta", "keep", "step", "rest", "shifted"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class Given(_Part):
+    """Settings of the playground by their names in its address; what is left out is its default."""
+
+    alpha: float = Field(0.3, ge=0, le=1)
+    lambda_: float = Field(0.5, ge=0, le=1, alias="lambda")
+    epsilon: float = Field(0.0, ge=0, le=1)
+    change: float = Field(0.0, ge=0, le=0.2)
+    delta: float = Field(-0.1, ge=-0.1, le=0.95)
+    k1: int = Field(24, ge=1, le=48)
+    k2: int = Field(3, ge=1, le=8)
+    keep: int = Field(288, ge=8, le=288)
+    shifted: bool = True
+
+    def settings(self, seed: int) -> Settings:
+        """The same as settings of a run."""
+        given = self.model_dump()
+        weight, shifted = given.pop("lambda_"), given.pop("shifted")
+        return replace(Settings(seed=seed, **given), weight=weight, shifts=(145,) if shifted else ())
 
 
 class Predict(_Part):
-    """The question before the reveal. `answer` counts the choices from 1; `because` is shown with the score."""
+    """The question before the hand may move. `answer` counts the choices from 1; `because` comes with the verdict."""
 
     question: Text
-    choices: list[Line] = Field(min_length=2, max_length=5)
+    choices: list[Line] = Field(min_length=2, max_length=4)
     answer: int = Field(ge=1)
     because: Text
 
@@ -70,136 +66,70 @@ class Predict(_Part):
         return answer
 
 
-class Check(_Part):
-    """One condition on a value of the scene; `label` says it in words, `hint` how to get there."""
+class Finding(_Part):
+    """A mean over 40 seeds that a lesson states, to three digits; `computed` says what it is now."""
 
-    value: Line
-    at_least: float | None = None
-    at_most: float | None = None
-    is_: bool | float | Line | None = Field(None, alias="is")
-    label: Line
-    hint: Text
+    measure: str
+    settings: Given = Given()
+    mean: float
 
-    @model_validator(mode="after")
-    def _one_condition(self) -> Self:
-        if len(self._conditions()) != 1:
-            raise ValueError("a check has exactly one of at_least, at_most, is")
-        return self
+    @field_validator("measure")
+    @classmethod
+    def _is_known(cls, measure: str) -> str:
+        if measure not in MEASURES:
+            raise ValueError(f"there is no measure “{measure[:40]}”; there are {', '.join(MEASURES)}")
+        return measure
 
-    @property
-    def condition(self) -> str:
-        """The condition itself, in no language: a translated lesson keeps what was passed."""
-        ((name, bound),) = self._conditions().items()
-        return f"{self.value} {name} {bound}"
-
-    def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether the values fulfil it; one that is not there yet does not."""
-        value = values.get(self.value)
-        if value is None:
-            return False
-        if self.is_ is not None:
-            return value == self.is_
-        if isinstance(value, str):
-            return False
-        return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0.0)
-
-    def _conditions(self) -> dict[str, Value]:
-        given = {"at_least": self.at_least, "at_most": self.at_most, "is": self.is_}
-        return {name: bound for name, bound in given.items() if bound is not None}
+    def computed(self, seeds: int = SEEDS) -> float:
+        """The mean over the seeds 1 to `seeds`."""
+        return fmean(measured(self.measure, self.settings.settings(seed)) for seed in range(1, seeds + 1))
 
 
-class Do(_Part):
-    """What the person does in the scene, and how the program knows that it was done."""
-
-    text: Text
-    check: list[Check] = Field(min_length=1, max_length=6)
-
-
-class Reveal(_Part):
-    """What there is to see once the prediction is made and the checks hold."""
-
-    text: Text
-
-
-class Notice(_Part):
-    """What to take away."""
-
-    points: list[Text] = Field(min_length=1, max_length=6)
-
-
-class Lesson(_Part, Generic[SceneT]):
-    """One lesson, with the scene it is about."""
+class Lesson(_Part):
+    """One lesson. `measure` is what is compared over 40 seeds between the `start` and where the hand stands."""
 
     title: Line
-    summary: Line
-    minutes: int = Field(ge=1, le=60)
-    claim: Text
-    scene: SceneT
+    sentence: Text
+    formula: Literal["update", "score", "none"] = "none"
+    picture: Literal["map", "plane", "trails", "pair", "life"] = "map"
+    measure: str
+    start: Given = Given()
+    hand: list[Control] = Field(min_length=1, max_length=3)
     predict: Predict
-    do: Do
-    reveal: Reveal
-    notice: Notice
+    finding: list[Finding] = Field(min_length=1, max_length=6)
 
-
-class _SomeScene(Scene):
-    """Stands in for a scene of a kind that does not exist, so that only the kind is complained of."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Literal["memories", "decision", "ladder", "twins"]
-
-
-LESSONS: Mapping[str, type[Lesson[Any]]] = {
-    "memories": Lesson[MemoriesScene],
-    "decision": Lesson[DecisionScene],
-    "ladder": Lesson[LadderScene],
-    "twins": Lesson[TwinsScene],
-}
-"""Kind of scene to the lessons around it; the list is closed."""
+    _measure_is_known = field_validator("measure")(Finding._is_known.__func__)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
-class SceneKind:
-    """What a lesson's file may say of a scene: its kind, its settings, and the values that checks may ask for."""
+class Shelf:
+    """The lessons by key (the file's name without its ending), in the order of their keys.
 
-    kind: str
-    settings: tuple[str, ...]
-    values: tuple[str, ...]
+    `troubles` has a sentence for each file that could not be used.
+    """
 
-
-def scene_kinds() -> list[SceneKind]:
-    """All kinds of scenes, for whoever writes a lesson."""
-    kinds = []
-    for kind, lesson in LESSONS.items():
-        scene = lesson.model_fields["scene"].annotation
-        assert isinstance(scene, type) and issubclass(scene, Scene)
-        settings = tuple(name for name in scene.model_fields if name != "kind")
-        kinds.append(SceneKind(kind, settings, tuple(scene.VALUES)))
-    return kinds
+    lessons: dict[str, Lesson]
+    troubles: tuple[str, ...]
 
 
-def read_lesson(path: Path) -> Lesson[Any]:
-    """The lesson in a TOML file. Raises `InputError` with file, line, key and what is allowed."""
-    lesson = read_model(path, LESSONS.get(_kind_in(path), Lesson[_SomeScene]))
-    for number, check in enumerate(lesson.do.check):
-        if wrong := _wrong_value(lesson.scene, check):
-            line = line_of(path.read_text(encoding="utf-8"), ("do", "check", number, "value"))
-            raise InputError(f"{path.name}, line {line}: do.check.{number + 1}.value: {wrong}.")
-    return lesson
+def shipped_folder() -> Path:
+    """Where the lessons that come with the program lie."""
+    return sample_data_path() / "lessons"
 
 
-def _kind_in(path: Path) -> str:
-    try:
-        return str(tomllib.loads(path.read_text(encoding="utf-8"))["scene"]["kind"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
+def own_folder() -> Path:
+    """Where a person's own lessons lie; one with the name of a shipped lesson replaces it."""
+    return workspace.home() / "lessons"
 
 
-def _wrong_value(scene: Scene, check: Check) -> str:
-    """What is wrong with the value a check asks for; empty when nothing is."""
-    if check.value not in scene.VALUES:
-        return f"this scene has no value “{check.value}”. Allowed: {', '.join(scene.VALUES)}"
-    kind, given = scene.VALUES[check.value], float if check.is_ is None else type(check.is_)
-    if given is kind:
-        return ""
-    return f"“{check.value}” is {TYPE_NAMES[kind]}" + ("" if kind is float else ", which is compared by is")
+def load_shelf() -> Shelf:
+    """Everything that can be read; a file that cannot leaves the others, and the one it would replace, as they are."""
+    lessons: dict[str, Lesson] = {}
+    troubles = []
+    for folder in (shipped_folder(), own_folder()):
+        for path in sorted(folder.glob("*.toml")):
+            try:
+                lessons[path.stem] = read_model(path, Lesson)
+            except InputError as error:
+                troubles.append(str(error))
+    return Shelf(dict(sorted(lessons.items())), tuple(troubles))

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from memrl_core.lessons.world import Play, Settings, family_of, is_shifted
+from memrl_core.lessons.measures import OF_RUN, run_of
+from memrl_core.lessons.world import Settings
 
 SEEDS = 50
-LENGTH = 288
-BEFORE = range(97, 145)
-AFTER = range(241, 289)
-"""The steps that are measured: the last 48 before the world shifts, and the last 48 of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +64,21 @@ PRESETS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Mean true chance of success over seeds: before the shift, and at the end for what changed and what stayed."""
-
-    before: float
-    changed: float
-    stayed: float
+MEASURED = ("before", "changed", "stayed")
+"""Mean true chance of success before the shift, and at the end for what changed and for what stayed."""
 
 
-def measured(preset: Preset, seeds: int = SEEDS) -> Measured:
-    """What a preset does, over the seeds 1 to `seeds`."""
-    return Measured(*map(fmean, zip(*(one_seed(preset, seed) for seed in range(1, seeds + 1)), strict=True)))
-
-
-def one_seed(preset: Preset, seed: int) -> tuple[float, float, float]:
-    """What a preset does under one seed, in the order of `Measured`."""
-    steps = list(islice(Play(preset.run_settings(seed)), LENGTH))
-    last = [steps[number - 1] for number in AFTER]
-    return (
-        fmean(steps[number - 1].chance for number in BEFORE),
-        fmean(one.chance for one in last if is_shifted(family_of(one.task))),
-        fmean(one.chance for one in last if not is_shifted(family_of(one.task))),
-    )
+def one_seed(preset: Preset, seed: int) -> tuple[float, ...]:
+    """What a preset does under one seed, in the order of `MEASURED`."""
+    run = run_of(preset.run_settings(seed))
+    return tuple([OF_RUN[name](run) for name in MEASURED])
 
 
 def main() -> None:
-    """Print what every preset does."""
+    """Print what every preset does, over the seeds 1 to `SEEDS`."""
     for preset in PRESETS:
-        found = measured(preset)
-        print(f"{preset.name:18} before {found.before:.1%}, changed {found.changed:.1%}, stayed {found.stayed:.1%}")
+        means = map(fmean, zip(*(one_seed(preset, seed) for seed in range(1, SEEDS + 1)), strict=True))
+        print(f"{preset.name:18}", ", ".join(f"{name} {mean:.1%}" for name, mean in zip(MEASURED, means, strict=True)))
 
 
 if __name__ == "__main__":

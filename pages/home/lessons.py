@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.errors import MemRLError
-from memrl_core.lessons import progress
-from memrl_core.lessons.shelf import load_shelf
-from pages.shared import lesson_place
-from pages.shared.lesson_place import browser
+from memrl_core.lessons.lesson import load_shelf
+from pages.shared.text import literal
 
 SHOWN = 3
 
 
 def lessons_and_lab() -> None:
-    """The next lessons that are not finished, and the Lab."""
-    try:
-        shelf = load_shelf()
-    except MemRLError:
-        return
-    known, words = progress.load_progress(browser()), shelf.words
+    """The first lessons, and the Lab."""
+    lessons = load_shelf().lessons
     st.subheader("Learn how it works")
-    waiting = [key for key in shelf.lessons if not known.of(key).finished] or list(shelf.lessons)
     *columns, last = st.columns(SHOWN + 1)
-    for column, key in zip(columns, waiting, strict=False):
+    for column, (key, lesson) in zip(columns, lessons.items(), strict=False):
         with column, st.container(border=True, height="stretch"):
-            st.markdown(f"**{shelf.lessons[key].title}**")
-            st.caption(shelf.lessons[key].summary)
-            kept = known.of(key)
-            label = words.go_on if kept.seen else words.begin
-            if st.button(label, icon=":material/school:", type="tertiary", key=f"home_{key}"):
-                where = {lesson_place.LESSON: key, lesson_place.PAGE: progress.next_page(kept)}
-                st.switch_page("pages/lessons/page.py", query_params=where)
+            st.markdown(f"**{literal(lesson.title)}**")
+            st.caption(literal(lesson.predict.question))
+            if st.button("Begin", icon=":material/school:", type="tertiary", key=f"home_{key}"):
+                st.switch_page("pages/lessons/page.py", query_params={"lesson": key})
     with last, st.container(border=True, height="stretch"):
         st.markdown("**Lab**")
         st.caption("Two agents side by side under two settings, and a world that shifts under them.")

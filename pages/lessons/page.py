@@ -1,24 +1,33 @@
-"""Lessons: short sequences of claim, predict, do, reveal, notice, each around a scene of the running program."""
+"""Lessons: one screen each around a question, in the playground's world; they run in the browser alone."""
+
+from pathlib import Path
 
 import streamlit as st
 
-from memrl_core.lessons.progress import load_progress
-from memrl_core.lessons.shelf import load_shelf
-from pages.lessons.frame import look, moves, strip, undo
-from pages.lessons.list import lessons_list
-from pages.lessons.pages import page
-from pages.shared import lesson_place as places
-from pages.shared.lesson_place import browser, in_browser
+from memrl_core.lessons.lesson import load_shelf, own_folder
 
+HERE = Path(__file__).parent
+PLAYGROUND = HERE.parent / "playground"
+
+_lessons = st.components.v2.component(
+    "memrl_lessons",
+    html='<div class="ls" data-testid="lessons"></div>',
+    css=(HERE / "lessons.css").read_text(),
+    js="\n".join(
+        path.read_text()
+        for path in (
+            *(PLAYGROUND / f"{name}.js" for name in ("core", "pictures", "averages")),
+            HERE / "lessons.js",
+        )
+    ),
+    isolate_styles=False,
+)
 shelf = load_shelf()
-at = places.current(shelf)
-look(presenting=at is not None and at.presenting)
-in_browser(f"{at.key}/{at.page}" if at else "")
-if at is None:
-    lessons_list(shelf, load_progress(browser()))
-    st.stop()
-
-strip(at)
-undo(at.key, load_progress(browser()), shelf.words)
-page(at)
-moves(at, list(shelf.lessons))
+_lessons(
+    key="lessons",
+    data={
+        "lessons": {key: lesson.model_dump(by_alias=True) for key, lesson in shelf.lessons.items()},
+        "troubles": list(shelf.troubles),
+        "own": str(own_folder()),
+    },
+)

@@ -405,3 +405,72 @@ function trainedKeptAndGained(loss, rate, seed) {
   for (let step = 0; step < RESTING; step += 1) last = run.next().value;
   return [before, ...after(last)];
 }
+
+// --- what is measured of a run ----------------------------------------------------------------------------------------
+
+const LENGTH = 288;
+const BEFORE = [96, 144], AFTER = [240, 288];
+const mean = (values) => values.reduce((sum, one) => sum + one, 0) / values.length;
+const chanceOf = (run, [from, to], wanted = () => true) => mean(run.steps.slice(from, to).filter((one) => wanted(one.task)).map((one) => one.chance));
+
+// A whole run of one seed.
+function runOf(settings) {
+  const steps = [], changed = Array.from({ length: FAMILIES }, () => []), made = play(settings);
+  let memory;
+  for (let i = 0; i < LENGTH; i += 1) {
+    const { memory: known, world, ...step } = made.next().value;
+    memory = known;
+    for (const [family] of step.changes) changed[family].push(step.step);
+    steps.push(step);
+  }
+  return { settings, steps, changed, memory };
+}
+
+// q of each memory after `t` steps of a run.
+function qAfter(run, t) {
+  const q = new Array(LENGTH).fill(0);
+  for (let i = 0; i < t; i += 1) run.steps[i].chosen.forEach((id, at) => (q[id] = run.steps[i].moved[at]));
+  return q;
+}
+
+// Of the memories with the same task, way and outcome that were used, the two whose q lie farthest apart at the end.
+function farthestPair({ memory }) {
+  let found = [0, 0, 0];
+  for (let i = 0; i < LENGTH; i += 1) {
+    for (let j = i + 1; j < LENGTH; j += 1) {
+      if (memory.task[i] !== memory.task[j] || memory.way[i] !== memory.way[j] || memory.success[i] !== memory.success[j]) continue;
+      const apart = Math.abs(memory.q[i] - memory.q[j]);
+      if (memory.uses[i] && memory.uses[j] && apart > found[2]) found = [i, j, apart];
+    }
+  }
+  return found;
+}
+
+// The memories of what the shift changes that were trusted then (q of 0.5 and more), and how many of them ended below 0.
+function trusted(run) {
+  const q = qAfter(run, BEFORE[1]), those = [];
+  for (let id = 0; id < BEFORE[1]; id += 1) if (q[id] >= 0.5 && isShifted(familyOf(run.steps[id].task), 0)) those.push(id);
+  return those;
+}
+
+// As in memrl_core/lessons/measures.py.
+const ON_THE_PLANE = {
+  kept: (settings) => keptAndGained(settings, settings.seed)[1],
+  gained: (settings) => keptAndGained(settings, settings.seed)[2],
+  trained_before: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[0],
+  trained_kept: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[1],
+  trained_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[2],
+};
+const OF_RUN = {
+  before: (run) => chanceOf(run, BEFORE),
+  changed: (run) => chanceOf(run, AFTER, (task) => isShifted(familyOf(task), 0)),
+  stayed: (run) => chanceOf(run, AFTER, (task) => !isShifted(familyOf(task), 0)),
+  gap: (run) => run.steps.at(-1).ever - run.steps.at(-1).now,
+  never: (run) => run.memory.uses.filter((uses) => uses === 0).length / LENGTH,
+  pair: (run) => farthestPair(run)[2],
+  fallen: (run) => {
+    const those = trusted(run);
+    return those.length ? those.filter((id) => run.memory.q[id] < 0).length / those.length : 0;
+  },
+};
+const measure = (name, settings) => (OF_RUN[name] ? OF_RUN[name](runOf(settings)) : ON_THE_PLANE[name](settings));

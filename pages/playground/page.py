@@ -14,7 +14,7 @@ _playground = st.components.v2.component(
     "memrl_playground",
     html='<div class="pg" data-testid="playground"></div>',
     css=(HERE / "playground.css").read_text(),
-    js="\n".join((HERE / f"{name}.js").read_text() for name in ("core", "pictures", "playground")),
+    js="\n".join((HERE / f"{name}.js").read_text() for name in ("core", "pictures", "averages", "playground")),
     isolate_styles=False,
 )
 plane = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))

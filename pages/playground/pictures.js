@@ -24,12 +24,14 @@ function cleared(canvas) {
   const context = canvas.getContext("2d"), style = getComputedStyle(canvas);
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
+  // A presenter's type is larger.
+  context.pgType = Number(style.getPropertyValue("--pg-type")) || 1;
   context.font = `12px ${style.fontFamily}`;
   context.textBaseline = "middle";
   return [context, width, height, style.color];
 }
 
-const bigger = (context, size, weight = "") => (context.font = context.font.replace(/^.*?\d+px/, `${weight} ${size}px`));
+const bigger = (context, size, weight = "") => (context.font = context.font.replace(/^.*?[\d.]+px/, `${weight} ${size * context.pgType}px`));
 
 // --- the map ----------------------------------------------------------------------------------------------------------
 
@@ -381,4 +383,176 @@ function paintPlane(canvas, plane, own) {
     marks.push([x(own.kept[0]), y(own.gained[0]), own]);
   }
   return marks;
+}
+
+// --- for lessons ------------------------------------------------------------------------------------------------------
+
+// Each of the seeds under two settings, their means, and the own seed: what holds on average, and for how many.
+function paintSeeds(canvas, { from, to, names, own, unit, top = 1 }) {
+  const [context, width, height, ink] = cleared(canvas);
+  const type = context.pgType, left = 46 * type, right = width - 62 * type, high = 30 * type, low = height - 24 * type;
+  const x = [left + 12 * type, right - 12 * type], y = (value) => low - (Math.min(value, top) / top) * (low - high);
+  bigger(context, 11.5);
+  context.fillStyle = ink;
+  for (const part of [0, 0.5, 1]) {
+    context.strokeStyle = GREY;
+    context.globalAlpha = 0.3;
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(left, y(part * top));
+    context.lineTo(right, y(part * top));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.textAlign = "right";
+    context.fillText(unit(part * top), left - 4, y(part * top));
+  }
+  context.textAlign = "center";
+  const line = (a, b, colour, weight, fade) => {
+    context.globalAlpha = fade;
+    Object.assign(context, { strokeStyle: colour, fillStyle: colour, lineWidth: weight });
+    if (b !== undefined) {
+      context.beginPath();
+      context.moveTo(x[0], y(a));
+      context.lineTo(x[1], y(b));
+      context.stroke();
+    }
+    for (const [at, value] of [[0, a], [1, b]]) {
+      if (value === undefined) continue;
+      context.beginPath();
+      context.arc(x[at], y(value), weight + 1.5, 0, 7);
+      context.fill();
+    }
+    context.globalAlpha = 1;
+  };
+  from.forEach((a, i) => line(a, to[i], BLUE, 1, 0.35));
+  const average = (values) => (values.length ? mean(values) : undefined);
+  line(average(from), average(to), BLUE, 4, 1);
+  if (own[0] !== undefined) line(own[0], own[1], "#c35f9b", 2.5, 1);
+  context.fillStyle = ink;
+  names.forEach((name, at) => (at === 0 || to.length) && context.fillText(name, x[at], low + 13 * type, 130 * type));
+  bigger(context, 12.5, "700");
+  context.textAlign = "left";
+  if (to.length) context.fillText(unit(average(to)), x[1] + 9, y(average(to)));
+  else if (from.length) context.fillText(unit(average(from)), x[0] + 9, y(average(from)));
+  bigger(context, 11.5);
+  const told = to.length ? `mean ${unit(average(from))} → ${unit(average(to))}; higher in ${to.filter((b, i) => b > from[i]).length} of ${to.length}` : `mean ${from.length ? unit(average(from)) : ""}`;
+  context.fillText(`${from.length} seeds: ${told}`, 4, 9 * type, width - 8);
+  return told;
+}
+
+// q of some memories over the steps up to `t`: a mark for each reward, up for +1 and down for −1.
+function paintCurves(canvas, run, ids, t) {
+  const [context, width, height, ink] = cleared(canvas), type = context.pgType;
+  const left = 50 * type, right = width - 20, top = 26 * type, bottom = height - 28 * type, colours = [BLUE, ORANGE];
+  const x = (step) => left + (step / LENGTH) * (right - left), y = (q) => bottom - ((q + 1) / 2) * (bottom - top);
+  bigger(context, 12);
+  for (const q of [-1, 0, 1]) {
+    Object.assign(context, { strokeStyle: GREY, lineWidth: 1, fillStyle: ink, globalAlpha: q ? 0.3 : 0.8, textAlign: "right" });
+    context.beginPath();
+    context.moveTo(left, y(q));
+    context.lineTo(right, y(q));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.fillText(q ? `q ${signed(q, 0)}` : "0", left - 6, y(q));
+  }
+  context.textAlign = "center";
+  for (let step = 48; step <= LENGTH; step += 48) context.fillText(step, x(step), bottom + 13 * type);
+  for (const at of run.settings.shifts) {
+    context.strokeStyle = ORANGE;
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    context.moveTo(x(at), top);
+    context.lineTo(x(at), bottom);
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = "left";
+    context.fillText("the world shifts", x(at) + 4, bottom - 9);
+  }
+  ids.forEach((id, at) => {
+    const written = run.steps[id], colour = colours[at];
+    let q = 0;
+    Object.assign(context, { strokeStyle: colour, fillStyle: colour, lineWidth: 2.5 });
+    context.beginPath();
+    context.moveTo(x(id + 1), y(0));
+    const marks = [];
+    for (let i = id + 1; i < t; i += 1) {
+      const place = run.steps[i].chosen.indexOf(id);
+      if (place < 0) continue;
+      context.lineTo(x(i + 1), y(q));
+      q = run.steps[i].moved[place];
+      context.lineTo(x(i + 1), y(q));
+      marks.push([i, q, run.steps[i]]);
+    }
+    if (t > id) context.lineTo(x(t), y(q));
+    context.stroke();
+    for (const [i, value, step] of marks) {
+      const size = 5 * type, up = step.success ? -1 : 1;
+      context.beginPath();
+      context.moveTo(x(i + 1), y(value) + up * size);
+      context.lineTo(x(i + 1) - size, y(value) - up * size);
+      context.lineTo(x(i + 1) + size, y(value) - up * size);
+      context.closePath();
+      // Hollow: the model took another way than this memory's.
+      if (step.way === written.way) context.fill();
+      else context.stroke();
+    }
+    context.fillStyle = ink;
+    context.textAlign = "left";
+    bigger(context, 12.5, "600");
+    context.fillText(`${at ? "orange" : "blue"}: written at step ${id + 1}, ${taskName(written.task)}, ${WAY_NAMES[written.way]} ${written.success ? "worked" : "failed"}; q ${signed(q)}`, left + 4, 11 * type + at * 17 * type);
+    bigger(context, 12);
+  });
+  context.fillStyle = ink;
+  context.textAlign = "right";
+  context.fillText("▲ +1  ▼ −1  hollow: the model did something else", right, bottom - 9);
+}
+
+// The two ways of learning on the plane, step by step through the new world; up to the place `at` of each trail.
+function paintTrails(canvas, trails, at) {
+  const [context, width, height, ink] = cleared(canvas), type = context.pgType;
+  const left = 62 * type, right = width - 30 * type, top = 20, bottom = height - 48 * type;
+  const x = (share) => left + ((share - 0.3) / 0.6) * (right - left), y = (share) => bottom - ((share - 0.1) / 0.8) * (bottom - top);
+  bigger(context, 13);
+  context.fillStyle = ink;
+  for (let share = 0.1; share < 0.91; share += 0.1) {
+    Object.assign(context, { strokeStyle: GREY, lineWidth: 1, globalAlpha: 0.25 });
+    context.beginPath();
+    if (share > 0.29) {
+      context.moveTo(x(share), top);
+      context.lineTo(x(share), bottom);
+    }
+    context.moveTo(left, y(share));
+    context.lineTo(right, y(share));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.textAlign = "center";
+    if (share > 0.29) context.fillText(percent(share), x(share), bottom + 13 * type);
+    context.textAlign = "right";
+    context.fillText(percent(share), left - 6, y(share));
+  }
+  context.textAlign = "center";
+  context.fillText("can do of the old tasks → stability", (left + right) / 2, bottom + 34 * type);
+  context.save();
+  context.translate(13, (top + bottom) / 2);
+  context.rotate(-Math.PI / 2);
+  context.fillText("can do of the changed tasks → plasticity", 0, 0);
+  context.restore();
+  for (const [points, colour, name] of [[trails.memory, BLUE, "frozen model with a memory"], [trails.trained, ORANGE, "model that is trained on"]]) {
+    if (!points.length) continue;
+    Object.assign(context, { strokeStyle: colour, fillStyle: colour, lineWidth: 3 });
+    context.beginPath();
+    points.slice(0, at + 1).forEach(([kept, gained]) => context.lineTo(x(kept), y(gained)));
+    context.stroke();
+    points.slice(0, at + 1).forEach(([kept, gained], i) => {
+      context.beginPath();
+      context.arc(x(kept), y(gained), i === at ? 9 : 3, 0, 7);
+      context.fill();
+    });
+    const [kept, gained] = points[Math.min(at, points.length - 1)];
+    context.fillStyle = ink;
+    bigger(context, 13, "600");
+    context.textAlign = colour === BLUE ? "right" : "center";
+    context.fillText(name, x(kept) + (colour === BLUE ? -14 : 0), y(gained) + (colour === BLUE ? 0 : 20 * type));
+    bigger(context, 13);
+  }
 }

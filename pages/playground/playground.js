@@ -1,39 +1,6 @@
 // The screen of the playground: one state, which is also the address; everything on it follows from the state.
 
-const LENGTH = 288;
-const SEEDS = 50;
-const PLANE_SEEDS = 40;
-// What the address may say: its name there, the least, the most, the step of the slider, the value without one.
-const RANGES = {
-  alpha: [0, 1, 0.01, 0.3],
-  lambda: [0, 1, 0.01, 0.5],
-  epsilon: [0, 1, 0.01, 0],
-  change: [0, 0.2, 0.005, 0],
-  k1: [1, 48, 1, 24],
-  k2: [1, 8, 1, 3],
-  delta: [-0.1, 0.95, 0.01, -0.1],
-  keep: [8, LENGTH, 4, LENGTH],
-  seed: [1, 9999, 1, 1],
-  speed: [1, 60, 1, 3],
-};
-const SLIDERS = [
-  ["alpha", "α", "alpha", "step size: how far a reward moves q"],
-  ["lambda", "λ", "lambda", "weight of q against similarity"],
-  ["epsilon", "ε", "epsilon", "chance that memories are drawn blindly"],
-  ["change", "world", "change rate", "chance per step that a family changes"],
-  ["k1", "k1", "k1", "recalled"],
-  ["k2", "k2", "k2", "given to the model"],
-  ["delta", "δ", "delta", "least similarity"],
-  ["keep", "kept", "memories kept", "the latest only"],
-];
 const MOST_SHIFTS = 6;
-const shown = (name, value) => (Number.isInteger(RANGES[name][2]) ? String(value) : Number(value).toFixed(RANGES[name][2] < 0.01 ? 3 : 2));
-const defaults = () => ({ ...Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, range[3]])), shifts: [145] });
-const coreOf = (state) => ({
-  seed: state.seed, alpha: state.alpha, weight: state.lambda, epsilon: state.epsilon, change: state.change, delta: state.delta,
-  k1: state.k1, k2: state.k2, keep: state.keep, shifts: state.shifts, rest: false,
-});
-
 // The state that an address names, and a sentence for each part of it that could not be taken as it is.
 function stateOf(search) {
   const asked = new URLSearchParams(search), state = defaults(), told = [];
@@ -69,90 +36,6 @@ function addressOf(state, step) {
   if (state.shifts.join() !== "145") parts.push(`shift=${state.shifts.join(",") || "none"}`);
   if (step !== null) parts.push(`step=${step}`);
   return parts.length ? `?${parts.join("&")}` : "";
-}
-
-// A whole run of one seed, with all that the pictures need.
-function runOf(settings) {
-  const steps = [], changed = Array.from({ length: FAMILIES }, () => []), made = play(settings);
-  for (let i = 0; i < LENGTH; i += 1) {
-    const { memory, world, ...step } = made.next().value;
-    for (const [family] of step.changes) changed[family].push(step.step);
-    steps.push(step);
-  }
-  return { settings, steps, changed };
-}
-
-// q of each memory after `t` steps of a run.
-function qAfter(run, t) {
-  const q = new Array(LENGTH).fill(0);
-  for (let i = 0; i < t; i += 1) run.steps[i].chosen.forEach((id, at) => (q[id] = run.steps[i].moved[at]));
-  return q;
-}
-
-// Work in slices between frames: the newest of each name; an older one is dropped.
-function slices() {
-  const jobs = new Map();
-  let asked = false;
-  const work = () => {
-    asked = false;
-    const until = performance.now() + 9;
-    while (jobs.size && performance.now() < until) {
-      const [name, job] = jobs.entries().next().value;
-      if (job.next().done) jobs.delete(name);
-    }
-    more();
-  };
-  const more = () => {
-    if (!jobs.size || asked) return;
-    asked = true;
-    setTimeout(work, 2);
-  };
-  return (name, job) => {
-    jobs.delete(name);
-    jobs.set(name, job);
-    more();
-  };
-}
-
-// Mean, and the tenth and ninetieth of a hundred, over seeds; told as often as something is new.
-function* bandOf(settings, seeds, tell) {
-  const all = [], at = (sorted, part) => sorted[Math.round(part * (sorted.length - 1))];
-  for (let seed = 1; seed <= seeds; seed += 1) {
-    const now = new Float64Array(LENGTH), ever = new Float64Array(LENGTH), made = play({ ...settings, seed });
-    for (let i = 0; i < LENGTH; i += 1) {
-      ({ now: now[i], ever: ever[i] } = made.next().value);
-      if (i % 48 === 47) yield;
-    }
-    all.push({ now, ever });
-    if (seed % 10 && seed < seeds) continue;
-    const band = { now: [], ever: [], low: [], high: [], seeds: seed };
-    for (let i = 0; i < LENGTH; i += 1) {
-      const sorted = all.map((one) => one.now[i]).sort((a, b) => a - b);
-      band.now.push(sorted.reduce((sum, one) => sum + one, 0) / seed);
-      band.ever.push(all.reduce((sum, one) => sum + one.ever[i], 0) / seed);
-      band.low.push(at(sorted, 0.1));
-      band.high.push(at(sorted, 0.9));
-    }
-    tell(band);
-    yield;
-  }
-}
-
-// The own dot of the plane: means over seeds, each with its standard error.
-function* ownDot(settings, tell) {
-  const rows = [];
-  for (let seed = 1; seed <= PLANE_SEEDS; seed += 1) {
-    rows.push(keptAndGained(settings, seed));
-    if (seed % 8 === 0) {
-      const [before, kept, gained] = [0, 1, 2].map((i) => {
-        const mean = rows.reduce((sum, row) => sum + row[i], 0) / seed;
-        const square = rows.reduce((sum, row) => sum + (row[i] - mean) ** 2, 0) / (seed - 1);
-        return [mean, Math.sqrt(square / seed)];
-      });
-      tell({ before, kept, gained, seeds: seed });
-    }
-    yield;
-  }
 }
 
 const LOCK = `<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path fill="currentColor" d="M17 9V7A5 5 0 0 0 7 7v2H5v13h14V9Zm-8-2a3 3 0 0 1 6 0v2H9Zm3 10.7a1.7 1.7 0 1 1 0-3.4 1.7 1.7 0 0 1 0 3.4Z"/></svg>`;

@@ -142,21 +142,19 @@ def _spoiled(contents: Contents, runs: Mapping[str, str], texts: frozenset[str])
 
 def _asked_and_judged(trace: StepTrace, spoil: Spoiled) -> StepTrace:
     """What the household tells nothing of: a judgement, and what a method asked the model."""
-    message = spoil.text("said")
-    form = {message: message, "list": [message]}
+    said = spoil.text("said")
+    form = {said: said, "list": [said]}
     asked = [
-        Consulted(message, phase, (Message("user", message),), message, filled, simulated=False)
+        Consulted(said, phase, (Message("user", said),), said, filled, simulated=False)
         for phase in (Phase.SELECT, Phase.GENERATE, Phase.WRITE)
         for filled in (form, None)
     ]
     return replace(
         trace,
         consulted=tuple(asked),
-        decision=replace(trace.decision, note=message),
-        reward=replace(trace.reward, judgement=Judgement(message, message, message)),
-        write=replace(
-            trace.write, operations=tuple(replace(o, data=form, why=message) for o in trace.write.operations)
-        ),
+        decision=replace(trace.decision, note=said),
+        reward=replace(trace.reward, judgement=Judgement(said, said, said)),
+        write=replace(trace.write, operations=tuple(replace(o, data=form, why=said) for o in trace.write.operations)),
     )
 
 
@@ -196,11 +194,10 @@ def _a_set_of_tasks(home: Path) -> None:
 
 
 def _a_lesson(home: Path) -> None:
-    """Its texts are Markdown by whoever wrote it, so that its links are links; nothing of it may run or be fetched."""
-    text = (sample_data_path() / "lessons" / "01-a-memory-is-a-triplet.toml").read_text(encoding="utf-8")
-    for reported in ("A memory is a triplet", "The agent's language model never changes.", "The embedding: it moves"):
-        assert reported in text
-        hostile = " ".join(HTML[:9]) if reported.startswith("The agent") else HTML[2]
-        text = text.replace(reported, hostile if reported.startswith("The agent") else hostile.replace('"', "'"))
+    text = (sample_data_path() / "lessons" / "03-alpha.toml").read_text(encoding="utf-8")
+    for part in ("α: too stiff, too nervous", "α says how far one reward moves q.", "0.3 both times"):
+        assert part in text
+        hostile = " ".join(HTML[:5]) if part.endswith(".") else HTML[2]
+        text = text.replace(part, hostile.replace('"', "'").replace("\\", "/"))
     (home / "lessons").mkdir()
     (home / "lessons" / "00-hostile.toml").write_text(text, encoding="utf-8")

@@ -162,21 +162,24 @@ def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> 
 def test_a_lesson_with_the_right_prediction_is_walked_by_keys_and_kept_over_a_reload(
     page: Page, app: RunningApp
 ) -> None:
-    lessons.show(page, app, lessons.REWARD)
-    lessons.turn(page, "predict")
+    root = lessons.opened(page, app, "03-alpha")
+    hand = page.get_by_role("slider", name="alpha", exact=True)
+    expect(hand).to_be_disabled()
     lessons.predict(page, 2)
-    lessons.turn(page, "do")
-    for reward in (0, 0, 0, 0, 1):
-        lessons.press(page, f"reward_{reward}")
-    expect(page.locator(".st-key-lesson_strip").get_by_role("button", name="4 Reveal")).not_to_contain_text("lock")
-    lessons.turn(page, "reveal")
-    expect(page.get_by_text("You predicted it.")).to_be_visible()
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    # What was predicted stands, and only now the hand may move.
+    for choice in page.locator(".ls-choices button").all():
+        expect(choice).to_be_disabled()
+    hand.press("End")
+    expect(page.locator(".ls-verdict")).to_contain_text("As you predicted.")
+    expect(root).to_have_attribute("data-seeds", "40")
     page.reload()
-    lessons.on(page, "reveal")
-    expect(page.get_by_text("You predicted it.")).to_be_visible()
-    lessons.turn(page, "notice")
-    expect(page.get_by_text("q never passes it")).to_be_visible()
+    expect(page.locator(".ls-verdict")).to_contain_text("As you predicted.")
+    page.locator("h1.ls-title").click()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile("lesson=04-"))
+    expect(page.locator(".ls-verdict")).to_be_empty()
+    page.go_back()
+    page.wait_for_url(re.compile("lesson=03-"))
 
 
 @pytest.mark.slow

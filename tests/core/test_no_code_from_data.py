@@ -29,8 +29,6 @@ KEYWORDS = {"allow_pickle", "unsafe_allow_html", "unsafe_allow_javascript", "she
 ALLOWED = {
     "memrl_core/cli.py: runpy": "starts this program's own app in this process",
     "app.py: st.html(entry.STYLE)": "a constant of this program: a style sheet",
-    "pages/lessons/frame.py: st.html(STILL)": "a constant of this program: a style sheet",
-    "pages/lessons/frame.py: st.html(PRESENTING)": "a constant of this program: a style sheet",
 }
 """What is found, and why it may stay; an entry that is not needed any more fails too."""
 

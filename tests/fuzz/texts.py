@@ -24,8 +24,9 @@ from memrl_core.environments.tasks import load_tasks, sample_data_path
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, read_rewards
 from memrl_core.experiments.plan import read_plan
-from memrl_core.lessons.lesson import read_lesson
+from memrl_core.lessons.lesson import Lesson
 from memrl_core.policies import POLICIES, make_policy, settings_of
+from memrl_core.toml_files import read_model
 from tests.fuzz.mutations import RAW, Cut, Edit, as_json, cut, cuts, edited, edits
 from tests.fuzz.sources import bank_path, copied, is_a_sentence, is_whole
 
@@ -217,16 +218,15 @@ def check_experiment(case: TomlCase, folder: Path) -> None:
 
 
 def check_lesson(case: TomlCase, folder: Path) -> None:
-    """A lesson's file: a lesson whose checks can be asked for, or a sentence."""
+    """A lesson's file: a lesson whose question has its answer and whose settings a run can have, or a sentence."""
     path = _spoilt_toml("lessons", case, folder)
     try:
-        lesson = read_lesson(path)
+        lesson = read_model(path, Lesson)
     except InputError as error:
         is_a_sentence(error)
         return
-    for check in lesson.do.check:
-        check.holds(dict.fromkeys(lesson.scene.VALUES))
-        assert check.condition
+    assert 1 <= lesson.predict.answer <= len(lesson.predict.choices)
+    assert lesson.start.settings(seed=1).seed == 1
 
 
 def _spoilt_toml(kind: str, case: TomlCase, folder: Path) -> Path:

@@ -86,7 +86,6 @@ def test_a_link_opens_what_a_person_opened_by_hand(demo: Path, visit: Visit, out
     ("page", "link"),
     [
         ("tasks", {"environment": "../../x", "set": "../../../etc/passwd-00000000", "task": "'; DROP TABLE steps; --"}),
-        ("lessons", {"lesson": "../../../etc/passwd", "page": "\x00", "presenter": "<b>"}),
         ("decision", {"bank": "demo", "ask": "__class__", "a": "' OR '1'='1", "weight": "1e999", "k1": "nan"}),
         ("compare", {"bank": "demo", "against": "household' OR 1=1,../x", "under": "__class__=1,k2='"}),
         ("methods", {"bank": "demo", "show": "learned", "by": "os.system"}),

@@ -1,0 +1,401 @@
+// The lessons: a list, and one screen each. The lesson and presenting stand in the address; what a person predicted and
+// the seed of their own run stay in this browser.
+
+const LESSON_SEEDS = 40;
+const CHECK_EVERY = 12;
+const STORED = "memrl-lessons";
+const NAMES = {
+  kept: "can do of the old tasks, with a memory", gained: "can do of the changed tasks, with a memory",
+  trained_before: "of the old tasks before, trained", trained_kept: "of the old tasks at the end, trained", trained_gained: "of the changed tasks, trained",
+  before: "success before the shift", changed: "success at the end, of what changed", stayed: "success at the end, of what stayed",
+  gap: "solved once, now failing", never: "memories never used", pair: "largest difference of q", fallen: "trusted memories that fell below 0",
+};
+const SIGNS = { alpha: "α", lambda: "λ", epsilon: "ε", change: "change rate", k1: "k1", k2: "k2", delta: "δ", keep: "kept", shifted: "shift" };
+const HANDS = {
+  ...Object.fromEntries(SLIDERS.map(([name, sign, label, what]) => [name, { sign, label, what, range: RANGES[name], show: (value) => shown(name, value) }])),
+  step: { sign: "step", label: "step", what: "of 288", range: [0, LENGTH, 1], show: String },
+  rest: { sign: "steps", label: "steps in the new world", what: "in the new world", range: [0, RESTING, CHECK_EVERY], show: String },
+  shifted: { sign: "shift", label: "the world shifts", what: "the world shifts at step 145", range: [0, 1, 1], show: (value) => (Number(value) ? "yes" : "no") },
+};
+const inUnit = (name) => (name === "pair" ? (value) => value.toFixed(2) : (value) => `${(100 * value).toFixed(0)} %`);
+const MATH = {
+  update: `<math display="block"><mi>q</mi><mo>←</mo><mi>q</mi><mo>+</mo><mi>α</mi><mo>(</mo><mi>R</mi><mo>−</mo><mi>q</mi><mo>)</mo></math>`,
+  score: `<math display="block"><mi>score</mi><mo>=</mo><mo>(</mo><mn>1</mn><mo>−</mo><mi>λ</mi><mo>)</mo><mo>·</mo><msub><mi>z</mi><mtext>similarity</mtext></msub><mo>+</mo><mi>λ</mi><mo>·</mo><msub><mi>z</mi><mi>q</mi></msub></math>`,
+  none: "",
+};
+const asState = (given) => {
+  const { shifted, ...rest } = given;
+  return { ...defaults(), ...rest, shifts: shifted ? [145] : [] };
+};
+const settingsOf = (given, seed) => ({ ...coreOf(asState(given)), seed });
+// What of some settings is not the default, in words.
+const inWords = (given) => {
+  const plain = { ...defaults(), shifted: true };
+  const parts = Object.keys(SIGNS).filter((name) => given[name] !== plain[name]).map((name) => (name === "shifted" ? "no shift" : `${SIGNS[name]} = ${given[name]}`));
+  return parts.join(", ") || "α = 0.3, λ = 0.5";
+};
+
+function stored() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(STORED)) ?? {};
+    const seed = Number.isInteger(kept.seed) && kept.seed > 40 && kept.seed < 10000 ? kept.seed : 41 + Math.floor(Math.random() * 9000);
+    return { seed, lessons: kept.lessons && typeof kept.lessons === "object" ? kept.lessons : {} };
+  } catch {
+    return { seed: 41 + Math.floor(Math.random() * 9000), lessons: {} };
+  }
+}
+
+function store(kept) {
+  try {
+    localStorage.setItem(STORED, JSON.stringify(kept));
+  } catch {
+    // A browser that keeps nothing: the lesson goes on, and is forgotten.
+  }
+}
+
+// Text of a lesson's file: **bold** is its only mark.
+function rich(place, text) {
+  place.replaceChildren(...text.split("**").map((part, i) => Object.assign(document.createElement(i % 2 ? "b" : "span"), { textContent: part })));
+}
+
+// What both can do of the old and of the changed, at every twelfth step in the new world; means over seeds.
+function* trailsOf(given, tell) {
+  const sums = { memory: [], trained: [] };
+  for (let seed = 1; seed <= LESSON_SEEDS; seed += 1) {
+    const settings = onThePlane(coreOf(asState(given)), seed), memory = play(settings), trained = train(settings, "value", 0.3);
+    for (const [name, run, wayOf] of [
+      ["memory", memory, (last, task) => decide(last.memory, task, settings, 1000 + task, 0).way],
+      ["trained", trained, (last, task) => {
+        const rated = ratedBy(last.weights, task);
+        return rated.indexOf(Math.max(...rated));
+      }],
+    ]) {
+      let last;
+      for (let step = 1; step <= LEARNING + RESTING; step += 1) {
+        last = run.next().value;
+        const at = (step - LEARNING) / CHECK_EVERY;
+        if (!Number.isInteger(at) || at < 0) continue;
+        const [kept, gained] = exam(last.world, (task) => wayOf(last, task));
+        sums[name][at] ??= [0, 0];
+        sums[name][at][0] += kept;
+        sums[name][at][1] += gained;
+      }
+    }
+    const means = (rows) => rows.map((row) => row.map((sum) => sum / seed));
+    if (seed % 5 === 0) tell({ memory: means(sums.memory), trained: means(sums.trained) });
+    yield;
+  }
+}
+
+function* seedsOf(name, given, tell) {
+  const values = [];
+  for (let seed = 1; seed <= LESSON_SEEDS; seed += 1) {
+    values.push(measure(name, settingsOf(given, seed)));
+    if (seed % 10 === 0) tell([...values]);
+    yield;
+  }
+}
+
+const SHELL = `<div class="ls-list"><h1>Lessons</h1><p class="ls-intro"></p><div class="ls-troubles" role="alert"></div><div class="ls-cards"></div></div>
+<article class="ls-one" hidden>
+  <header class="ls-head"><button type="button" class="ls-all">All lessons</button><span class="ls-dots"></span>
+    <button type="button" class="ls-back" aria-label="Back">←</button><button type="button" class="ls-next" aria-label="Next">→</button><button type="button" class="ls-present">Present</button></header>
+  <section class="ls-text"><h1 class="ls-title"></h1><p class="ls-sentence"></p><div class="ls-math"></div>
+    <h2>Predict first</h2><p class="ls-question"></p><div class="ls-choices" role="group" aria-label="Your prediction"></div>
+    <h2 class="ls-try">Then try it</h2><div class="ls-hand"></div><div class="ls-verdict" role="status"></div></section>
+  <div class="ls-picture"><canvas role="img"></canvas></div>
+  <div class="ls-strip"><canvas role="img"></canvas></div>
+  <div class="ls-seeds"><p class="ls-seeds-title"></p><canvas role="img"></canvas></div>
+</article>`;
+
+export default function ({ parentElement, data }) {
+  const root = parentElement.querySelector(".ls");
+  if (root.dataset.ready) return;
+  root.dataset.ready = "1";
+  root.innerHTML = SHELL;
+  const { lessons, troubles, own } = data, keys = Object.keys(lessons), kept = stored(), submit = slices();
+  const $ = (selector) => root.querySelector(selector);
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+  let key = null, given = {}, run, t = 0, phase = 0, band = null, baseline = null, trails = { memory: [], trained: [] }, from = [], to = [], ids = [];
+  let dirty = true, last = 0, playing = false, rest = 0;
+  const lesson = () => lessons[key];
+  const mine = () => (kept.lessons[key] ??= {});
+  const predicted = () => Number.isInteger(mine().prediction) && mine().prediction >= 1 && mine().prediction <= lesson().predict.choices.length;
+
+  function address(replace = false) {
+    const parts = new URLSearchParams(window.location.search);
+    parts.delete("lesson");
+    parts.delete("presenter");
+    if (key) parts.set("lesson", key);
+    if (key && root.classList.contains("ls-presenting")) parts.set("presenter", "1");
+    const to = window.location.pathname + (parts.size ? `?${parts}` : "");
+    history[replace ? "replaceState" : "pushState"](history.state, "", to);
+  }
+
+  function list() {
+    key = null;
+    root.classList.remove("ls-presenting");
+    $(".ls-list").hidden = false;
+    $(".ls-one").hidden = true;
+    const done = keys.filter((one) => kept.lessons[one]?.tried), judged = keys.filter((one) => kept.lessons[one]?.prediction);
+    const right = judged.filter((one) => kept.lessons[one].prediction === lessons[one].predict.answer);
+    $(".ls-intro").textContent = `A sentence, a picture, a prediction, and your hand on it: two or three minutes each. ${done.length} of ${keys.length} finished${judged.length ? `, ${right.length} of ${judged.length} predictions right` : ""}; this browser alone knows. Your own lessons go into ${own}.`;
+    $(".ls-troubles").textContent = troubles.join(" ");
+    $(".ls-cards").replaceChildren(...keys.map((one, i) => {
+      const card = Object.assign(document.createElement("button"), { type: "button", className: "ls-card" });
+      const title = Object.assign(document.createElement("b"), { textContent: `${i + 1} · ${lessons[one].title}${kept.lessons[one]?.tried ? " ✓" : ""}` });
+      const text = document.createElement("span");
+      rich(text, lessons[one].sentence);
+      card.append(title, text);
+      card.addEventListener("click", () => open(one));
+      return card;
+    }));
+  }
+
+  function open(one, replace = false) {
+    key = one;
+    given = { ...lesson().start };
+    [t, phase, rest, band, baseline, from, to, trails] = [0, 0, 0, null, null, [], [], { memory: [], trained: [] }];
+    playing = lesson().picture === "map" && !still.matches;
+    if (lesson().picture === "pair" || still.matches) t = LENGTH;
+    $(".ls-list").hidden = true;
+    $(".ls-one").hidden = false;
+    root.dataset.lesson = key;
+    root.dataset.picture = lesson().picture;
+    $(".ls-title").textContent = lesson().title;
+    rich($(".ls-sentence"), lesson().sentence);
+    $(".ls-math").innerHTML = MATH[lesson().formula];
+    rich($(".ls-question"), lesson().predict.question);
+    $(".ls-dots").textContent = `Lesson ${keys.indexOf(key) + 1} of ${keys.length}`;
+    $(".ls-choices").replaceChildren(...lesson().predict.choices.map((text, i) => {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+      button.addEventListener("click", () => {
+        if (predicted()) return;
+        mine().prediction = i + 1;
+        store(kept);
+        locked();
+        averages();
+      });
+      return button;
+    }));
+    $(".ls-hand").replaceChildren(...lesson().hand.map((name) => {
+      const { sign, label, what, range } = HANDS[name], slider = document.createElement("label");
+      slider.className = "ls-slider";
+      slider.innerHTML = `<span><b>${sign}</b> <small>${what}</small></span><span class="ls-value"></span><input type="range" aria-label="${label}" min="${range[0]}" max="${range[1]}" step="${range[2]}">`;
+      slider.dataset.name = name;
+      slider.querySelector("input").addEventListener("input", ({ target }) => moved(name, Number(target.value)));
+      return slider;
+    }));
+    address(replace);
+    locked();
+    settle();
+    averages();
+  }
+
+  function moved(name, value) {
+    if (!predicted()) return;
+    if (name === "step") [t, playing] = [value, false];
+    else if (name === "rest") rest = value / CHECK_EVERY;
+    else given[name] = name === "shifted" ? Boolean(value) : value;
+    if (!mine().tried) {
+      mine().tried = true;
+      store(kept);
+    }
+    locked();
+    if (name === "step" || name === "rest") dirty = true;
+    else {
+      settle();
+      averages();
+    }
+  }
+
+  // The prediction stands once it is made; only then may the hand move.
+  function locked() {
+    const is = predicted();
+    root.dataset.predicted = is ? String(mine().prediction) : "";
+    [...$(".ls-choices").children].forEach((button, i) => {
+      button.disabled = is;
+      button.setAttribute("aria-pressed", String(is && mine().prediction === i + 1));
+    });
+    for (const slider of $(".ls-hand").children) {
+      const { name } = slider.dataset, input = slider.querySelector("input");
+      input.disabled = !is;
+      input.value = name === "step" ? t : name === "rest" ? rest * CHECK_EVERY : Number(given[name]);
+      slider.querySelector(".ls-value").textContent = HANDS[name].show(input.value);
+    }
+    $(".ls-try").textContent = is ? "Then try it" : "Then try it (predict first)";
+    verdict(is && mine().tried);
+  }
+
+  function verdict(isTold) {
+    const place = $(".ls-verdict");
+    place.replaceChildren();
+    if (!isTold) return;
+    const { answer, because, choices } = lesson().predict, right = mine().prediction === answer;
+    const head = Object.assign(document.createElement("b"), { textContent: right ? "As you predicted." : `The answer: ${choices[answer - 1]}.` });
+    const text = document.createElement("p");
+    rich(text, because);
+    const table = document.createElement("table");
+    for (const { measure: name, settings, mean: value } of lesson().finding) {
+      const row = table.insertRow(), trained = name.startsWith("trained");
+      row.insertCell().textContent = trained || lesson().picture === "trails" ? "" : inWords(settings);
+      row.insertCell().textContent = NAMES[name];
+      row.insertCell().textContent = name === "pair" ? value.toFixed(2) : `${(100 * value).toFixed(0)} %`;
+    }
+    table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
+    place.append(head, text, table);
+  }
+
+  function settle() {
+    run = runOf(settingsOf(given, kept.seed));
+    ids = [];
+    if (lesson().picture === "pair") ids = farthestPair(run).slice(0, 2);
+    if (lesson().picture === "life") {
+      const those = trusted(run), known = those.length ? those : run.memory.uses.map((_, id) => id);
+      ids = [known.reduce((best, id) => (run.memory.uses[id] > run.memory.uses[best] ? id : best), known[0])];
+    }
+    dirty = true;
+  }
+
+  function averages() {
+    const name = lesson().measure, start = lesson().start, here = key;
+    const tell = (what) => (value) => {
+      if (here !== key) return;
+      what(value);
+      dirty = true;
+    };
+    const same = JSON.stringify(start) === JSON.stringify(given);
+    if (lesson().picture === "map") {
+      submit("band", bandOf({ ...settingsOf(given, 1) }, LESSON_SEEDS, tell((made) => (band = made))));
+      if (!same) submit("baseline", bandOf({ ...settingsOf(start, 1) }, LESSON_SEEDS, tell((made) => (baseline = made))));
+      else baseline = null;
+    }
+    if (lesson().picture === "trails") {
+      if (!trails.memory.length) submit("trails", trailsOf(start, tell((made) => (trails = made))));
+    }
+    if (!predicted()) return;
+    if (lesson().picture === "trails") {
+      submit("from", seedsOf("trained_kept", start, tell((made) => (from = made))));
+      submit("to", seedsOf("kept", start, tell((made) => (to = made))));
+      return;
+    }
+    if (!from.length) submit("from", seedsOf(name, start, tell((made) => (from = made))));
+    to = [];
+    if (same) return;
+    submit("to", seedsOf(name, given, tell((made) => {
+      to = made;
+      root.dataset.seeds = String(made.length);
+    })));
+  }
+
+  function paint() {
+    const { picture, start, measure: name } = lesson(), field = $(".ls-picture canvas"), strip = $(".ls-strip canvas"), seeds = $(".ls-seeds canvas");
+    const under = playing && t < LENGTH ? phase : 0;
+    if (picture === "map") {
+      field.dim = true;
+      paintMap(field, run, t, qAfter(run, t), under);
+      field.setAttribute("aria-label", `The memory after ${t} steps.`);
+    } else if (picture === "trails") {
+      paintTrails(field, trails, rest);
+      field.setAttribute("aria-label", `The old and the changed tasks after ${rest * CHECK_EVERY} steps in the new world.`);
+    } else {
+      paintCurves(field, run, ids, t);
+      field.setAttribute("aria-label", `q of ${ids.length === 2 ? "two memories" : "one memory"} up to step ${t}.`);
+    }
+    if (picture === "map") paintStrip(strip, run, t, band, baseline, { baseline: `dotted: ${inWords(start)}` });
+    else if (picture !== "trails") paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
+    strip.setAttribute("aria-label", "The run over its steps.");
+    const isTold = predicted();
+    $(".ls-seeds-title").textContent = !isTold ? `What happens in ${LESSON_SEEDS} seeds shows after your prediction.`
+      : picture === "trails" ? "Can do of the old tasks at the end" : `${NAMES[name][0].toUpperCase()}${NAMES[name].slice(1)} (pink: your seed)`;
+    seeds.hidden = !isTold;
+    if (!isTold) return;
+    const same = JSON.stringify(start) === JSON.stringify(given);
+    const mineAt = picture === "trails" ? [] : [measureOnce(start), same ? undefined : measureOnce(given)];
+    const told = paintSeeds(seeds, {
+      from, to: same && picture !== "trails" ? [] : to, own: mineAt, unit: inUnit(name), top: name === "pair" ? 2 : 1,
+      names: picture === "trails" ? ["trained on", "memory"] : [inWords(start), inWords(given)],
+    });
+    seeds.setAttribute("aria-label", `${from.length} seeds: ${told}`);
+  }
+
+  const known = new Map();
+  function measureOnce(settings) {
+    const name = `${key} ${JSON.stringify(settings)}`;
+    if (!known.has(name)) known.set(name, measure(lesson().measure, settingsOf(settings, kept.seed)));
+    return known.get(name);
+  }
+
+  function frame(time) {
+    if (!root.isConnected) return;
+    const passed = Math.min(time - last, 1000);
+    last = time;
+    if (key && playing && t < LENGTH) {
+      phase += (passed / 1000) * 8;
+      while (phase >= 1 && t < LENGTH) {
+        phase -= 1;
+        t += 1;
+      }
+      root.dataset.steps = String(t);
+      dirty = true;
+    }
+    if (key && dirty) {
+      dirty = false;
+      paint();
+    }
+    requestAnimationFrame(frame);
+  }
+
+  const turn = (by) => {
+    const next = keys[keys.indexOf(key) + by];
+    if (next) open(next);
+    else leave();
+  };
+  const leave = () => {
+    list();
+    address();
+  };
+  const present = () => {
+    root.classList.toggle("ls-presenting");
+    address(true);
+    dirty = true;
+  };
+  $(".ls-all").addEventListener("click", leave);
+  $(".ls-back").addEventListener("click", () => turn(-1));
+  $(".ls-next").addEventListener("click", () => turn(1));
+  $(".ls-present").addEventListener("click", present);
+  const pressed = (event) => {
+    if (!root.isConnected) return window.removeEventListener("keydown", pressed);
+    if (!key || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, [role=slider]")) return;
+    if (event.key === "ArrowRight") turn(1);
+    else if (event.key === "ArrowLeft") turn(-1);
+    else if (event.key === "Escape" && root.classList.contains("ls-presenting")) present();
+  };
+  window.addEventListener("keydown", pressed);
+  const sized = new ResizeObserver(() => (dirty = true));
+  sized.observe(root);
+  const themed = setInterval(() => (dirty = true), 1000);
+  const followed = () => {
+    if (!root.isConnected) return window.removeEventListener("popstate", followed);
+    enter();
+  };
+  function enter() {
+    const asked = new URLSearchParams(window.location.search), one = asked.get("lesson");
+    root.classList.toggle("ls-presenting", asked.get("presenter") === "1");
+    if (one && keys.includes(one)) return open(one, true);
+    list();
+    if (one) $(".ls-troubles").textContent = `There is no lesson “${one.slice(0, 60)}”. Here are those that there are. ${troubles.join(" ")}`;
+  }
+  window.addEventListener("popstate", followed);
+  enter();
+  requestAnimationFrame((time) => {
+    last = time;
+    frame(time);
+  });
+  return () => {
+    window.removeEventListener("keydown", pressed);
+    window.removeEventListener("popstate", followed);
+    sized.disconnect();
+    clearInterval(themed);
+  };
+}
