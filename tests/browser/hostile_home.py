@@ -142,19 +142,21 @@ def _spoiled(contents: Contents, runs: Mapping[str, str], texts: frozenset[str])
 
 def _asked_and_judged(trace: StepTrace, spoil: Spoiled) -> StepTrace:
     """What the household tells nothing of: a judgement, and what a method asked the model."""
-    said = spoil.text("said")
-    form = {said: said, "list": [said]}
+    message = spoil.text("said")
+    form = {message: message, "list": [message]}
     asked = [
-        Consulted(said, phase, (Message("user", said),), said, filled, simulated=False)
+        Consulted(message, phase, (Message("user", message),), message, filled, simulated=False)
         for phase in (Phase.SELECT, Phase.GENERATE, Phase.WRITE)
         for filled in (form, None)
     ]
     return replace(
         trace,
         consulted=tuple(asked),
-        decision=replace(trace.decision, note=said),
-        reward=replace(trace.reward, judgement=Judgement(said, said, said)),
-        write=replace(trace.write, operations=tuple(replace(o, data=form, why=said) for o in trace.write.operations)),
+        decision=replace(trace.decision, note=message),
+        reward=replace(trace.reward, judgement=Judgement(message, message, message)),
+        write=replace(
+            trace.write, operations=tuple(replace(o, data=form, why=message) for o in trace.write.operations)
+        ),
     )
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.lessons.lesson import load_shelf
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import violations
 
 LESSONS = load_shelf().lessons
+SEEDS = range(1, 41)
+CORE = Path(__file__).parents[2] / "pages/playground/core.js"
+MEANS = """([source, asked]) => {
+  const measure = new Function(source + "; return measure;")();
+  return asked.map(([name, seeds]) => seeds.reduce((sum, one) => sum + measure(name, one), 0) / seeds.length);
+}"""
 FITS = "(main) => [main.scrollHeight - main.clientHeight, main.scrollWidth - main.clientWidth]"
 
 
@@ -31,6 +39,17 @@ def opened(page: Page, app: RunningApp, key: str) -> Any:
 
 def predict(page: Page, choice: int) -> None:
     page.locator(".ls-choices button").nth(choice - 1).click()
+
+
+def test_every_finding_of_a_lesson_holds(browser: Browser) -> None:
+    """By the twin in the browser, which is equal to Python; `memrl claims check` computes them in Python."""
+    findings = [(key, one) for key, lesson in LESSONS.items() for one in lesson.finding]
+    page = browser.new_page()
+    asked = [[one.measure, [asdict(one.settings.settings(seed)) for seed in SEEDS]] for _, one in findings]
+    means = page.evaluate(MEANS, [CORE.read_text(encoding="utf-8"), asked])
+    page.close()
+    for (key, finding), mean in zip(findings, means, strict=True):
+        assert abs(mean - finding.mean) < 0.0006, (key, finding, mean)
 
 
 @pytest.mark.slow
