@@ -251,7 +251,9 @@ export default function ({ parentElement, data }) {
     ids = [];
     if (lesson().picture === "pair") ids = farthestPair(run).slice(0, 2);
     if (lesson().picture === "life") {
-      const those = trusted(run), known = those.length ? those : run.memory.uses.map((_, id) => id);
+      // One that worked, where there is one: its words are those of its marks.
+      const those = trusted(run), worked = those.filter((id) => run.memory.success[id]);
+      const known = worked.length ? worked : those.length ? those : run.memory.uses.map((_, id) => id);
       ids = [known.reduce((best, id) => (run.memory.uses[id] > run.memory.uses[best] ? id : best), known[0])];
     }
     dirty = true;

@@ -188,7 +188,8 @@ function paintReward(context, step, phase, where, width, height, small, ink) {
 // Over all steps: the mean of the seeds bold in its band, the ever solved, the hatched gap; the own run thin up to `t`.
 function paintStrip(canvas, run, t, band, baseline, shown = {}) {
   const [context, width, height, ink] = cleared(canvas);
-  const left = 38, right = width - Math.min(176, width * 0.26), top = 12, bottom = height - 22, steps = run.steps.length;
+  const type = context.pgType, left = 38 * type, right = width - Math.min(178 * type, width * 0.36), top = 12, bottom = height - 22 * type;
+  const steps = run.steps.length;
   const x = (step) => left + (step / steps) * (right - left), y = (share) => bottom - share * (bottom - top);
   const line = (values, until, colour, weight, dash = []) => {
     context.beginPath();
@@ -219,7 +220,7 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.fillText(percent(share), left - 4, y(share));
   }
   context.textAlign = "center";
-  for (let step = 0; step <= steps; step += 48) context.fillText(step ? `${step}` : "step 0", x(step) + (step ? 0 : 10), bottom + 12);
+  for (let step = 0; step <= steps; step += 48) context.fillText(step ? `${step}` : "step 0", x(step) + (step ? 0 : 10), bottom + 12 * type);
   for (const at of run.settings.shifts.filter((one) => one <= steps)) {
     context.strokeStyle = ORANGE;
     context.lineWidth = 2;
@@ -277,11 +278,11 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
   if (t) names.push([run.steps[t - 1].now, ink, `thin: seed ${run.settings.seed}, ${percent(run.steps[t - 1].now)}`]);
   names.sort((a, b) => b[0] - a[0]);
   const ys = names.map(([share]) => y(share));
-  for (let i = 1; i < ys.length; i += 1) ys[i] = Math.max(ys[i], ys[i - 1] + 15);
+  for (let i = 1; i < ys.length; i += 1) ys[i] = Math.max(ys[i], ys[i - 1] + 15 * type);
   const over = Math.max(0, (ys.at(-1) ?? 0) - bottom);
   context.textAlign = "left";
   names.forEach(([, colour, text], i) => {
-    const at = Math.max(ys[i] - over, top + 15 * i);
+    const at = Math.max(ys[i] - over, top + 15 * type * i);
     context.fillStyle = colour;
     context.fillRect(right + 6, at - 5, 4, 10);
     context.fillStyle = ink;
@@ -443,7 +444,7 @@ function paintSeeds(canvas, { from, to, names, own, unit, top = 1 }) {
 // q of some memories over the steps up to `t`: a mark for each reward, up for +1 and down for −1.
 function paintCurves(canvas, run, ids, t) {
   const [context, width, height, ink] = cleared(canvas), type = context.pgType;
-  const left = 50 * type, right = width - 20, top = 26 * type, bottom = height - 28 * type, colours = [BLUE, ORANGE];
+  const left = 50 * type, right = width - 20, top = (10 + 18 * ids.length) * type, bottom = height - 28 * type, colours = [BLUE, ORANGE];
   const x = (step) => left + (step / LENGTH) * (right - left), y = (q) => bottom - ((q + 1) / 2) * (bottom - top);
   bigger(context, 12);
   for (const q of [-1, 0, 1]) {

@@ -41,6 +41,7 @@ def predict(page: Page, choice: int) -> None:
     page.locator(".ls-choices button").nth(choice - 1).click()
 
 
+@pytest.mark.slow
 def test_every_finding_of_a_lesson_holds(browser: Browser) -> None:
     """By the twin in the browser, which is equal to Python; `memrl claims check` computes them in Python."""
     findings = [(key, one) for key, lesson in LESSONS.items() for one in lesson.finding]
