@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.memory.relations import co_use, partners, with_and_without
+from memrl_core.analysis.memory.relations import partners, with_and_without
 from memrl_core.analysis.run.rates import rate
 
 Steps = list[tuple[list[str], list[str], str]]
@@ -32,26 +31,6 @@ def a_table(steps: Steps) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows, columns=["step", "memory_id", "selected", "outcome"])
     return table.astype({"selected": bool})
-
-
-@pytest.mark.slow
-@given(st.lists(ONE, max_size=12))
-def test_pairs_are_counted_as_by_hand(steps: Steps) -> None:
-    pairs = Counter(frozenset(pair) for chosen, _, _ in steps for pair in combinations(chosen, 2))
-    alone = Counter(i for chosen, _, _ in steps for i in chosen)
-    used_any = sum(bool(chosen) for chosen, _, _ in steps)
-    found = co_use(a_table(steps))
-    assert {frozenset((row.first, row.second)): row.together for row in found.itertuples()} == dict(pairs)
-    assert list(found["together"]) == sorted(found["together"], reverse=True)
-    for row in found.itertuples():
-        both = [outcome for chosen, _, outcome in steps if {row.first, row.second} <= set(chosen)]
-        assert (row.only_first, row.only_second) == (alone[row.first] - len(both), alone[row.second] - len(both))
-        assert row.expected == pytest.approx(alone[row.first] * alone[row.second] / used_any)
-        assert (row.rated, row.successes) == (sum(o != "unrated" for o in both), both.count("success"))
-        if row.rated:
-            assert row.success == pytest.approx(row.successes / row.rated)
-        else:
-            assert np.isnan(row.success)
 
 
 @given(st.lists(ONE, max_size=12), st.sampled_from(MEMORIES))

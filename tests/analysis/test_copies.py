@@ -67,14 +67,14 @@ def test_a_group_says_how_q_visits_and_uses_are_split() -> None:
         ("m0", 0.2, 1, 2, 1),
         ("m3", -0.4, 0, 1, 0),
     ]
-    assert (group.visits, group.largest_share) == (4, 0.75)
+    assert group.visits == 4
     assert group.q_mean == pytest.approx((3 * 0.8 + 0.2) / 4)
     assert (group.crowded_pools, group.crowded_prompts) == (2, 1)
 
 
-def test_copies_that_were_never_used_have_no_share() -> None:
+def test_copies_that_were_never_used_have_no_q() -> None:
     (group,) = copies(at_angles([0, 1]), in_pools([]), 0.99)
-    assert (group.largest_share, group.q_mean, group.crowded_pools) == (None, None, 0)
+    assert (group.q_mean, group.crowded_pools) == (None, 0)
 
 
 def test_memories_that_the_run_cannot_see_are_no_copies() -> None:

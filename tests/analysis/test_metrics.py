@@ -23,7 +23,6 @@ from memrl_core.analysis.run.metrics import (
     cumulative_success,
     epoch_accuracy,
     epoch_changes,
-    forgetting_of_sets,
     forgetting_rate,
     forward_transfer,
     outcome_grid,
@@ -221,13 +220,11 @@ def test_transfer_between_task_sets_worked_by_hand() -> None:
     assert backward_transfer(STREAM) == pytest.approx(((0.6 - 0.9) + (0.7 - 0.8)) / 2)
     baseline = np.array([0.1, 0.2, 0.3])
     assert forward_transfer(STREAM, baseline) == pytest.approx(((0.3 - 0.2) + (0.5 - 0.3)) / 2)
-    assert forgetting_of_sets(STREAM) == pytest.approx(((0.9 - 0.6) + (0.8 - 0.7)) / 2)
 
 
-def test_forgetting_measures_from_the_best_and_backward_transfer_from_the_first() -> None:
+def test_backward_transfer_measures_from_the_first() -> None:
     table = np.array([[0.5, NAN, NAN], [0.9, 0.6, NAN], [0.7, 0.6, 0.8]])
     assert backward_transfer(table) == pytest.approx(((0.7 - 0.5) + 0.0) / 2)
-    assert forgetting_of_sets(table) == pytest.approx(((0.9 - 0.7) + 0.0) / 2)
     assert np.isnan(forward_transfer(table, np.zeros(3)))
 
 
@@ -236,18 +233,15 @@ def test_transfer_is_what_the_sums_say(table: np.ndarray) -> None:
     sets = len(table)
     earlier = range(sets - 1)
     assert backward_transfer(table) == pytest.approx(sum(table[-1][j] - table[j][j] for j in earlier) / (sets - 1))
-    lost = [max(table[i][j] for i in earlier) - table[-1][j] for j in earlier]
-    assert forgetting_of_sets(table) == pytest.approx(sum(lost) / (sets - 1))
-    assert forgetting_of_sets(table) >= -backward_transfer(table) - 1e-12
 
 
 def test_one_task_set_has_an_accuracy_and_no_transfer() -> None:
     one = np.array([[0.4]])
     assert average_accuracy(one) == pytest.approx(0.4)
-    assert np.isnan([backward_transfer(one), forward_transfer(one, np.zeros(1)), forgetting_of_sets(one)]).all()
+    assert np.isnan([backward_transfer(one), forward_transfer(one, np.zeros(1))]).all()
 
 
-@pytest.mark.parametrize("measure", [average_accuracy, backward_transfer, forgetting_of_sets])
+@pytest.mark.parametrize("measure", [average_accuracy, backward_transfer])
 def test_a_table_that_is_not_square_is_refused(measure: Callable[[np.ndarray], float]) -> None:
     with pytest.raises(InputError, match="square table"):
         measure(np.zeros((2, 3)))

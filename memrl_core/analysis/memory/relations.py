@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from memrl_core.analysis.memory.exposure import starvation
-from memrl_core.analysis.run.rates import RATED, Rate, rate
+from memrl_core.analysis.run.rates import Rate, rate
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
-
-COLUMNS = ("first", "second", "together", "only_first", "only_second", "expected", "rated", "successes", "success")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +35,6 @@ class Partner:
     partner: str
     beside: Rate
     apart: Rate
-
-
-def co_use(uses: pd.DataFrame) -> pd.DataFrame:
-    """One row a pair that was given to the model together at least once (n, 9), the most frequent first.
-
-    `together` counts their steps, `only_first` and `only_second` those of one without the other; `expected` is how
-    often they would have met by chance, given how often each was used in the steps that used any memory. `success` is
-    the share of `successes` among their `rated` steps, NaN when there are none.
-    """
-    chosen = uses.loc[uses["selected"], ["step", "memory_id", "outcome"]]
-    pairs = chosen.merge(chosen[["step", "memory_id"]], on="step", suffixes=("", "_other"))
-    pairs = pairs[pairs["memory_id"] < pairs["memory_id_other"]]
-    if pairs.empty:
-        return pd.DataFrame(columns=list(COLUMNS))
-    pairs = pairs.assign(rated=pairs["outcome"].isin(RATED), won=pairs["outcome"] == "success")
-    table = (
-        pairs.groupby(["memory_id", "memory_id_other"])
-        .agg(together=("step", "size"), rated=("rated", "sum"), successes=("won", "sum"))
-        .reset_index(names=["first", "second"])
-    )
-    counts, steps = chosen["memory_id"].value_counts(), chosen["step"].nunique()
-    alone, other = table["first"].map(counts), table["second"].map(counts)
-    table["only_first"], table["only_second"] = alone - table["together"], other - table["together"]
-    table["expected"] = alone * other / steps
-    table["success"] = table["successes"] / table["rated"].where(table["rated"] > 0)
-    ordered = table.sort_values(["together", "first", "second"], ascending=[False, True, True], ignore_index=True)
-    return ordered[list(COLUMNS)]
 
 
 def with_and_without(uses: pd.DataFrame, memory_id: str) -> WithAndWithout:
@@ -119,12 +90,6 @@ class CopyGroup:
     def visits(self) -> int:
         """The visits of all of them together."""
         return sum(member.visits for member in self.members)
-
-    @property
-    def largest_share(self) -> float | None:
-        """The part of the uses that the most used one has; None without uses. 1 / n: they split them evenly."""
-        total = sum(member.uses for member in self.members)
-        return max(member.uses for member in self.members) / total if total else None
 
 
 def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> list[CopyGroup]:

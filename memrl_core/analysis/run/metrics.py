@@ -192,19 +192,6 @@ def forward_transfer(accuracy: Floats, baseline: Floats) -> float:
     return _mean(table.diagonal(1) - baseline[1:])
 
 
-def forgetting_of_sets(accuracy: Floats) -> float:
-    """F: the mean over earlier sets j < T of the best R[l, j] with l < T, less R[T, j] (Chaudhry et al. 2018).
-
-    Unlike `backward_transfer` it measures from the best, not from the first, so what was gained on a set later and lost
-    again counts. What was not measured (nan) is no candidate for the best. `accuracy` as in `average_accuracy`; nan for
-    one set.
-    """
-    table = _square(accuracy)
-    if len(table) < 2:
-        return float("nan")
-    return _mean((np.fmax.reduce(table[:-1], axis=0) - table[-1])[:-1])
-
-
 # --- after a change of the world --------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,7 @@ distribution with mean β and standard deviation σ; α is held; t counts update
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +15,6 @@ from memrl_core.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 PAPER = "arXiv 2601.03192"
-SHARES_SLACK = 1e-6
-MOST_VISITS = 1000
-"""Visits after which a q that has not told two memories apart is said never to."""
 
 
 def mean_q(t: npt.ArrayLike, alpha: npt.ArrayLike, beta: float, q0: float) -> Floats:
@@ -95,63 +90,6 @@ def trade_off(alphas: npt.ArrayLike, sigma: float, jump: float, within: npt.Arra
     with np.errstate(divide="ignore", invalid="ignore"):
         until = np.where((size <= near) | (steps == 1), 0.0, np.log(size / near) / _rate(steps))
     return TradeOff(steps, np.sqrt(variance_limit(steps, sigma)), half_life(steps), until)
-
-
-def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse: float, noise: float = 0.0) -> Floats:
-    """The chance that of two memories, updated `visits` times each, the more reliable one has the higher q.
-
-    `better` and `worse` are their chances of success, rewards are +1 and −1, and each is told the other way round with
-    the chance `noise`. Both q begin equal. The difference of the two is taken as normal with the mean of equation 12
-    and the variances of equation 17, so it is an approximation for few visits. At 0 visits it is ½.
-    """
-    seen = [chance * (1 - 2 * noise) + noise for chance in (better, worse)]
-    mean = 2 * (seen[0] - seen[1]) * (1 - _kept(visits, alpha))
-    spread = np.sqrt(sum(variance_q(visits, alpha, 2 * np.sqrt(chance * (1 - chance))) for chance in seen))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.where(mean == 0, 0.0, mean / spread)
-    probability: Floats = np.vectorize(NormalDist().cdf, otypes=[np.float64])(apart)
-    return probability
-
-
-def visits_to_order(alpha: float, better: float, worse: float, noise: float = 0.0, sure: float = 0.8) -> int | None:
-    """The visits after which q orders two memories rightly with the chance `sure`; None when it never does.
-
-    See `order_probability`. With a constant α the spread of q stays, so a small gap is never told with certainty.
-    """
-    enough = np.flatnonzero(order_probability(np.arange(MOST_VISITS), alpha, better, worse, noise) >= sure)
-    return int(enough[0]) if enough.size else None
-
-
-def averaging_q(rewards: npt.ArrayLike) -> Floats:
-    """q with the step 1/n instead of α: the mean of all rewards so far, along the last axis of `rewards` (..., n).
-
-    It varies ever less, and follows a change of the world ever more slowly.
-    """
-    given = _rewards(rewards)
-    return np.cumsum(given, axis=-1) / np.arange(1, given.shape[-1] + 1)
-
-
-def constant_step_q(rewards: npt.ArrayLike, alpha: float, q0: float) -> Floats:
-    """q after each reward under equation 4, along the last axis of `rewards` (..., n)."""
-    given, step = _rewards(rewards), _alpha(alpha)
-    path, q = np.empty_like(given), np.full(given.shape[:-1], _finite("q0", q0))
-    for n in range(given.shape[-1]):
-        q = q + step * (given[..., n] - q)
-        path[..., n] = q
-    return path
-
-
-def mixture_limit(betas: Sequence[float], shares: Sequence[float]) -> float:
-    """Where the one q of a memory settles that serves several kinds of intents: Σ β_s Pr(s|m) (eq. 14, 19).
-
-    `betas` are the mean rewards of the kinds, `shares` how much of the memory's use each has. Raises `InputError` when
-    the two differ in length or the shares do not add up to 1.
-    """
-    means, parts = np.asarray(betas, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    fits = means.shape == parts.shape and means.ndim == 1 and np.isfinite(means).all() and (parts >= 0).all()
-    if not fits or not abs(parts.sum() - 1) <= SHARES_SLACK:
-        raise InputError("A mixture takes one share for each mean reward, none negative, that add up to 1.")
-    return float(means @ parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +168,6 @@ def _spread(name: str, value: float) -> float:
     if _finite(name, value) < 0:
         raise InputError(f"{name} = {value} cannot be negative: give 0 or more.")
     return float(value)
-
-
-def _rewards(rewards: npt.ArrayLike) -> Floats:
-    given = np.asarray(rewards, dtype=np.float64)
-    if given.ndim == 0 or not np.isfinite(given).all():
-        raise InputError("Rewards are a row of finite numbers, in the order in which they came.")
-    return given
 
 
 def _number(value: float) -> str:
