@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import pandas as pd
@@ -38,38 +36,6 @@ class Picture:
     table: pd.DataFrame
     title: str
     alt: str
-
-    @property
-    def height(self) -> int | None:
-        """How high the figure is, in pixels; None where it does not say."""
-        return _height(self.figure)
-
-    def to_json(self) -> str:
-        """The figure as what Plotly's script takes."""
-        return _json(self.figure)
-
-
-class PictureOnDemand:
-    """A picture that is made when its figure or its table is asked for, with the words that are known before."""
-
-    def __init__(self, title: str, alt: str, make: Callable[[], Picture]) -> None:
-        self.title = title
-        self.alt = alt
-        self._make = make
-
-    @cached_property
-    def _made(self) -> Picture:
-        return self._make()
-
-    @property
-    def figure(self) -> go.Figure:
-        """The whole figure."""
-        return self._made.figure
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The table of its numbers."""
-        return self._made.table
 
     @property
     def height(self) -> int | None:

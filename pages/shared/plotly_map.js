@@ -3,7 +3,7 @@
 // Plotly offers a button that sends the chart to a service of its makers, unless it is told not to.
 const CONFIG = {
   displaylogo: false, responsive: true, showSendToCloud: false, plotlyServerURL: "",
-  modeBarButtonsToRemove: ["lasso2d", "select2d"],
+  modeBarButtonsToRemove: ["lasso2d", "select2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
 };
 
 const GRID = "rgba(140, 140, 150, 0.25)";
@@ -19,18 +19,6 @@ function once(found, wanted) {
     };
     look();
   });
-}
-
-// The points of a large map come by themselves and only once; here is what has changed in them since.
-function cloudOf(told, wanted) {
-  return told ? once(() => window.memrlCloud?.changedCloud(told.slot, told.key, told.changes), wanted) : null;
-}
-
-// A large map is what a page is watched on: other charts are drawn after the frame that shows it.
-function afterTheMap(host) {
-  const map = document.querySelector(".map-cloud:not([hidden])");
-  if (!map || map.parentElement.contains(host)) return null;
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
 // Plotly takes an array for changed unless it is the very same one: what is as it was need not be drawn again.
@@ -91,53 +79,6 @@ function onlyMoved(host, traces, layout, image) {
   return true;
 }
 
-// Plotly's own camera does not see the canvas. Made once: with another function in its settings Plotly starts afresh.
-function camera(Plotly, host, canvas) {
-  const click = () => {
-    const [left, bottom] = [{ xref: "paper", x: 0 }, { yref: "paper", y: 1 }];
-    const points = { ...left, ...bottom, sizex: 1, sizey: 1, sizing: "stretch", layer: "below", source: canvas.toDataURL() };
-    const layout = { ...host.layout, images: [points], width: host.clientWidth };
-    Plotly.downloadImage({ data: host.data, layout }, { ...host.image, width: host.clientWidth, height: host.clientHeight });
-  };
-  return { name: "picture", title: "Save as a picture", icon: Plotly.Icons.camera, click };
-}
-
-// Without marks of Plotly's under the mouse the points are found, named and clicked here.
-function pointed(host, canvas, hint, chosen) {
-  let [pressed, asked] = [null, false];
-  const released = (event) => {
-    const still = Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) < 4;
-    if (!still || !host.cloud) return;
-    const row = window.memrlCloud.nearest(canvas, host, event);
-    if (row >= 0) chosen(row);
-  };
-  host.addEventListener("mousedown", (event) => {
-    if (event.target.closest(".modebar, .legend")) return;
-    pressed = [event.clientX, event.clientY];
-    // For this press only: the window outlives the chart, and would keep it.
-    window.addEventListener("mouseup", released, { capture: true, once: true });
-  }, true);
-  host.addEventListener("mousemove", (event) => {
-    if (asked || !host.cloud) return;
-    asked = true;
-    requestAnimationFrame(() => {
-      asked = false;
-      const row = host.cloud && !event.buttons ? window.memrlCloud.nearest(canvas, host, event) : -1;
-      hint.hidden = row < 0;
-      if (row < 0) return;
-      const { q, visits } = host.cloud;
-      const [label, intent] = window.memrlCloud.nameOf(host.cloud, row);
-      const worth = `q ${q[row] < 0 ? "−" : "+"}${Math.abs(q[row]).toFixed(3)} · ${visits[row]} uses`;
-      // As text: intents are anybody's words.
-      hint.textContent = label ? `${label} · ${worth}\n${intent}` : `${worth} · click to read`;
-      const box = host.getBoundingClientRect();
-      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      Object.assign(hint.style, { top: `${y + 14}px`, left: `${Math.max(0, Math.min(x + 12, box.width - hint.offsetWidth))}px` });
-    });
-  });
-  host.addEventListener("mouseleave", () => (hint.hidden = true));
-}
-
 function inTheme(layout, host) {
   const style = getComputedStyle(host);
   const text = style.getPropertyValue("--st-text-color").trim() || style.color;
@@ -150,52 +91,23 @@ function inTheme(layout, host) {
   return { ...layout, ...axes, modebar: tools, font: { ...(layout.font || {}), color: text, family, size: 12 } };
 }
 
-export default function ({ parentElement, data, setTriggerValue }) {
+export default function ({ parentElement, data }) {
   const host = parentElement.querySelector(".memory-map");
   host.setAttribute("aria-label", data.alt);
   host.style.height = `${data.height}px`;
   const figure = JSON.parse(data.figure);
-  const canvas = parentElement.querySelector(".map-cloud");
-  const hint = parentElement.querySelector(".map-hint");
   // What an older run of this function waits for may come after what a newer one has drawn.
   const turn = (host.turn = (host.turn ?? 0) + 1);
   const wanted = () => host.isConnected && host.turn === turn;
-  host.choose = (row) => setTriggerValue("clicked", `row ${row}`);
-  const awaited = [once(() => window.memrlPlotly, wanted), cloudOf(data.cloud, wanted), afterTheMap(host)];
-  Promise.all(awaited).then(([Plotly, cloud]) => {
+  once(() => window.memrlPlotly, wanted).then((Plotly) => {
     if (!wanted()) return;
-    if (cloud && !host.followed) {
-      window.memrlCloud.follow(canvas, host);
-      if (!host.pointed) pointed(host, canvas, hint, (row) => host.choose(row));
-      host.pointed = true;
-    }
-    host.cloud = cloud;
-    host.image = data.image;
-    // Over other charts the wheel scrolls the page.
-    const config = { ...CONFIG, scrollZoom: data.map, toImageButtonOptions: data.image };
-    if (!data.map) config.modeBarButtonsToRemove = [...CONFIG.modeBarButtonsToRemove, "zoomIn2d", "zoomOut2d", "autoScale2d"];
-    if (cloud) {
-      config.modeBarButtonsToRemove = [...CONFIG.modeBarButtonsToRemove, "toImage", "autoScale2d"];
-      host.camera ??= camera(Plotly, host, canvas);
-      config.modeBarButtonsToAdd = [host.camera];
-    }
+    // Over a chart the wheel scrolls the page.
+    const config = { ...CONFIG, scrollZoom: false, toImageButtonOptions: data.image };
     // Without a revision that stays the same Plotly forgets zoom and hidden lines with every update.
     const layout = { uirevision: "kept", ...inTheme(figure.layout, host), height: data.height, autosize: true };
-    const drawn = () => {
-      // With the marks and not a frame later: the browser may be busy until then.
-      if (cloud) window.memrlCloud.repaint(canvas, host);
-      host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1);
-    };
+    const drawn = () => (host.dataset.drawn = String(Number(host.dataset.drawn || 0) + 1));
     if (onlyMoved(host, figure.data, layout, data.image)) return drawn();
-    Plotly.react(host, asDrawn(host, figure.data), layout, config).then(() => {
-      drawn();
-      host.removeAllListeners("plotly_click");
-      if (!data.map) return;
-      host.on("plotly_click", (event) => {
-        const card = event.points.map((point) => point.customdata).find((found) => Array.isArray(found));
-        if (card) setTriggerValue("clicked", card[0]);
-      });
-    });
+    Plotly.react(host, asDrawn(host, figure.data), layout, config).then(drawn);
   });
   // Plotly listens to the window's size, which keeps a chart for ever. Streamlit calls this also for a run that it had
   // already replaced, with the chart still on the page.

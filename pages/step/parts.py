@@ -25,7 +25,6 @@ from memrl_core.analysis.decision.outline import (
     value_label,
 )
 from memrl_core.analysis.people.later_selections import compiled, marked
-from memrl_core.figures.memory.utility import moves_picture
 from memrl_core.figures.palette import q_range
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
@@ -43,7 +42,6 @@ from memrl_core.records import (
     ValueChange,
 )
 from pages.shared.arm import arm_line, spec_of
-from pages.shared.plotly_map import show_in_place
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
 from pages.shared.work import Work, working
@@ -504,8 +502,6 @@ def _update(view: View) -> None:
         consulted(trace, Phase.UPDATE)
         return
     moved = trace.update.of_q
-    if moved:
-        show_in_place(moves_picture(moved, trace.settings, view.run.id), "moves")
     verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
     if len(trace.update.changes) > MOST_FORMULAS:
         st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved; the table below has them all.")

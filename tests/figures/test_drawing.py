@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,9 @@ from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.drawing import Drawing
-from memrl_core.figures.map.point_cloud import cloud_marks
 from memrl_core.figures.memory.utility import moves_picture
 from tests.analysis.test_spectrum import decided
 from tests.builders import an_agent
-from tests.figures.test_point_cloud import a_scene, point_cloud
 
 
 def message(figure: go.Figure) -> Any:
@@ -36,12 +33,6 @@ def _unpacked(part: dict[str, Any]) -> Any:
     if part.keys() != {"dtype", "bdata"}:
         return part
     return np.frombuffer(base64.b64decode(part["bdata"]), part["dtype"]).tolist()
-
-
-def test_a_large_map_s_marks_reach_the_browser_as_the_checked_figure_has_them() -> None:
-    scene = replace(a_scene(), moved={"m-0001": 0.25}, query=(0.5, 0.5), focus="m-0002")
-    drawing = cloud_marks(scene, point_cloud(scene))
-    assert message(go.Figure(json.loads(drawing.to_json()))) == message(drawing.figure())
 
 
 def test_the_diagram_of_a_decision_reaches_the_browser_as_the_checked_figure_has_it() -> None:

@@ -15,7 +15,7 @@ from tests.figures.conftest import colours
 
 HERE = Path(__file__).parent
 FIGURES = sorted((HERE.parents[1] / "memrl_core" / "figures").rglob("*.py"))
-PICTURES = {"Picture", "DrawnPicture", "PictureOnDemand"}
+PICTURES = {"Picture", "DrawnPicture"}
 EVIL = "<a href='https://other.example'>x</a>"
 
 

@@ -13,14 +13,10 @@ from memrl_core.analysis.decision.moment import Moment, current, memories_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
-from memrl_core.figures.map.map_points import map_points, pool_far_on_screen
-from memrl_core.figures.map.memory_map import MapScene, map_picture
 from memrl_core.figures.memory.utility import history_picture, moves_picture
-from memrl_core.figures.palette import q_range, q_symbol
+from memrl_core.figures.palette import q_symbol
 from memrl_core.figures.text import plain
-from memrl_core.numerals import signed
-from memrl_core.records import Decision, Memory, RecallRecord, Utility
-from memrl_core.settings import MemRLSettings
+from memrl_core.records import Decision, Memory, RecallRecord
 from tests.builders import an_agent, numbers
 
 EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} &lt;i&gt;\n\u202e"
@@ -121,76 +117,6 @@ def test_a_history_has_a_mark_for_every_reward(lived: Any) -> None:
     assert "no reward yet" in alone.title
 
 
-def a_scene(lived: Any, **changes: Any) -> MapScene:
-    moment, memories, _ = lived
-    places = {memory_id: (float(n), float(-n)) for n, memory_id in enumerate(moment.utilities)}
-    scene = MapScene(
-        "r", "layout-1", places, memories, moment.utilities, moment.trace.settings, moment.similarities, (0.5, 0.5),
-        moment.pool, moment.selected, moment.moved,
-    )  # fmt: skip
-    return replace(scene, **changes)
-
-
-def traces_of(scene: MapScene, **look: Any) -> dict[str, Any]:
-    return {trace.name: trace for trace in map_picture(scene, **look).figure.data}
-
-
-def test_the_map_marks_pool_selection_query_and_what_moved(lived: Any) -> None:
-    scene = a_scene(lived)
-    drawn = traces_of(scene)
-    assert len(drawn["memories"].x) == len(scene.utilities)
-    assert len(drawn["in the pool"].x) == len(set(scene.pool) - set(scene.selected))
-    assert len(drawn["given to the model"].x) == len(scene.selected)
-    assert drawn["given to the model"].marker.line.width > drawn["in the pool"].marker.line.width
-    assert (tuple(drawn["this task"].x), drawn["this task"].marker.symbol) == ((0.5,), "star")
-    assert list(drawn["q just moved"].text) == [f"#{int(i[2:])} Δq {signed(d)}" for i, d in scene.moved.items()]
-    cards = {card[0]: card for card in drawn["memories"].customdata}
-    for memory_id, change in scene.moved.items():
-        q = scene.utilities[memory_id].q
-        assert cards[memory_id][2] == f"{signed(q - change)} → {signed(q)}"
-
-
-def test_what_was_never_used_covers_nothing_and_a_weak_q_no_strong_one(lived: Any) -> None:
-    scene = a_scene(lived)
-    believed = (Utility(0.0, 0), Utility(-0.2, 1), Utility(0.9, 0), Utility(-0.8, 1), Utility(0.8, 3), Utility(0.1, 7))
-    known = dict(zip(scene.utilities, believed, strict=False))
-    drawn = traces_of(replace(scene, utilities=known))["memories"].customdata
-    assert [known[card[0]] for card in drawn] == [believed[row] for row in (0, 2, 5, 1, 3, 4)]
-
-
-def test_what_a_step_marks_changes_neither_the_axes_nor_the_legend(lived: Any) -> None:
-    scene = a_scene(lived)
-    bare = replace(scene, pool=(), selected=(), moved={}, query=None, focus=None)
-    known = list(scene.utilities)
-    early = replace(bare, utilities={i: scene.utilities[i] for i in known[:3]})
-    frames = [map_picture(one, colour=colour).figure for one in (scene, bare, early) for colour in ("q", "outcome")]
-    assert len({(f.layout.xaxis.range, f.layout.yaxis.range, f.layout.margin.r) for f in frames}) == 1
-    # Plotly names in the legend what has at least one point, be it nowhere.
-    assert {tuple(trace.name for trace in f.data if len(trace.x)) for f in frames} == {tuple(traces_of(scene))}
-    low, high = frames[0].layout.xaxis.range
-    assert all(low < x < high for x, _ in scene.places.values())
-    far = map_picture(replace(scene, query=(500.0, 0.5))).figure.layout
-    assert far.xaxis.range[1] > 500 and far.yaxis.range == frames[0].layout.yaxis.range
-
-
-def test_names_of_memories_in_one_place_lie_on_different_sides(lived: Any) -> None:
-    scene = a_scene(lived, moved={})
-    together = dict.fromkeys(scene.places, (3.0, -3.0))
-    sides = traces_of(replace(scene, places=together | {"elsewhere": (90.0, 90.0)}))["given to the model"].textposition
-    assert len(set(sides)) == len(scene.selected) > 1
-
-
-def test_colour_has_a_fixed_scale_whatever_the_values(lived: Any) -> None:
-    for q in (0.001, 5.0):
-        scene = a_scene(lived)
-        marker = traces_of(replace(scene, utilities=dict.fromkeys(scene.utilities, Utility(q, 1))))["memories"].marker
-        assert (marker.cmin, marker.cmax) == (-1, 1)
-    halves = MemRLSettings.of({"reward_failure": 0, "reward_success": 1}).model_dump()
-    marker = traces_of(a_scene(lived, settings=halves))["memories"].marker
-    assert (marker.cmin, marker.cmax) == (0, 1)
-    assert q_range(halves) == (0, 0.5, 1)
-
-
 def test_the_sign_of_q_is_told_by_shape_too() -> None:
     assert [q_symbol(0.4, 0.5, 1), q_symbol(0.6, 0.5, 1), q_symbol(0.5, 0.5, 1), q_symbol(0.9, 0.5, 0)] == [
         "triangle-down",
@@ -200,55 +126,12 @@ def test_the_sign_of_q_is_told_by_shape_too() -> None:
     ]
 
 
-def test_places_do_not_depend_on_what_happened_in_the_step(lived: Any) -> None:
-    before, after = traces_of(a_scene(lived, moved={}, pool=(), selected=())), traces_of(a_scene(lived))
-    assert list(before["memories"].x) == list(after["memories"].x)
-    assert map_picture(a_scene(lived)).figure.layout.uirevision == "layout-1"
-
-
-def test_pool_members_far_on_the_screen_are_counted(lived: Any) -> None:
-    scene = a_scene(lived)
-    far = dict.fromkeys(scene.pool[:3], (1000.0, 1000.0))
-    near = dict.fromkeys(scene.pool[3:], (0.5, 0.5))
-    spread = replace(scene, places={**scene.places, **far, **near})
-    assert pool_far_on_screen(spread, map_points(spread)) == 3
-    assert pool_far_on_screen(replace(spread, query=None), map_points(spread)) == 0
-
-
-def test_the_lifted_map_shows_q_as_height(lived: Any) -> None:
-    scene = a_scene(lived)
-    picture = map_picture(scene, lifted=True)
-    drawn = picture.figure.data[0]
-    assert {card[0]: q for card, q in zip(drawn.customdata, drawn.z, strict=True)} == {
-        memory_id: known.q for memory_id, known in scene.utilities.items()
-    }
-    assert tuple(picture.figure.layout.scene.zaxis.range) == (-1, 1)
-
-
-@pytest.mark.parametrize("colour", ["q", "Δq", "similarity", "visits", "age", "outcome"])
-@pytest.mark.parametrize("labels", ["off", "chosen", "all"])
-def test_every_way_to_colour_and_label_draws_the_same_points(lived: Any, colour: Any, labels: Any) -> None:
-    scene = a_scene(lived)
-    drawn = traces_of(scene, colour=colour, labels=labels)
-    assert len(drawn["memories"].marker.color) == len(scene.utilities)
-    named = drawn["given to the model"].text or ()
-    assert bool(named) == (labels != "off")
-
-
-def test_an_empty_memory_has_an_empty_map(lived: Any) -> None:
-    scene = a_scene(lived, places={}, utilities={}, memories={}, pool=(), selected=(), moved={}, query=None)
-    picture = map_picture(scene)
-    assert picture.title == "0 memories"
-    assert picture.table.empty
-
-
 def test_foreign_text_cannot_become_markup_in_any_figure(lived: Any) -> None:
     recall, decision, memories = parts(lived)
     evil = {i: replace(memory, intent=EVIL) for i, memory in memories.items()}
     for picture in (
         recall_picture(recall, decision, evil, "r"),
         score_picture(decision, evil, "r"),
-        map_picture(a_scene(lived, memories=evil)),
     ):
         drawn = json.dumps(json.loads(picture.figure.to_json())["data"], ensure_ascii=False)
         assert "<b>x" not in drawn and "<a href" not in drawn
@@ -269,7 +152,6 @@ def test_every_picture_has_words_for_those_who_cannot_see_it(lived: Any, tmp_pat
         recall_picture(recall, decision, memories, "r"),
         slope_picture(decision, "r"),
         score_picture(decision, memories, "r"),
-        map_picture(a_scene(lived)),
     ):
         assert picture.title in picture.alt
         assert len(picture.table) > 0

@@ -206,7 +206,7 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     assert "Memory \\#7" in text
     drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
     keys = {chart.proto.id.rpartition("-")[2] for chart in drawn}
-    assert {"stage", "moves", "history"} <= keys
+    assert {"stage", "history"} <= keys
 
 
 def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
@@ -828,21 +828,20 @@ def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
         offered[named["key"]], names[named["key"]] = data, named["file_name"]
 
     monkeypatch.setattr(picture.st, "download_button", offer)
-    app = visit("step", bank="demo")
-    app.session_state["open_parts"] = {Phase.UPDATE: True}
+    app = visit("step", bank="demo", memory="household-0007")
+    assert "history_csv" not in offered
+    app.session_state["history_save"] = True
     app.run()
-    assert "moves_csv" not in offered
-    app.session_state["moves_save"] = True
+    history = MemoryBank.open(str(workspace.demo_bank())).history("household", "household-0007")
+    assert bytes(offered["history_csv"]()).decode("utf-8-sig").count("\n") == 1 + len(history)
+    assert names["history_csv"].startswith("demo-household-after-step-40-") and names["history_csv"].endswith(".csv")
+    assert "<html" in str(offered["history_html"]())
+    app.segmented_control(key="history_format").set_value("png").run()
+    app.session_state["history_save"] = False
     app.run()
-    assert bytes(offered["moves_csv"]()).decode("utf-8-sig").count('"#') == 3
-    assert names["moves_csv"].startswith("demo-household-after-step-40-") and names["moves_csv"].endswith(".csv")
-    assert "<html" in str(offered["moves_html"]())
-    app.segmented_control(key="moves_format").set_value("png").run()
-    app.session_state["moves_save"] = False
+    app.session_state["history_save"] = True
     app.run()
-    app.session_state["moves_save"] = True
-    app.run()
-    assert app.segmented_control(key="moves_format").value == "png"
+    assert app.segmented_control(key="history_format").value == "png"
 
 
 def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(
