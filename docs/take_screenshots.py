@@ -21,9 +21,9 @@ START_TIMEOUT = 150.0
 SETTLED = 3000
 """Milliseconds until an element that has appeared is drawn in full."""
 PICTURES = Path(__file__).parent / "pictures"
-STEP, LAB, STEP_DRAWN = "step?bank=demo&step=11", "lab", ".memory-map .plot-container"
+STEP, LAB, STEP_DRAWN = "step?bank=demo&step=11", "lab", ".stage-host[data-drawn]"
 STILLS = {
-    "step": (STEP, STEP_DRAWN, 1130),
+    "step": (STEP, STEP_DRAWN, 900),
     "decision": ("decision?bank=demo&step=29&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
     "rewards": ("rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
     "methods": ("methods?bank=demo&run=household&step=29&show=pool", ".st-key-methods_on_pool .plot-container", 1180),
@@ -84,8 +84,6 @@ def still(browser: Browser, address: str, name: str) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme="light")
     page.goto(f"{address}/{where}")
     page.wait_for_selector(drawn, timeout=90_000)
-    if where == STEP:
-        page.locator(".st-key-part_RECALL summary").click()
     if where == LAB:
         play_twins(page)
     page.wait_for_timeout(SETTLED)

@@ -51,6 +51,7 @@ def a_task(page: Page) -> None:
 
 
 def test_a_chart_that_has_gone_leaves_nothing_in_the_window(page: Page, app: RunningApp) -> None:
+    (app.home / "banks").mkdir(exist_ok=True)
     copy_bank(sample_data_path() / "demo_bank", app.home / "banks" / "charts")
     page.goto(f"{app.url}/step?bank=charts")
     drawn_stage(page)

@@ -57,7 +57,7 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
 def test_a_replay_shows_the_state_of_then_and_goes_back_and_forth(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&step=9")
     expect_memories(page, "9")
-    expect(part(page, "SELECT")).to_contain_text("#7")
+    expect(part(page, "SELECT")).to_contain_text("#5, #1, #6 go to the model")
     drawn_stage(page)
     settled(page)
     page.keyboard.press("ArrowLeft")

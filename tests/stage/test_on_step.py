@@ -47,6 +47,7 @@ def test_a_step_of_a_replay_is_there_after_two_frames_and_the_page_follows(page:
 
 @pytest.mark.slow
 def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
+    (app.home / "banks").mkdir(exist_ok=True)
     copy_bank(sample_data_path() / "demo_bank", app.home / "banks" / "live")
     page.goto(f"{app.url}/step?bank=live")
     drawn_stage(page)
