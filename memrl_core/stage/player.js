@@ -121,11 +121,21 @@ function openPlayer(data) {
     });
   }
 
+  // Where nothing else is asked for: the first step that was solved although utility overruled similarity.
+  function tellingStep() {
+    const found = steps.findIndex(({ decision, candidates, reward }) => {
+      if (!decision?.slides || reward?.outcome !== "success") return false;
+      const nearest = candidates.slice(0, decision.selected.length).map((one) => one.memory);
+      return decision.selected.some((n) => !nearest.includes(n));
+    });
+    return Math.max(0, found);
+  }
+
   function followAddress() {
     const at = new URLSearchParams(location.hash.slice(1));
     const index = stage.model.indexOf(Number(at.get("step")));
     const phase = clamp(Number(at.get("phase")) || LAST, 1, LAST);
-    stage.show(index < 0 ? 0 : index, phase);
+    stage.show(index < 0 ? tellingStep() : index, phase);
     const weight = Number(at.get("lambda"));
     stage.setWeight(at.has("lambda") && weight >= 0 && weight <= 1 ? weight : null, true);
     const memory = stage.model.numbers.get(at.get("memory"));

@@ -27,7 +27,7 @@ export class Ranks {
     const wide = 15 + 7 * this.longest(slim);
     // From the left: rank and name, bar, its number, the slope, rank and name again, both parts, the score.
     this.x = slim
-      ? { name: 18, bar: 18 + wide, barEnd: at(0.37), slope: at(0.49), slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: at(0.87), end: width - 2 }
+      ? { name: 18, bar: 18 + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: at(0.87), end: width - 2 }
       : { name: 22, bar: 22 + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(0.62), nameB: at(0.62) + 24, parts: at(0.62) + 24 + wide, partsEnd: width - 54, end: width - 2 };
     this.slim = slim;
   }
@@ -131,8 +131,9 @@ export class Ranks {
     if (!this.slim) svg("text", { class: "stage-caption", x: 0, y: 28 }, lines, recall?.delta === -1 && step.origin !== "agent" ? "as it was reported" : how);
     if (recall && recall.rule === "similarity" && recall.delta > this.low && recall.delta <= 1) {
       const at = this.toBar(recall.delta);
-      svg("line", { class: "stage-gate", x1: at, x2: at, y1: TOP - 6, y2: this.height - BOTTOM + 2 }, lines);
-      svg("text", { class: "stage-caption", x: at, y: this.height - BOTTOM + 14, "text-anchor": "middle" }, lines, "δ");
+      const end = this.poolEnd + (missed ? GAP + missed * this.tall : 0) + 2;
+      svg("line", { class: "stage-gate", x1: at, x2: at, y1: TOP - 6, y2: end }, lines);
+      svg("text", { class: "stage-caption", x: at, y: end + 12, "text-anchor": "middle" }, lines, "δ");
     }
     if (missed && pool.length) svg("line", { class: "stage-cut", x1: 0, x2: x.slope - 6, y1: this.poolEnd + GAP / 2, y2: this.poolEnd + GAP / 2 }, lines);
     if (!step.candidates.length || (recall && !recall.pool && !step.candidates.length)) {
@@ -167,7 +168,7 @@ export class Ranks {
     if (ranked) {
       svg("line", { class: "stage-rule", x1: middle, x2: middle, y1: TOP - 6, y2: this.poolEnd + 2 }, lines);
       svg("text", { class: "stage-caption", x: middle, y: this.poolEnd + 14, "text-anchor": "middle" }, lines, "0");
-      for (const side of [-1, 1]) svg("text", { class: "stage-caption", x: this.toScore(side * this.most), y: this.poolEnd + 14, "text-anchor": "middle" }, lines, signed(side * this.most, 1));
+      for (const side of this.slim ? [] : [-1, 1]) svg("text", { class: "stage-caption", x: this.toScore(side * this.most), y: this.poolEnd + 14, "text-anchor": "middle" }, lines, signed(side * this.most, 1));
     }
     if (ranked > decision.k2) {
       const y = TOP + decision.k2 * this.tall;

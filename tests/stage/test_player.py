@@ -117,6 +117,25 @@ def test_a_memory_that_is_pointed_at_lights_up_in_all_parts_and_a_click_opens_it
     expect(page.locator(".stage-card")).to_be_hidden()
 
 
+def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=30&phase=7")
+    known = demo.utilities(demo.runs()[0].id, as_of=29)
+    page.get_by_label("Search the texts").fill("SPOONS")
+    with_spoons = [name for name in known if "spoons" in demo.memory(name).experience]
+    expect(page.get_by_text(f"{len(with_spoons)} found")).to_be_visible()
+    page.keyboard.press("Escape")
+    box = page.locator(".stage-map-box").bounding_box()
+    assert box
+    corners = [(3, 3), (box["width"] - 3, 3), (box["width"] - 3, box["height"] - 3), (3, box["height"] - 3), (3, 9)]
+    page.get_by_role("button", name="Lasso").click()
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
+    page.mouse.up()
+    expect(page.locator(".stage-card")).to_contain_text(f"{len(known)} memories in the lasso")
+
+
 def current(page: Page) -> str | None:
     return page.locator("[data-phase][data-state=current]").get_attribute("data-phase")
 
