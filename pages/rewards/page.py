@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from memrl_core.bank.roles import SOMEONE, Role
+from memrl_core.bank.roles import Role
 from pages.rewards.audit import audit_trail
 from pages.rewards.changed import changed
 from pages.rewards.files import reward_files
@@ -12,7 +12,7 @@ from pages.rewards.people import people
 from pages.rewards.rating import rating
 from pages.rewards.rules import rules
 from pages.shared import place as places
-from pages.shared.header import bank_picker, follow_others, others, run_picker
+from pages.shared.header import bank_picker, bar, follow_others, others, run_picker
 from pages.shared.keys import RATING, keys_help
 from pages.shared.person import MAY, name_field, person
 from pages.shared.place import Place
@@ -41,17 +41,15 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-with st.container(horizontal=True, vertical_alignment="bottom", key="rewards_head", gap="small"):
+with bar():
     bank_picker(place)
+    st.selectbox("View", list(VIEWS), key=VIEW, width=150, label_visibility="collapsed")
+    name_field("rewards_name", row=True)
     if view in OF_ONE_RUN:
         run_picker(place, place.run)
-    name_field("rewards_name")
-    st.segmented_control("View", list(VIEWS), key=VIEW, required=True, label_visibility="collapsed")
     keys_help(RATING)
 role = place.bank.people.role_of(person())
-if person() == SOMEONE:
-    st.caption("You rate as “someone”. Type your name, so that your rewards can be told from other people's.")
-elif role is not Role.MANAGE:
+if role is not Role.MANAGE:
     st.caption(literal(f"{person()} {MAY[role]} in this bank."))
 
 if show := VIEWS[view]:

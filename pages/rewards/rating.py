@@ -21,12 +21,15 @@ from memrl_core.learning.scales import Choice, Scale, mapping_words
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, StepTrace
 from pages.shared import place as places
+from pages.shared.answer import answer
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.reward_queue import (
     MESSAGE,
     SAVED,
     SESSION,
+    SHOWN,
+    asked_filter,
     failure,
     filters,
     keep_in_link,
@@ -57,23 +60,26 @@ def rating(place: Place) -> None:
 def _rating(place: Place) -> None:
     bank = place.bank
     assert place.run is not None
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="queue_filters"):
-        chosen = filters(bank)
-        run = chosen.run or place.run.id
-        scale = scale_picker(run, bank.ratings.scales(run))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_bar"):
+        label = SHOWN[asked_filter().show]
+        with st.popover(label, icon=":material/filter_list:", type="tertiary", key="queue_menu"):
+            chosen = filters(bank)
+            run = chosen.run or place.run.id
+            scale = scale_picker(run, bank.ratings.scales(run))
+        # They are drawn after the output, which is what the person waits for.
+        buttons = st.container(width="content")
     if scale == "pairwise":
-        _pairs(place, chosen)
+        _pairs(place, chosen, buttons)
     else:
-        _single(place, chosen, scale)
+        _single(place, chosen, scale, buttons)
 
 
-def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
+def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGenerator) -> None:
     bank = place.bank
     session = session_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
-    # The bar stands above the output and is drawn after it: the next output is what the person waits for.
     bar = st.container()
     if session.place is None:
-        _bar(bar, bank, session)
+        _bar(bar, buttons, bank, session)
         _end(bank, session, chosen)
         return
     trace = bank.trace(*session.place)
@@ -82,11 +88,11 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
         story, rate = st.columns([3, 2], gap="medium")
         with story:
             heading(trace)
-            answer(trace)
+            answer(bank, trace)
         with rate:
             rating_panel(panel, scale)
         session.shows(time.monotonic())
-        _bar(bar, bank, session)
+        _bar(bar, buttons, bank, session)
         with story:
             read_memories(bank, trace)
         with rate:
@@ -99,21 +105,22 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale) -> None:
         bank.trace(*session.places[session.at + 1])
 
 
-def _bar(bar: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
-    with bar:
+def _bar(bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
+    with buttons:
         moves(bank, session)
+    with bar:
         failure()
         show_message()
         _saved(bank)
 
 
-def _pairs(place: Place, chosen: QueueFilter) -> None:
+def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
     bank = place.bank
     session = session_of(
         place, chosen, "pairs",
         lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(known_facts(bank), chosen, person())),
     )  # fmt: skip
-    _bar(st.container(), bank, session)
+    _bar(st.container(), buttons, bank, session)
     if session.place is None or not isinstance(session.place[0], tuple):
         st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
         return
@@ -139,7 +146,7 @@ def _pairs(place: Place, chosen: QueueFilter) -> None:
         trace = panel.trace
         with column:
             st.caption(literal(f"step {trace.step} of {trace.run} · epoch {trace.epoch}"))
-            answer(trace)
+            answer(bank, trace)
             read_memories(bank, trace)
             if panel.mine is not None:
                 st.markdown(f"You gave **{signed(panel.mine.value or 0.0)}**: a comparison takes its place.")
@@ -197,23 +204,6 @@ def heading(trace: StepTrace) -> None:
             f"model {model}{simulated} · {trace.started[:16].replace('T', ' ')} UTC"
         )
     )
-
-
-def answer(trace: StepTrace) -> None:
-    """All that the model said, letter for letter, with what the environment said in between."""
-    st.markdown("**Answer**")
-    if trace.generate is None or not trace.generate.turns:
-        st.caption("This step was recorded without its answer.")
-        return
-    lines = []
-    for number, turn in enumerate(trace.generate.turns):
-        lines.append(turn.reply.text or "(nothing)")
-        if turn.observation and number < len(trace.generate.turns) - 1:
-            # Only its first line: environments repeat in every turn what can be done next.
-            lines.append(f"    ⤷ {turn.observation.strip().splitlines()[0]}")
-    verbatim("\n".join(lines))
-    if trace.generate.turns[-1].reply.stopped:
-        st.caption("The answer was stopped by a person.")
 
 
 def read_memories(bank: MemoryBank, trace: StepTrace) -> None:
@@ -279,41 +269,38 @@ def moves(bank: MemoryBank, session: RatingSession) -> None:
     done, undone = bank.undo.done(name, REWARDS), bank.undo.undone(name, REWARDS)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_moves"):
         st.button(
-            "Previous", icon=":material/arrow_back:", shortcut="k", key="queue_previous",
+            "Previous", icon=":material/arrow_back:", type="tertiary", shortcut="k", key="queue_previous",
             disabled=session.at == 0, on_click=session.move, args=(-1,),
         )  # fmt: skip
         st.button(
-            "Next", icon=":material/arrow_forward:", shortcut="j", key="queue_next",
+            "Next", icon=":material/arrow_forward:", type="tertiary", shortcut="j", key="queue_next",
             disabled=session.at >= len(session.places) - 1, on_click=session.move, args=(1,),
         )  # fmt: skip
         st.button(
-            "Skip", icon=":material/skip_next:", shortcut="s", key="queue_skip",
+            "Skip", icon=":material/skip_next:", type="tertiary", shortcut="s", key="queue_skip",
             disabled=session.place is None, on_click=session.skip,
             help="It comes again when nothing else is left",
         )  # fmt: skip
         st.button(
-            "Undo", icon=":material/undo:", shortcut="u", key="queue_undo", disabled=not done,
+            "Undo", icon=":material/undo:", type="tertiary", shortcut="u", key="queue_undo", disabled=not done,
             on_click=_undo, args=(bank, session), help=_help("Take back", done),
         )  # fmt: skip
         st.button(
-            "Redo", icon=":material/redo:", shortcut="y", key="queue_redo", disabled=not undone,
+            "Redo", icon=":material/redo:", type="tertiary", shortcut="y", key="queue_redo", disabled=not undone,
             on_click=_redo, args=(bank, session), help=_help("Do again", undone),
         )  # fmt: skip
-        with st.container(width="stretch"):
-            _progress_line(session)
+        _progress_line(session)
 
 
 def _progress_line(session: RatingSession) -> None:
-    """How many are done, at which pace, and how long the rest takes."""
+    """How many are done; at which pace, and how long the rest takes, in its help."""
     now = session.progress
     if not now.total:
         return
-    words = f"**{now.done} of {now.total}** rated"
+    more = f"{len(session.skipped):,} skipped" if session.skipped else ""
     if now.pace is not None and now.total > now.done:
-        words += f" · {now.pace:.0f} s each · {duration_words(now.left or 0.0)} left"
-    if session.skipped:
-        words += f" · {len(session.skipped):,} skipped"
-    st.progress(now.done / now.total, words)
+        more = f"{now.pace:.0f} s each · {duration_words(now.left or 0.0)} left{' · ' if more else ''}{more}"
+    st.markdown(f"**{now.done} of {now.total}** rated", width="content", help=more or None)
 
 
 def _help(verb: str, actions: Sequence[Action]) -> str:

@@ -30,13 +30,24 @@ STYLE = """<style>
 .st-key-steps { flex-wrap: nowrap; }
 .st-key-steps > :has(> .st-key-header_slider) { flex: 0 1 16rem; min-width: 3rem; }
 .st-key-header .st-key-question_mark { position: absolute; width: 1px; }
+.st-key-header > .st-key-keys_button { margin-left: auto; }
+/* A rater's own buttons, in the same row. */
+.st-key-queue_bar {
+  position: fixed; top: var(--memrl-row); left: 30rem; right: 3.5rem; z-index: 101; height: var(--memrl-row);
+  flex-wrap: nowrap;
+}
+[data-testid="stLayoutWrapper"]:has(> .st-key-queue_bar) { position: absolute; }
+.st-key-queue_bar > * { flex: none; }
 @media (max-width: 800px) {
+  .st-key-queue_bar { position: static; flex-wrap: wrap; height: auto; }
+  [data-testid="stLayoutWrapper"]:has(> .st-key-queue_bar) { position: static; }
   .st-key-header { overflow: auto hidden; }
   .st-key-header > :has(> .st-key-steps) { flex: none; }
   .st-key-header_slider { display: none; }
 }
 .st-key-header :is([data-testid="stSliderThumbValue"], [data-testid="stSliderTickBar"]) { display: none; }
-.st-key-header :is(.st-key-move_Back, .st-key-move_Next, .st-key-all_steps, .st-key-keys_button) button p {
+.st-key-header :is(.st-key-move_Back, .st-key-move_Next, .st-key-all_steps, .st-key-keys_button) button p,
+.st-key-queue_moves button p {
   position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
 }
 /* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */

@@ -65,8 +65,8 @@ def is_distinct() -> bool:
     return all(other == browser for other in list(nameless.values()))
 
 
-def name_field(key: str, label: str = "Your name") -> None:
-    """A field for the name, or who is logged in."""
+def name_field(key: str, label: str = "Your name", row: bool = False) -> None:
+    """A field for the name, or who is logged in; in a `row` of controls without its label."""
     if has_login():
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             st.markdown(f":material/person: {literal(person())}", width="content")
@@ -76,7 +76,8 @@ def name_field(key: str, label: str = "Your name") -> None:
     if st.session_state.get(key) != known:
         st.session_state[key] = known
     st.text_input(
-        label, key=key, max_chars=LONGEST_NAME, width=130, placeholder=SOMEONE, on_change=_remember, args=(key,),
+        label, key=key, max_chars=LONGEST_NAME, width=130, placeholder=label.lower() if row else SOMEONE,
+        on_change=_remember, args=(key,), label_visibility="collapsed" if row else "visible",
         help="Rewards are kept under this name. It is not proof of who you are: without a login anybody can type it.",
     )  # fmt: skip
     with st.container(width=1):

@@ -32,3 +32,35 @@ def in_badge(text: str) -> str:
 def verbatim(text: str) -> None:
     """Show `text` as it is, letter for letter, in a block that wraps and can be copied."""
     st.code(text, language=None, wrap_lines=True)
+
+
+_FENCE = re.compile(r"(?ms)^(```|~~~)[ ]*([\w+-]*)[^\n]*\n(.*?)(?:^\1[ ]*$|\Z)")
+_IN_CODE = re.compile(r"(`[^`\n]+`)")
+_ACTS = re.compile(r"([\[\]<$:!&\\])")
+_LANGUAGES = frozenset(
+    {"bash", "c", "cpp", "css", "go", "html", "java", "javascript", "json", "python", "r", "rust", "sql", "yaml"}
+)
+
+
+def formatted(text: str) -> None:
+    """Show `text` as the Markdown that it is: headings, lists, emphasis, tables, code. Nothing of it acts.
+
+    Links, images, HTML, formulas and Streamlit's own marks stay letters.
+    """
+    at = 0
+    for fence in _FENCE.finditer(text):
+        _prose(text[at : fence.start()])
+        st.code(fence[3].rstrip("\n"), language=fence[2] if fence[2] in _LANGUAGES else None, wrap_lines=True)
+        at = fence.end()
+    _prose(text[at:])
+
+
+def _prose(text: str) -> None:
+    if text.strip():
+        st.markdown("".join(part if part.startswith("`") else harmless(part) for part in _IN_CODE.split(text)))
+
+
+def harmless(text: str) -> str:
+    """`text` as Markdown in which emphasis, lists, headings and tables are drawn and nothing else is."""
+    kept = "\n".join(_UNSEEN.sub("", line) for line in text.split("\n"))
+    return _ACTS.sub(r"\\\1", _LINKED.sub(WORD_JOINER, _DRAWN.sub(rf"\g<0>{WORD_JOINER}", kept)))

@@ -18,6 +18,7 @@ from memrl_core.errors import MemRLError, StepError
 from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
+from pages.shared.answer import answer
 from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
 from pages.shared.reward_rate import CHOSEN, option_button
@@ -27,6 +28,8 @@ from pages.step.controls import move
 
 VALUE = "reward_value"
 TOUCHED = "reward_touched"
+ANSWER_HEIGHT = 220
+"""Pixels in which the answer scrolls, so that the buttons below it stay in sight."""
 
 
 def credit(view: View) -> None:
@@ -121,9 +124,10 @@ def reward_wanted(view: View) -> None:
     """Where a step waits for a person's reward: the form, in sight wherever on the page the answer is read."""
     if view.awaits_reward:
         with st.container(border=True, key="reward_wanted", gap="small"):
-            st.markdown(
-                "**A person judges this answer.** One key saves the reward, q moves, and the step runs to its end."
-            )
+            assert view.moment.trace is not None
+            with st.container(height=ANSWER_HEIGHT, border=False, key="answer_judged"):
+                answer(view.place.bank, view.moment.trace)
+            st.caption("A person judges this answer. One key saves the reward, q moves, and the step runs to its end.")
             reward_form(view)
 
 

@@ -81,9 +81,9 @@ def at(app: AppTest) -> int:
 
 
 def far(app: AppTest) -> str:
-    """The words beside the progress bar."""
-    (bar,) = app.get("progress")
-    return bar.text
+    """How far the person is, with what stands in its help."""
+    (said,) = [one for one in app.markdown if one.value.endswith("** rated")]
+    return " · ".join(part for part in (said.value, said.help) if part)
 
 
 def table(app: AppTest, column: str) -> pd.DataFrame:

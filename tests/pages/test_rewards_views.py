@@ -280,7 +280,7 @@ def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(demo: Path, visi
     click(app, "apply_rewards")
     assert "Saved 2 rewards" in plain(app)
     assert (standing(demo, 3), standing(demo, 4)) == ({"ann": 1.0}, {"ann": -1.0})
-    app.segmented_control(key="rewards_view").set_value("Queue").run()
+    app.selectbox(key="rewards_view").set_value("Queue").run()
     assert far(app) == "**0 of 38** rated"
     click(app, "queue_undo")
     assert standing(demo, 3) == standing(demo, 4) == {}
@@ -369,7 +369,7 @@ def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Vi
     assert chosen.stars == (-1, -0.5, 0, 0.5, 0.75)
     reported = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
     assert reported["Thumbs"] == "bad → −1.00 · good → +0.50" and reported["1 – 5"].endswith("5 → +0.75")
-    app.segmented_control(key="rewards_view").set_value("Queue").run()
+    app.selectbox(key="rewards_view").set_value("Queue").run()
     assert app.segmented_control(key="rating_scale").value == "stars"
     press(app, "5")
     assert rewards(demo) == [(1, 0.75)]

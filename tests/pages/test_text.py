@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pages.shared.text import WORD_JOINER, in_badge, literal
+from pages.shared.text import WORD_JOINER, harmless, in_badge, literal
 
 EVIL = (
     "<b>x</b> <script>alert(1)</script> **stars** _under_ [a](http://b.test) ![i](x) `code` # head > quote ~~no~~",
@@ -63,3 +63,17 @@ def test_controls_and_marks_that_turn_the_direction_are_left_out(unseen: str) ->
 def test_a_badge_shows_brackets_without_the_marks_that_streamlit_adds_to_them() -> None:
     assert in_badge("[a](b) *c*") == "[a]\\(b\\) \\*c\\*"
     assert in_badge("\\[a\\]").count("\\") == literal("\\[a\\]").count("\\") - 2
+
+
+PROSE = {"text", "text_special", "softbreak", "hardbreak", "em_open", "em_close", "strong_open", "strong_close",
+         "code_inline", "s_open", "s_close"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*EVIL, "[a]: javascript:alert(1)\n\n[a]", "<img src=x onerror=alert(1)>", "\\[a](b)"])
+def test_in_formatted_prose_emphasis_is_drawn_and_nothing_acts(text: str) -> None:
+    parser = MarkdownIt("commonmark").enable("strikethrough")
+    blocks = parser.parse(harmless(text))
+    assert {child.type for block in blocks for child in block.children or ()} <= PROSE
+    assert not {block.type for block in blocks} & {"html_block"}
+    assert not any(sign in harmless(text) for sign in ("http://", "https://", "ftp://", "www.", "@e"))
+    assert "strong_open" in {c.type for b in parser.parse(harmless("a **b** c")) for c in b.children or ()}

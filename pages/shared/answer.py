@@ -1,0 +1,75 @@
+"""What the model said in a step, drawn as what it is: Markdown, SQL with its result, or a conversation."""
+
+from __future__ import annotations
+
+import re
+
+import streamlit as st
+
+from memrl_core.bank import MemoryBank
+from memrl_core.records import StepTrace, Turn
+from pages.shared.text import formatted, verbatim
+
+SQL, PROSE = ("sql", "lifelong_db"), ("conversation",)
+MOST_ROWS = 200
+_RESULT = re.compile(r"\[\d+\] [\d,]+ rows?(?: .*)?")
+_CELLS = re.compile(r"  .* \| ")
+
+
+def answer(bank: MemoryBank, trace: StepTrace) -> None:
+    """All that the model said, with what the environment said in between; never the environment's verdict."""
+    if trace.generate is None or not trace.generate.turns:
+        st.caption("This step was recorded without its answer.")
+        return
+    turns, environment = trace.generate.turns, bank.run(trace.run).environment
+    if environment in PROSE:
+        for turn in turns:
+            formatted(turn.reply.text or "(nothing)")
+    elif environment in SQL:
+        for number, turn in enumerate(turns):
+            st.code(turn.reply.text or "(nothing)", language="sql", wrap_lines=True)
+            _result(_observed(trace, turn), number)
+    else:
+        verbatim("\n".join(line for turn in turns for line in _lines(trace, turn)))
+    if turns[-1].reply.stopped:
+        st.caption("The answer was stopped by a person.")
+
+
+def _observed(trace: StepTrace, turn: Turn) -> str:
+    """What the environment said to a turn; of the last one, what comes before its verdict, if that can be told."""
+    assert trace.generate is not None
+    if turn is not trace.generate.turns[-1]:
+        return turn.observation
+    verdict = trace.reward.verdict if trace.reward else ""
+    return turn.observation.removesuffix(verdict) if verdict and turn.observation.endswith(verdict) else ""
+
+
+def _lines(trace: StepTrace, turn: Turn) -> list[str]:
+    # Only the first line: environments repeat in every turn what can be done next.
+    observed = _observed(trace, turn).strip().splitlines()[:1]
+    return [turn.reply.text or "(nothing)", *(f"    ⤷ {line}" for line in observed)]
+
+
+def _result(observation: str, number: int) -> None:
+    """The tables that a statement gave as tables, what else it gave as text."""
+    text: list[str] = []
+    rows: list[list[str]] = []
+    for line in [*observation.splitlines(), ""]:
+        if rows and not line.startswith("  "):
+            _rows(rows)
+            rows = []
+        if line.startswith("  ") and (rows or _CELLS.match(line) or (text and _RESULT.fullmatch(text[-1]))):
+            rows.append([cell.strip() for cell in line.split("|")])
+        elif line.strip():
+            text.append(line)
+    if text:
+        st.text("\n".join(text))
+
+
+def _rows(rows: list[list[str]]) -> None:
+    head, *body = rows
+    if len({*head}) < len(head) or any(len(row) != len(head) for row in body):
+        verbatim("\n".join(" | ".join(row) for row in rows[:MOST_ROWS]))
+    else:
+        st.dataframe([dict(zip(head, row, strict=True)) for row in body[:MOST_ROWS]], hide_index=True, width="content",
+                     alt="The result of the statement")  # fmt: skip
