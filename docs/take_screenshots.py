@@ -24,6 +24,7 @@ PICTURES = Path(__file__).parent / "pictures"
 STEP, LAB, STEP_DRAWN = "step?bank=demo&step=11", "lab", ".stage-host[data-drawn]"
 STILLS = {
     "step": (STEP, STEP_DRAWN, 900),
+    "playground": ("playground?step=170&alpha=0.5", ".pg[data-seeds='50']", 900),
     "decision": ("decision?bank=demo&step=29&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
     "rewards": ("rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
     "methods": ("methods?bank=demo&run=household&step=29&show=pool", ".st-key-methods_on_pool .plot-container", 1180),

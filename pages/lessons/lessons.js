@@ -87,6 +87,31 @@ function* trailsOf(given, tell) {
   }
 }
 
+// One page to keep: every lesson, what was predicted and what forty seeds do; a document of texts alone.
+function handout(lessons, kept) {
+  const page = document.implementation.createHTMLDocument("Lessons: a frozen model, a memory that learns");
+  const add = (kind, text, place = page.body) => place.appendChild(Object.assign(page.createElement(kind), { textContent: text }));
+  const plain = (text) => text.replaceAll("**", "");
+  add("style", "body { max-width: 46rem; margin: 2rem auto; font: 15px/1.45 sans-serif } td { padding: 0 1rem 0 0 } h2 { margin: 1.6rem 0 0 }", page.head);
+  page.head.prepend(Object.assign(page.createElement("meta"), { httpEquiv: "Content-Type", content: "text/html; charset=utf-8" }));
+  add("h1", page.title);
+  for (const [key, { title, sentence, predict, finding }] of Object.entries(lessons)) {
+    const mine = kept.lessons[key]?.prediction;
+    add("h2", title);
+    add("p", plain(sentence));
+    add("p", `${plain(predict.question)} ${mine ? `You predicted: ${predict.choices[mine - 1]}.` : "You have not predicted."}`);
+    if (!mine) continue;
+    add("p", `${mine === predict.answer ? "So it is." : `It is: ${predict.choices[predict.answer - 1]}.`} ${plain(predict.because)}`);
+    const table = page.body.appendChild(page.createElement("table"));
+    table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
+    for (const { measure: name, settings, mean: value } of finding) {
+      const row = table.insertRow();
+      for (const text of [inWords(settings), NAMES[name], inUnit(name)(value)]) row.insertCell().textContent = text;
+    }
+  }
+  return `<!doctype html>${page.documentElement.outerHTML}`;
+}
+
 function* seedsOf(name, given, tell) {
   const values = [];
   for (let seed = 1; seed <= LESSON_SEEDS; seed += 1) {
@@ -96,7 +121,7 @@ function* seedsOf(name, given, tell) {
   }
 }
 
-const SHELL = `<div class="ls-list"><h1>Lessons</h1><p class="ls-intro"></p><div class="ls-troubles" role="alert"></div><div class="ls-cards"></div></div>
+const SHELL = `<div class="ls-list"><h1>Lessons</h1><p class="ls-intro"></p><div class="ls-troubles" role="alert"></div><div class="ls-cards"></div><button type="button" class="ls-handout">Save as a handout</button></div>
 <article class="ls-one" hidden>
   <header class="ls-head"><button type="button" class="ls-all">All lessons</button><span class="ls-dots"></span>
     <button type="button" class="ls-back" aria-label="Back">←</button><button type="button" class="ls-next" aria-label="Next">→</button><button type="button" class="ls-present">Present</button></header>
@@ -240,7 +265,7 @@ export default function ({ parentElement, data }) {
       const row = table.insertRow(), trained = name.startsWith("trained");
       row.insertCell().textContent = trained || lesson().picture === "trails" ? "" : inWords(settings);
       row.insertCell().textContent = NAMES[name];
-      row.insertCell().textContent = name === "pair" ? value.toFixed(2) : `${(100 * value).toFixed(0)} %`;
+      row.insertCell().textContent = inUnit(name)(value);
     }
     table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
     place.append(head, text, table);
@@ -362,6 +387,13 @@ export default function ({ parentElement, data }) {
     address(true);
     dirty = true;
   };
+  $(".ls-handout").addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([handout(lessons, kept)], { type: "text/html" }));
+    link.download = "lessons.html";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
   $(".ls-all").addEventListener("click", leave);
   $(".ls-back").addEventListener("click", () => turn(-1));
   $(".ls-next").addEventListener("click", () => turn(1));

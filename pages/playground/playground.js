@@ -59,7 +59,7 @@ function markup(presets) {
   <div class="pg-map"><canvas role="img"></canvas><div class="pg-hint" hidden></div>
     <div class="pg-legend" aria-hidden="true"><span>q −1</span><i></i><span>+1</span><span>● worked</span><span>■ failed</span><span>thin: recalled</span><span class="pg-thick">thick: chosen</span></div></div>
   <section class="pg-controls" aria-label="Settings">
-    <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-step">Step</button><button type="button" class="pg-again">Again</button></div>
+    <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-step">Step</button><button type="button" class="pg-seed">New seed</button></div>
     <button type="button" class="pg-shift">Shift the world</button>
     <label class="pg-slider"><span><b>speed</b> <small>steps a second</small></span><span class="pg-value" data-of="speed"></span><input type="range" aria-label="speed" data-name="speed" min="1" max="60" step="1"></label>
     ${SLIDERS.map(slider).join("")}</section>
@@ -122,7 +122,7 @@ export default function ({ parentElement, data }) {
       input.value = state[name];
       $(`[data-of=${name}]`).textContent = name === "keep" && state.keep === LENGTH ? "all" : shown(name, state[name]);
     }
-    $(".pg-play").textContent = playing ? "Pause" : t >= LENGTH ? "Next seed" : "Play";
+    $(".pg-play").textContent = playing ? "Pause" : t >= LENGTH ? "Again" : "Play";
     $(".pg-step").disabled = t >= LENGTH;
     $(".pg-shift").disabled = t >= LENGTH || state.shifts.length >= MOST_SHIFTS || state.shifts.includes(t + 1);
     for (const button of root.querySelectorAll("[data-preset]")) {
@@ -220,10 +220,7 @@ export default function ({ parentElement, data }) {
   });
   $(".pg-play").addEventListener("click", () => {
     if (playing) return pause();
-    if (t >= LENGTH) {
-      state.seed = state.seed >= RANGES.seed[1] ? 1 : state.seed + 1;
-      restart();
-    }
+    if (t >= LENGTH) restart();
     playing = true;
     controls();
     address();
@@ -241,7 +238,8 @@ export default function ({ parentElement, data }) {
     address();
     dirty = true;
   });
-  $(".pg-again").addEventListener("click", () => {
+  $(".pg-seed").addEventListener("click", () => {
+    state.seed = state.seed >= RANGES.seed[1] ? 1 : state.seed + 1;
     restart();
     playing = true;
     controls();
