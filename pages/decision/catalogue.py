@@ -56,6 +56,8 @@ QUESTIONS = (
     Question("family", MEMORY, "From which memories was A born, and what came of it?", progress.family, "a", "run"),
     Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
              needs="run", rules="q"),
+    Question("hurt", RUN, "Which memories hurt most, by the rewards they earned or were credited with?", whole_run.hurt,
+             needs="run", rules="q"),
     Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary,
              needs="run", rules="q"),
     Question("spread", RUN, "How are the q spread, epoch by epoch?", whole_run.spread, needs="run", rules="q"),

@@ -13,7 +13,7 @@ from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.decision.ties import Ties, ties_of
-from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, profile, starvation, with_role
+from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, harm, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import q_by_epoch
 from memrl_core.bank import MemoryBank
@@ -35,6 +35,35 @@ SHOWN = 200
 def misleading(case: Case) -> None:
     """Which memories mislead, and which help from afar?"""
     _roles(case, ("distractors", "far but useful"))
+
+
+def hurt(case: Case) -> None:
+    """Which memories hurt most?"""
+    memories = {memory.id: memory for memory in case.bank.memories()}
+    found = harm(uses_of(case), case.bank.histories(case.run), memories)
+    if found.empty:
+        st.markdown("No memory was given to the model in a step that has a reward, so none has hurt.")
+        return
+    by = st.segmented_control("Lowest first by", ["earned", "credited"], default="earned", key="hurt_by", required=True)
+    found = found.sort_values([by, "memory_id"], kind="stable")
+    worst = found.iloc[0]
+    label, total = literal(case.label(str(worst["memory_id"]))), float(worst[by])
+    if total < case.recorded.q_midpoint * worst["uses"]:
+        st.markdown(f"**{label}** hurt most: its rewards add up to {signed(total)}.")
+    else:
+        st.markdown(f"None hurt on the whole: the lowest sum, {signed(total)}, has **{label}**.")
+    rows = found.head(SHOWN)
+    st.dataframe(
+        in_signs(rows.assign(memory_id=rows["memory_id"].map(case.label)), "earned", "credited", "q"),
+        key="hurt_rows",
+        hide_index=True,
+        column_config={"memory_id": "memory"},
+        alt="The memories by the sum of the rewards they earned, the lowest first",
+    )
+    st.caption(
+        "Earned: the rewards of the steps whose prompt held it, whoever else was in it. Credited: the rewards that "
+        "moved its q. Neither says that it caused them: “Who earned the reward?” answers a step again without it."
+    )
 
 
 def contrary(case: Case) -> None:

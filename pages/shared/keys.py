@@ -21,6 +21,7 @@ STEPPING: Keys = (
     ("U", "Undo the last reward"),
     ("E", "Write a reason; Enter ends it"),
     ("Esc", "Stop the answer or the run"),
+    ("/", "On Decision: search the questions"),
     ("?", "This list"),
 )
 RATING: Keys = (
@@ -120,6 +121,8 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "?") setTriggerValue("asked", true);
+    const questions = event.key === "/" && document.querySelector(".st-key-question [role=combobox] ~ button");
+    if (questions) { event.preventDefault(); questions.click(); }
     if (event.key === "e" || event.key === "E") {
       const field = document.querySelector(".st-key-reason_box input");
       if (field) { event.preventDefault(); field.focus(); }

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, profile, with_role
+from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, harm, profile, with_role
 from memrl_core.analysis.memory.neighbourhoods import Neighbourhood, neighbourhoods, opposed
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
@@ -193,3 +193,23 @@ def test_what_is_known_of_a_memory_does_not_need_its_text() -> None:
     )  # fmt: skip
     (row,) = profile(frame, {"m": Utility(0.25, 1)}, {}, 1).to_dict("records")
     assert (row["q"], row["near"], row["success"], row["intent"]) == (0.25, 1, 1.0, "")
+
+
+def test_what_hurt_most_is_the_sum_of_the_rewards_of_the_steps_that_used_it(learned: MemoryBank) -> None:
+    earned: dict[str, float] = {}
+    failures: dict[str, int] = {}
+    for trace in learned.traces("r"):
+        for memory_id in trace.decision.selected if trace.decision and trace.reward else ():
+            assert trace.reward and trace.reward.reward is not None
+            earned[memory_id] = earned.get(memory_id, 0.0) + trace.reward.reward
+            failures[memory_id] = failures.get(memory_id, 0) + (trace.reward.outcome == "failure")
+    memories = {memory.id: memory for memory in learned.memories()}
+    found = harm(uses(learned, "r"), learned.histories("r"), memories)
+    assert dict(zip(found["memory_id"], found["earned"], strict=True)) == pytest.approx(earned)
+    assert dict(zip(found["memory_id"], found["failures"], strict=True)) == failures
+    assert found["earned"].is_monotonic_increasing
+    # MemRL credits every memory in the prompt with the whole reward.
+    assert found["credited"].tolist() == pytest.approx(found["earned"].tolist())
+    assert dict(zip(found["memory_id"], found["q"], strict=True)) == pytest.approx(
+        {i: learned.utilities("r")[i].q for i in earned}
+    )

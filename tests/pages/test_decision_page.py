@@ -29,6 +29,7 @@ FIFTEEN = {
     "prompt": "The model read",
     "served": "neighbourhood",
     "misleading": "Distractors:",
+    "hurt": "hurt most: its rewards add up to",
     "contrary": "Corrective failures:",
     "calibrated": "Prequential",
     "changed": "Tasks met until step",

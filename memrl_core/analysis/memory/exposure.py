@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from memrl_core.records import Memory, Utility
+from memrl_core.records import Memory, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 Role = Literal["distractors", "far but useful", "corrective failures", "lucky successes"]
@@ -84,6 +84,28 @@ def with_role(profiles: pd.DataFrame, role: Role, middle: float, k2: int) -> pd.
         found = p[(p["outcome"] == "success") & (p["q"] < middle) & (p["rated"] > 0)]
         weight = (1 - found["success"]) * found["rated"]
     return found.loc[weight.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+
+
+def harm(
+    uses: pd.DataFrame, histories: Mapping[str, Sequence[UtilityPoint]], memories: Mapping[str, Memory]
+) -> pd.DataFrame:
+    """One row a memory that was ever given to the model (n, 7), the lowest sum of earned rewards first.
+
+    `earned` is the sum of the rewards of the steps whose prompt held it, `failures` how many of its `uses` failed;
+    `credited` is the sum of the rewards that moved its q, which differs where credit was shared out by hand or a
+    method credits otherwise. `q` is its last.
+    """
+    given = uses[uses["selected"] & uses["reward"].notna()] if len(uses) else uses
+    columns = ["memory_id", "uses", "failures", "earned", "credited", "q", "intent"]
+    if given.empty:
+        return pd.DataFrame(columns=columns)
+    by_memory = given.assign(failed=given["outcome"] == "failure").groupby("memory_id")
+    table = by_memory.agg(uses=("step", "size"), failures=("failed", "sum"), earned=("reward", "sum")).reset_index()
+    points = [histories.get(memory_id, ()) for memory_id in table["memory_id"]]
+    table["credited"] = [sum(point.reward for point in each if point.reward is not None) for each in points]
+    table["q"] = [each[-1].after if each else np.nan for each in points]
+    table["intent"] = [memories[i].intent if i in memories else "" for i in table["memory_id"]]
+    return table[columns].sort_values(["earned", "credited", "memory_id"], kind="stable").reset_index(drop=True)
 
 
 ROWS_AT_ONCE = 1024
