@@ -57,7 +57,7 @@ function markup(presets) {
     <h2>Reward</h2><p class="pg-reward">–</p>
     <p class="pg-formula">q ← q + α (R − q)</p></section>
   <div class="pg-map"><canvas role="img"></canvas><div class="pg-hint" hidden></div>
-    <div class="pg-legend" aria-hidden="true"><span>q −1</span><i></i><span>+1</span><span>● worked</span><span>■ failed</span><span>thin: recalled</span><span class="pg-thick">thick: chosen</span></div></div>
+    <div class="pg-legend" aria-hidden="true"><span>q −1<i></i>+1</span><span>● worked</span><span>■ failed</span><span>thin: recalled</span><span class="pg-thick">thick: chosen</span></div></div>
   <section class="pg-controls" aria-label="Settings">
     <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-step">Step</button><button type="button" class="pg-seed">New seed</button></div>
     <button type="button" class="pg-shift">Shift the world</button>
