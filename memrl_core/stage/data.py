@@ -179,7 +179,7 @@ def stage_update(source: StageSource, base: Mapping[str, Utility], rows: int) ->
     """
     table = _Table(source)
     steps = [
-        _step(trace, table.number, source, source.next_phase if trace is source.traces[-1] else None)
+        finite(_step(trace, table.number, source, source.next_phase if trace is source.traces[-1] else None))
         for trace in source.traces
     ] or [_no_step()]
     moves = {
@@ -195,6 +195,15 @@ def stage_update(source: StageSource, base: Mapping[str, Utility], rows: int) ->
     jump += [[table.number(name), None, 0] for name in base.keys() - then.keys()]
     # Last: steps may name memories that nobody knows.
     return {"run": _run(source), "memories": table.json(rows), "jump": jump, "moves": moves, "steps": steps}
+
+
+def finite(data: Any) -> Any:
+    """The same with null for every number that is none, which JSON does not have."""
+    if isinstance(data, dict):
+        return {name: finite(value) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [finite(value) for value in data]
+    return None if isinstance(data, float) and not np.isfinite(data) else data
 
 
 def _run(source: StageSource) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.records import Memory, StepTrace
 from memrl_core.stage import stage_script, stage_style
-from memrl_core.stage.data import Known, Place, StageSource, known_of_run, stage_data
+from memrl_core.stage.data import Known, Place, StageSource, finite, known_of_run, stage_data
 
 _HERE = Path(__file__).parent
 PLACED_AT_ONCE = 256
@@ -47,9 +47,7 @@ def player_document(data: Mapping[str, Any]) -> str:
     """Stage data as an HTML document that plays it, loads nothing and runs no script but its own."""
     style = stage_style() + (_HERE / "player.css").read_text(encoding="utf-8")
     script = stage_script() + (_HERE / "player.js").read_text(encoding="utf-8")
-    packed = gzip.compress(
-        json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).encode("utf-8"), 9, mtime=0
-    )
+    packed = gzip.compress(json.dumps(finite(data), separators=(",", ":"), allow_nan=False).encode("utf-8"), 9, mtime=0)
     policy = (
         f"default-src 'none'; script-src '{_sha256(script)}'; style-src '{_sha256(style)}'; base-uri 'none'; "
         "form-action 'none'"
@@ -149,15 +147,6 @@ def _queries(
         vectors = np.array([trace.embed.embedding for trace in others if trace.embed], dtype=np.float32)
         found |= zip((trace.step for trace in others), amid(vectors), strict=True)
     return found
-
-
-def _finite(data: Any) -> Any:
-    """The same with null for every number that is none, which JSON does not have."""
-    if isinstance(data, dict):
-        return {name: _finite(value) for name, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not np.isfinite(data) else data
 
 
 def _sha256(text: str) -> str:

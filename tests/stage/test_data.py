@@ -101,6 +101,16 @@ def test_an_update_and_its_table_are_the_whole(demo: MemoryBank, demo_data: dict
     assert {ids[n] for n, q, _ in update["jump"] if q is None} == set(late), "before its first step the run saw none"
 
 
+def test_a_number_that_is_none_becomes_null(demo: MemoryBank) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    trace = source.traces[10]
+    assert trace.decision is not None
+    odd = tuple(replace(c, score=float("nan"), similarity=float("inf")) for c in trace.decision.candidates)
+    strange = replace(trace, decision=replace(trace.decision, candidates=odd))
+    (step,) = stage_data(replace(source, traces=[strange]))["steps"]
+    assert {(one["score"], one["similarity"]) for one in step["candidates"]} == {(None, None)}
+
+
 def test_a_run_without_a_step_shows_its_memories(demo: MemoryBank) -> None:
     source = source_of_run(demo, demo.runs()[0].id)
     known = Known(demo.utilities(source.run.id), {})
