@@ -1,0 +1,147 @@
+// A student's page: join, predict, see the answer, play one's own seed. Texts become text nodes only.
+
+const main = document.querySelector("main");
+let drawn = "", playing = 0;
+
+function element(tag, text, more = {}) {
+  const made = document.createElement(tag);
+  if (text) made.textContent = text;
+  Object.assign(made, more);
+  return made;
+}
+
+async function asked(path, body) {
+  const answer = await fetch(path, body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  });
+  if (answer.status === 404) throw new Error("closed");
+  return answer.json();
+}
+
+function show(state) {
+  if (!state.joined) return join();
+  const same = JSON.stringify(state);
+  if (same === drawn) return undefined;
+  drawn = same;
+  const parts = [element("h1", state.text)];
+  state.choices.forEach((choice, i) => {
+    const button = element("button", choice, { disabled: state.stage !== "predict" || state.mine !== null });
+    button.setAttribute("aria-pressed", String(state.mine === i));
+    if (state.answer === i) button.className = "right";
+    button.onclick = () => act("predict", { choice: i });
+    parts.push(button);
+  });
+  parts.push(element("p", said(state), { className: "quiet" }));
+  if (state.stage !== "predict" && state.because) parts.push(element("p", state.because));
+  if (state.away) parts.push(element("p", "The teacher's screen does not answer. The room waits; nothing is lost.", { className: "quiet" }));
+  main.replaceChildren(...parts);
+  if (state.stage === "play") main.append(...played(state));
+  return undefined;
+}
+
+function said(state) {
+  const name = `${state.name}: `;
+  if (state.stage === "predict") return name + (state.mine === null ? "what do you think happens?" : "your prediction is locked. Look up.");
+  if (state.mine === null) return `${name}you made no prediction.`;
+  if (state.answer === null) return `${name}predictions are closed.`;
+  return name + (state.mine === state.answer ? "that is right." : "that is not what happens. Why?");
+}
+
+function join() {
+  if (drawn === "join") return;
+  drawn = "join";
+  const form = element("form");
+  const name = element("input", "", { placeholder: "Your name, or any word", maxLength: 40, autocomplete: "off" });
+  name.setAttribute("aria-label", "Your name");
+  form.append(element("h1", "Join the room"), name, element("button", "Join", { className: "send" }),
+    element("p", "Only the teacher's machine hears of it, and it forgets when the room is closed.", { className: "quiet" }));
+  form.onsubmit = (event) => { event.preventDefault(); act("join", { name: name.value }); };
+  main.replaceChildren(form);
+}
+
+// --- one's own seed ---------------------------------------------------------------------------------------------------
+
+const BEGUN = { alpha: 0.3, weight: 0.5, epsilon: 0, change: 0, delta: -1, k1: 24, k2: 3, keep: 1e6, shifts: [], rest: false };
+
+// Share of tasks solved so far, after each step.
+function shares(settings, seed, steps) {
+  const found = [];
+  let solved = 0;
+  for (const one of play({ ...BEGUN, ...settings, seed })) {
+    solved += one.success ? 1 : 0;
+    found.push(solved / one.step);
+    if (one.step === steps) return found;
+  }
+  return found;
+}
+
+function played(state) {
+  const left = shares(state.left, state.seed, state.steps), right = shares(state.right, state.seed, state.steps);
+  const difference = right[right.length - 1] - left[left.length - 1];
+  if (state.result === null && playing !== state.number) {
+    playing = state.number;
+    setTimeout(() => act("report", { number: state.number, result: difference }), 0);
+  }
+  const points = 100 * difference;
+  return [
+    element("p", state.effect),
+    lines(left, right),
+    element("p", `${points >= 0 ? "+" : "−"}${Math.abs(points).toFixed(1)} points`, { className: "result" }),
+    element("p", `This is seed ${state.seed}, yours alone. Look up: what is it for the others?`, { className: "quiet" }),
+  ];
+}
+
+function lines(left, right) {
+  const space = "http://www.w3.org/2000/svg", svg = document.createElementNS(space, "svg");
+  svg.setAttribute("viewBox", "0 0 320 150");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", "Share of tasks solved so far, for both");
+  const x = (i) => 30 + (280 * i) / (left.length - 1), y = (share) => 130 - 120 * share;
+  const add = (tag, attributes, text) => {
+    const made = document.createElementNS(space, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text) made.textContent = text;
+    svg.append(made);
+  };
+  for (const share of [0, 0.5, 1]) {
+    add("line", { x1: 30, x2: 310, y1: y(share), y2: y(share), stroke: "var(--line)" });
+    add("text", { x: 0, y: y(share) + 4 }, `${100 * share} %`);
+  }
+  [[left, "var(--left)", "5 4"], [right, "var(--right)", ""]].forEach(([line, stroke, dash]) => {
+    add("polyline", { points: line.map((share, i) => `${x(i)},${y(share)}`).join(" "), fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": dash });
+  });
+  return svg;
+}
+
+// --- the room ---------------------------------------------------------------------------------------------------------
+
+async function act(path, body) {
+  try {
+    const state = await asked(path, body);
+    if (state.error) main.append(element("p", state.error));
+    else show(state);
+  } catch (error) {
+    closed(error);
+  }
+}
+
+function closed(error) {
+  drawn = "";
+  const gone = error.message === "closed";
+  main.replaceChildren(element("h1", gone ? "This room is closed." : "The room does not answer."),
+    element("p", gone ? "Ask your teacher for a new link." : "Trying again. Are you in the same network as the teacher?", { className: "quiet" }));
+  return gone;
+}
+
+async function watch() {
+  let wait = 1000;
+  try {
+    show(await asked("state"));
+  } catch (error) {
+    if (closed(error)) return;
+    wait = 3000;
+  }
+  setTimeout(watch, wait);
+}
+
+watch();
