@@ -58,8 +58,7 @@ class Question:
     """What a class is asked: one of `choices` is right, `answer` (from 0), or none is where `answer` is None.
 
     `left` and `right` are settings of the playground's world (`memrl_core.lessons.world.Settings`): each phone plays
-    both with a seed of its own, and reports how much more often `right` solved its tasks, −1 to 1. `effect` says that in
-    words.
+    both with a seed of its own, and reports how much more often `right` solved its tasks, −1 to 1: in words, `effect`.
     """
 
     text: str
@@ -117,9 +116,7 @@ class Room:
         """Put another question: predictions and results begin anew, and whoever is here stays."""
         with self._lock:
             self._question, self._stage, self._number = question, "predict", self._number + 1
-            self._students = {
-                token: replace(one, choice=None, result=None) for token, one in self._students.items()
-            }
+            self._students = {token: replace(one, choice=None, result=None) for token, one in self._students.items()}
 
     def go_to(self, stage: Stage) -> None:
         """Close the predictions and show the answer, or let the phones play."""

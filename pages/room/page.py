@@ -1,0 +1,149 @@
+"""Room: a class predicts on its phones, sees what happens, and every phone plays a seed of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import segno
+import streamlit as st
+
+from memrl_core.errors import MemRLError
+from memrl_core.figures.room import results_picture
+from memrl_core.lessons.questions import QUESTIONS
+from memrl_core.lessons.room import OpenRoom, Overview, Question, Room, Stage, network_address
+from pages.shared.picture import show
+from pages.shared.text import literal
+
+FILES = Path(__file__).parent
+PHONE = {
+    **{name: FILES / name for name in ("phone.html", "phone.css", "phone.js")},
+    "core.js": FILES.parent / "playground" / "core.js",
+}
+OWN = "Write my own question"
+LOOK_EVERY = 1.0
+NEXT: dict[Stage, tuple[str, Stage]] = {
+    "predict": ("Reveal", "revealed"),
+    "revealed": ("Every phone plays its own seed", "play"),
+}
+
+
+@st.cache_resource
+def _open_rooms() -> dict[str, OpenRoom]:
+    """The rooms of this server by code: a reload of the teacher's page finds its own again."""
+    return {}
+
+
+def _opened() -> OpenRoom | None:
+    return _open_rooms().get(st.query_params.get("room", ""))
+
+
+def _open(question: Question, to_network: bool) -> None:
+    try:
+        opened = OpenRoom(Room(question), PHONE, network_address() if to_network else "127.0.0.1")
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
+        return
+    _open_rooms()[opened.room.code] = opened
+    st.query_params["room"] = opened.room.code
+
+
+def _close() -> None:
+    opened = _open_rooms().pop(st.query_params.pop("room", ""), None)
+    if opened is not None:
+        opened.close()
+
+
+def _question_form() -> Question | None:
+    """The question that was chosen or written; None while it cannot be asked."""
+    title = st.selectbox("What the class is asked", [*QUESTIONS, OWN], key="room_question")
+    if title != OWN:
+        question = QUESTIONS[title]
+        st.markdown(literal(question.text))
+        for choice in question.choices:
+            st.markdown(f"- {literal(choice)}")
+        return question
+    text = st.text_area("Question", key="room_text", max_chars=500)
+    choices = st.text_area("Choices, one a line", key="room_choices", max_chars=1000)
+    lines = tuple(line.strip() for line in choices.splitlines() if line.strip())
+    right = st.selectbox("Which is right", ["none: there is no right answer", *lines], key="room_right")
+    try:
+        return Question(text, lines, lines.index(right) if right in lines else None)
+    except MemRLError:
+        st.caption("A question and at least two choices are needed.")
+        return None
+
+
+def _door() -> None:
+    st.title("A room for a class", anchor=False)
+    st.markdown(
+        "Students open a link on their phones and predict; bars fill here as they do. Then you reveal what happens, "
+        "and every phone plays the same agents with a seed of its own: whether an effect holds for everyone or only on "
+        "average stands on the wall."
+    )
+    question = _question_form()
+    to_network = st.toggle(
+        "Let phones of this network join",
+        key="room_network",
+        help="Without it only browsers of this machine can. With it the room, and nothing else of this app, can be "
+        "reached from the network until you close it, by whoever has its code.",
+    )
+    st.button(
+        "Open the room",
+        type="primary",
+        icon=":material/meeting_room:",
+        key="room_open",
+        disabled=question is None,
+        on_click=_open,
+        args=(question, to_network),
+    )
+
+
+def _link(opened: OpenRoom) -> None:
+    code = segno.make(opened.address, error="m")
+    st.image(code.svg_data_uri(scale=6, border=2, dark="#000", light="#fff"), width=260)
+    st.code(opened.address, language=None, wrap_lines=True)
+    if "//127.0.0.1" in opened.address:
+        st.caption("Only browsers of this machine can join.")
+
+
+def _bars(question: Question, seen: Overview) -> None:
+    given = sum(seen.votes)
+    st.markdown(f"**{given} of {seen.students}** have predicted")
+    for number, (choice, votes) in enumerate(zip(question.choices, seen.votes, strict=True)):
+        right = seen.stage != "predict" and question.answer == number
+        st.progress(votes / max(1, given), f"{'✓ ' if right else ''}{literal(choice)} · {votes}")
+    if seen.stage != "predict" and question.because:
+        st.markdown(literal(question.because))
+
+
+@st.fragment(run_every=LOOK_EVERY)
+def _live(opened: OpenRoom) -> None:
+    question, seen = opened.room.question, opened.room.overview()
+    if seen.stage == "play":
+        show(results_picture(seen.results, question.effect), "room_results")
+        st.caption(f"{len(seen.results)} of {seen.students} phones have played.")
+    else:
+        _bars(question, seen)
+    if seen.stage in NEXT and (seen.stage == "predict" or question.left != question.right):
+        label, stage = NEXT[seen.stage]
+        st.button(label, type="primary", key=f"room_{stage}", on_click=opened.room.go_to, args=(stage,))
+
+
+opened = _opened()
+if opened is None:
+    if "room" in st.query_params:
+        st.info("That room is closed. Open another.")
+    _door()
+else:
+    st.subheader(literal(opened.room.question.text), anchor=False)
+    stage, door = st.columns([3, 1], gap="large")
+    with door:
+        _link(opened)
+    with stage:
+        _live(opened)
+    with st.container(horizontal=True, key="room_moves"):
+        with st.popover("Another question", icon=":material/quiz:"):
+            following = _question_form()
+            if following is not None:
+                st.button("Ask it", key="room_ask", on_click=opened.room.ask, args=(following,))
+        st.button("Close the room", icon=":material/no_meeting_room:", key="room_close", on_click=_close)

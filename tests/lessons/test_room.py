@@ -1,0 +1,151 @@
+"""A room for a class: what phones may do, what they may know, and thirty of them at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from memrl_core.errors import InputError
+from memrl_core.lessons.room import MOST_STUDENTS, OpenRoom, Overview, Question, Room
+
+QUESTION = Question("Which?", ("a", "b", "c"), answer=1, because="since b", left={"weight": 0.0}, right={"weight": 1.0})
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[OpenRoom]:
+    page = tmp_path / "phone.html"
+    page.write_text("<!doctype html><title>a phone</title>", encoding="utf-8")
+    room = OpenRoom(Room(QUESTION), {"phone.html": page})
+    yield room
+    room.close()
+
+
+@contextmanager
+def a_phone(opened: OpenRoom, name: str = "Ada") -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=opened.address, timeout=30) as phone:
+        assert phone.post("join", json={"name": name}).json()["joined"]
+        yield phone
+
+
+def test_a_phone_predicts_once_and_learns_the_answer_only_when_it_is_revealed(opened: OpenRoom) -> None:
+    with a_phone(opened) as phone:
+        assert phone.post("predict", json={"choice": 2}).json()["mine"] == 2
+        assert phone.post("predict", json={"choice": 1}).json()["mine"] == 2
+        before = phone.get("state").json()
+        assert (before["answer"], before["because"]) == (None, "")
+        opened.room.go_to("revealed")
+        assert phone.get("state").json()["answer"] == 1
+        assert phone.post("predict", json={"choice": 0}).json()["mine"] == 2
+    assert opened.room.overview().votes == (0, 0, 1)
+
+
+def test_a_reload_keeps_name_seed_and_prediction_and_two_of_one_name_are_told_apart(opened: OpenRoom) -> None:
+    with a_phone(opened) as one, a_phone(opened) as other:
+        one.post("predict", json={"choice": 0})
+        again = one.post("join", json={"name": "somebody else"}).json()
+        assert (again["name"], again["seed"], again["mine"]) == ("Ada", 2, 0)
+        second = other.get("state").json()
+        assert (second["name"], second["seed"]) == ("Ada (2)", 3)
+    assert opened.room.overview().students == 2
+
+
+def test_results_belong_to_their_question_and_the_first_stands(opened: OpenRoom) -> None:
+    with a_phone(opened) as phone:
+        number = phone.get("state").json()["number"]
+        phone.post("report", json={"number": number, "result": 0.5})
+        assert opened.room.overview().results == ()  # Nobody plays yet.
+        opened.room.go_to("play")
+        phone.post("report", json={"number": number - 1, "result": 0.25})
+        phone.post("report", json={"number": number, "result": -0.125})
+        phone.post("report", json={"number": number, "result": 1.0})
+        assert opened.room.overview().results == (-0.125,)
+        opened.room.ask(QUESTION)
+        assert opened.room.overview() == Overview("predict", 1, (0, 0, 0), ())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("predict", '{"choice": 3}'),
+        ("predict", '{"choice": true}'),
+        ("predict", '{"choice": "0"}'),
+        ("predict", "[]"),
+        ("predict", "{"),
+        ("predict", '{"choice": 0, "more": "' + "x" * 5000 + '"}'),
+        ("report", '{"number": 1, "result": NaN}'),
+        ("report", '{"number": 1, "result": 1e9}'),
+        ("report", '{"number": 1, "result": null}'),
+    ],
+)
+def test_what_no_page_of_ours_would_send_is_refused_and_changes_nothing(opened: OpenRoom, path: str, body: str) -> None:
+    with a_phone(opened) as phone:
+        opened.room.go_to("play" if path == "report" else "predict")
+        answer = phone.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422)
+    assert opened.room.overview().votes == (0, 0, 0) and opened.room.overview().results == ()
+
+
+def test_nothing_but_the_room_can_be_reached_and_only_with_its_code_and_name(opened: OpenRoom) -> None:
+    port = httpx.URL(opened.address).port
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as stranger:
+        for path in ("/", "/AAAAAAAA/", "/AAAAAAAA/state", "/é/state", f"/{opened.room.code}/page.py"):
+            assert stranger.get(path).status_code == 404, path
+        inside = f"/{opened.room.code}/"
+        assert stranger.get(inside).status_code == 200
+        assert stranger.get(inside, headers={"Host": f"elsewhere.example:{port}"}).status_code == 400
+        assert stranger.post(inside + "predict", data={"choice": 0}).status_code == 400  # As a form elsewhere would.
+        assert stranger.post(inside + "predict", json={"choice": 0}).status_code == 422  # Has not joined.
+        assert "default-src 'none'" in stranger.get(inside).headers["Content-Security-Policy"]
+
+
+def test_a_closed_room_does_not_answer_and_a_taken_port_is_a_sentence(opened: OpenRoom) -> None:
+    with pytest.raises(InputError):
+        OpenRoom(Room(QUESTION), {}, port=httpx.URL(opened.address).port or 0)
+    opened.close()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(opened.address)
+
+
+def test_phones_are_told_when_the_teacher_is_away() -> None:
+    now = [0.0]
+    room = Room(QUESTION, clock=lambda: now[0])
+    token = room.join("Ada")
+    assert not room.seen_by(token)["away"]
+    now[0] = 60.0
+    assert room.seen_by(token)["away"]
+    room.overview()
+    assert not room.seen_by(token)["away"]
+
+
+def test_thirty_phones_predict_and_play_at_once_and_none_is_lost(opened: OpenRoom) -> None:
+    def predicts(phone: httpx.Client, number: int) -> int:
+        return phone.post("predict", json={"choice": number % 3}).json()["mine"]
+
+    def plays(phone: httpx.Client) -> int:
+        mine = phone.get("state").json()
+        phone.post("report", json={"number": mine["number"], "result": mine["seed"] / 100})
+        return mine["seed"]
+
+    with ExitStack() as phones, ThreadPoolExecutor(30) as pool:
+        here = list(pool.map(lambda _: phones.enter_context(a_phone(opened)), range(30)))
+        assert list(pool.map(predicts, here, range(30))) == [number % 3 for number in range(30)]
+        assert opened.room.overview().votes == (10, 10, 10)
+        opened.room.go_to("play")
+        assert sorted(pool.map(plays, here)) == list(range(2, 32))
+    assert math.isclose(sum(opened.room.overview().results), sum(range(2, 32)) / 100)
+
+
+def test_a_full_room_and_a_question_without_choices_are_sentences() -> None:
+    room = Room(QUESTION)
+    for _ in range(MOST_STUDENTS):
+        room.join("")
+    with pytest.raises(InputError):
+        room.join("one more")
+    with pytest.raises(InputError):
+        Question("Which?", ("a",))
