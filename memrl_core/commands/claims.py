@@ -30,6 +30,7 @@ from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.runner import run_experiment
 from memrl_core.lessons.lesson import Finding, Lesson, shipped_folder
 from memrl_core.lessons.presets import PRESETS, Preset, one_seed
+from memrl_core.lessons.questions import QUESTIONS, effect_of
 from memrl_core.toml_files import read_model
 
 app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
@@ -142,6 +143,25 @@ def _plane(results: Path | None) -> list[Interval]:
     return [exactly(100 * model["kept"][0]), exactly(100 * model["before"][0]), (0.0, 100 * max(as_much))]
 
 
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+def _room() -> Iterator[Claim]:
+    """What each question of a room says came of it over 60 seeds."""
+    for title, says in (
+        ("Does worth help when the world shifts?", "Over 60 seeds the difference is {} points, ±{}"),
+        ("Worth alone, or similarity as well?", "Over 60 seeds worth alone costs {} points, ±{}"),
+        ("Stiff or nervous?", "Over 60 seeds the quick one solves {} points more, ±{}"),
+        ("One memory or three?", "Over 60 seeds three memories solve {} points more than one, ±{}"),
+    ):
+        yield Claim("memrl_core/lessons/questions.py", says, partial(_of_question, title))
+
+
+def _of_question(title: str, results: Path | None) -> list[Interval]:
+    mean, half, _ = effect_of(QUESTIONS[title])
+    return [exactly(abs(mean) if "costs" in QUESTIONS[title].because else mean, 1), exactly(half, 1)]
+
+
 # --- experiments ------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +205,7 @@ def _weight(results: Path | None) -> list[Interval]:
 CLAIMS: tuple[Claim, ...] = (
     *_lessons(),
     *_playground(),
+    *_room(),
     Claim(
         "docs/screens.md",
         "a linear model of the reward keeps {} % of the {} % that it could before, where a memory that gains as much "

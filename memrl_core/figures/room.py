@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from memrl_core.analysis.run.metrics import seed_interval
 from memrl_core.figures.palette import bare_layout, q_colorscale
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
@@ -15,22 +17,21 @@ from memrl_core.numerals import signed
 
 WIDTH = 5.0
 """Percentage points of a bar of the histogram."""
-T_95 = 1.96
 
 
 def results_picture(results: Sequence[float], effect: str, height: int = 360) -> Picture:
     """How often each difference came out, in percentage points; `results` are between −1 and 1, a phone each.
 
-    Bars of differences below 0 and above have the two ends of the scale of q. The title gives the mean, its interval of
-    1.96 standard errors where there are two or more, and how many phones saw the opposite of the mean.
+    Bars of differences below 0 and above have the two ends of the scale of q. The title gives the mean, its 95 %
+    interval where there are two or more, and how many phones saw the opposite of the mean.
     """
     points = [100 * result for result in results]
     mean = fmean(points) if points else 0.0
     opposite = sum(one * mean < 0 for one in points)
     title = f"{len(points)} seeds: {signed(mean, 1)} points on average"
     if len(points) > 1:
-        half = T_95 * stdev(points) / len(points) ** 0.5
-        title += f" ({signed(mean - half, 1)}…{signed(mean + half, 1)}); {opposite} of them saw the opposite"
+        low, high = seed_interval(np.array(points))
+        title += f" ({signed(low, 1)}…{signed(high, 1)}); {opposite} of them saw the opposite"
     # A bar's middle is a multiple of its width, so that no bar holds differences of both signs but the one around 0.
     bars = pd.Series([WIDTH * round(one / WIDTH) for one in points], dtype=float).value_counts().sort_index()
     scale = q_colorscale()

@@ -12,7 +12,7 @@ from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
 FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
-MORE = ("steps", "compare", "methods", "tasks", "bank", "lab")
+MORE = ("steps", "compare", "methods", "tasks", "bank", "lab", "room")
 STYLE = """<style>
 :root { --memrl-row: 2.75rem; }
 [data-testid="stHeader"] { height: var(--memrl-row); min-height: var(--memrl-row); }
