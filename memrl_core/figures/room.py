@@ -30,7 +30,7 @@ def results_picture(results: Sequence[float], effect: str, height: int = 360) ->
     opposite = sum(one * mean < 0 for one in points)
     title = f"{len(points)} seeds: {signed(mean, 1)} points on average"
     if len(points) > 1:
-        low, high = seed_interval(np.array(points))
+        low, high = map(float, seed_interval(np.array(points)))
         title += f" ({signed(low, 1)}…{signed(high, 1)}); {opposite} of them saw the opposite"
     # A bar's middle is a multiple of its width, so that no bar holds differences of both signs but the one around 0.
     bars = pd.Series([WIDTH * round(one / WIDTH) for one in points], dtype=float).value_counts().sort_index()

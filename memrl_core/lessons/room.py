@@ -105,6 +105,7 @@ class Room:
         self._students: dict[str, Student] = {}
         self._seen = clock()
         self._number = 0
+        self._stage: Stage = "predict"
         self.ask(question)
 
     @property
@@ -121,7 +122,7 @@ class Room:
     def go_to(self, stage: Stage) -> None:
         """Close the predictions and show the answer, or let the phones play."""
         with self._lock:
-            self._stage: Stage = stage
+            self._stage = stage
 
     def overview(self) -> Overview:
         """The room as it is now. Whoever looks at it is the teacher, who is thereby here."""
