@@ -537,7 +537,8 @@ class BankState:
             if state.fold is not None:
                 state.fold = self._caught_up(run, state.fold, state.newest or 0)
             if state.fold is None:
-                self.must_know_rule(state.info)
+                if self._derived("memory_id", run, "LIMIT 1"):
+                    self.must_know_rule(state.info)
                 events = self.events(run)
                 state.fold = folded(self.start(run), events, self.committed(events))
                 state.is_stale, state.is_rewritten, state.view = False, True, None
