@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from memrl_core.exchange.spans import Span
+from memrl_core.exchange.step_spans import Span
 
 PATIENCE = 5.0
 """Seconds for one request with its repetitions."""

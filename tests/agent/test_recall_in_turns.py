@@ -17,7 +17,7 @@ from memrl_core.errors import ModelInterrupted
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.naming import Names
-from memrl_core.exchange.spans import spans_of
+from memrl_core.exchange.step_spans import spans_of
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy

@@ -19,7 +19,8 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.exchange.spans import STEPS_AT_ONCE, Span, send_steps, spans_of
+from memrl_core.exchange.spans import STEPS_AT_ONCE, send_steps
+from memrl_core.exchange.step_spans import Span, spans_of
 from memrl_core.prompting import conversation_so_far
 from memrl_core.recorder import Recorder
 from memrl_core.records import StepTrace
