@@ -58,6 +58,7 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     page.locator(".st-key-new_run_bank input").fill("local")
     page.locator(".st-key-new_run_bank input").press("Enter")
     settled(page)
+    page.get_by_text("Method, settings, seed").click()
     page.locator(".st-key-new_run_embedder").get_by_role("combobox").click()
     page.get_by_role("option", name="nomic-embed-text", exact=True).click()
     settled(page)
