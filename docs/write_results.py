@@ -7,7 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from memrl_core.analysis.run.theory import order_probability, visits_to_order
+from memrl_core.environments.parametric import FAMILIES, Parametric
+from memrl_core.experiments.conditions import axes, by_seed, gains
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.report_table import difference
+
 RESULTS = Path(__file__).parent / "results"
+STUDY = "when-utility-helps"
+DATA = Path(__file__).parents[1] / "sample_data" / f"{STUDY}.parquet"
+"""The study's results, which the Lab shows."""
+ALPHA = 0.3
 
 
 def experiment(folder: Path) -> str:
@@ -16,7 +29,64 @@ def experiment(folder: Path) -> str:
     command = f"memrl experiment sample_data/experiments/{folder.name}.toml --out ./{folder.name}"
     report = (folder / "report.md").read_text(encoding="utf-8")
     scale = f"{plan['seeds']} seeds, {plan['epochs']} epochs, model: {plan['model']}, embedder: {plan['embedder']}."
-    return f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale} {report.rstrip()}\n"
+    findings = study(folder) if "conditions" in plan["report"] else ""
+    head = f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale}"
+    return f"{head}{findings}\n\n{report.rstrip()}\n"
+
+
+def study(folder: Path) -> str:
+    """What a grid of conditions shows: the gain by each parameter and epoch, and what theory expects of it."""
+    plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
+    rows = by_seed(plan, pd.read_parquet(folder / "results.parquet"))
+    last, several = rows["epoch"].max(), rows["arm"].nunique() > 1
+    text = ""
+    for arm, part in rows.groupby("arm", sort=False):
+        found = gains(part, ["stream", "epoch"])
+        above, below = (int(side.sum()) for side in (found["low"] > 0, found["high"] < 0))
+        text += (
+            f"\n\n**{arm} against {part['against'].iloc[0]}:** the interval of the difference lies above 0 in "
+            f"{above} of {len(found)} conditions and below in {below}; without a difference 1 in 20 would lie outside."
+        )
+        for name in () if several else axes(plan):
+            text += f"\n\nBy {name}, the mean over the other parameters, in percentage points:\n\n" + _by(part, name)
+    if "spread" in axes(plan):
+        text += "\n\n" + theory(
+            [float(str(value)) for value in axes(plan)["spread"]], int(plan.streams[0].stages[0].count)
+        )
+    if copied := folder.name == STUDY:
+        DATA.write_bytes((folder / "results.parquet").read_bytes())
+    shown = " The Lab shows it as a picture (*When utility helps*), a click from the runs behind each point." * copied
+    return f"{text}\n\nEpoch {last} is the last.{shown} Every condition:"
+
+
+def _by(rows: pd.DataFrame, name: str) -> str:
+    found = gains(rows, [name, "epoch"])
+    epochs = sorted(found["epoch"].unique())
+    lines = [f"| {name} | " + " | ".join(f"epoch {epoch}" for epoch in epochs) + " |"]
+    lines.append("| --- |" + " ---: |" * len(epochs))
+    for value, part in found.groupby(name, sort=False):
+        cells = part.set_index("epoch").loc[epochs, ["difference", "low", "high"]].to_numpy()
+        lines.append(f"| {value} | " + " | ".join(difference(*map(float, cell)) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def theory(spreads: list[float], steps: int) -> str:
+    """From how many visits on q tells the best way of a family from the next."""
+    ways = Parametric.Options().ways
+    lines = [
+        "| spread | best, next | visits until q orders them with 80 % | after 8 visits | after 40 |",
+        "| ---: | --- | ---: | ---: | ---: |",
+    ]
+    for spread in spreads:
+        worse, better = np.linspace(0.5 - spread, 0.5 + spread, ways)[-2:]
+        visits = visits_to_order(ALPHA, better, worse)
+        sure = (f"{100 * float(order_probability(n, ALPHA, better, worse)):.0f} %" for n in (8, 40))
+        lines.append(f"| {spread:g} | {better:.2f}, {worse:.2f} | {visits or 'never'} | " + " | ".join(sure) + " |")
+    return (
+        f"Theory (equations 12 and 17, α = {ALPHA}, no noise): how often a memory of the best way has the higher q "
+        f"than one of the next best, both updated so many times. An epoch is {steps // FAMILIES} tasks of each family, "
+        "and each task updates k2 memories.\n\n" + "\n".join(lines)
+    )
 
 
 def performance(measured: Path) -> str:

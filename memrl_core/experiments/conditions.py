@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.metrics import paired_interval
+from memrl_core.analysis.run.metrics import seed_interval
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
 
@@ -38,42 +38,49 @@ def counterparts(plan: Plan) -> dict[str, str]:
     return found
 
 
-def conditions(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
-    """A row a stream, epoch and arm that has a counterpart; `epochs` is what `results.by_epoch` gives.
+def by_seed(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
+    """A row a stream, epoch, arm that has a counterpart, and seed; `epochs` is what `results.by_epoch` gives.
 
-    Columns: the parameters of `axes`; stream, epoch, arm, `against`, its counterpart; `reference` and `success`, the
-    means of both, which are of the true chance of what was answered where that is known, else of steps solved;
-    `difference` of the two, paired by seed, with its 95 % interval `low` to `high` (null with one seed); `seeds`;
-    `own_memory`, the share of steps in which a memory of the very task was in the prompt.
+    Columns: the parameters of `axes`; stream, epoch, arm, `against`, its counterpart; seed; `reference` and `success`
+    of both, which are the mean true chance of what was answered where that is known, else the share of steps solved;
+    `difference`; `own_memory`, the share of steps in which a memory of the very task was in the arm's prompt.
     """
     learned = epochs[epochs["phase"] == LEARN] if len(epochs) else epochs
-    measure = "chance" if len(learned) and learned["chance"].notna().all() else "accuracy"
-    varied, streams = axes(plan), {stream.name: _parameters(stream) for stream in plan.streams}
-    rows = []
+    if learned.empty:
+        return pd.DataFrame()
+    measure = "chance" if learned["chance"].notna().all() else "accuracy"
+    key = ["stream", "epoch", "seed"]
+    parts = []
     for arm, against in counterparts(plan).items():
-        for (stream, epoch), part in learned.groupby(["stream", "epoch"], sort=False) if len(learned) else ():
-            of = part.set_index(["arm", "seed"])
-            if not {arm, against} <= set(part["arm"]):
-                continue
-            both = pd.concat([of.loc[against, measure], of.loc[arm, measure]], axis=1, join="inner").to_numpy()
-            low, high = paired_interval(both[:, 1], both[:, 0])
-            rows.append(
-                {
-                    **{name: streams[stream].get(name) for name in varied},
-                    "stream": stream,
-                    "epoch": epoch,
-                    "arm": arm,
-                    "against": against,
-                    "reference": both[:, 0].mean(),
-                    "success": both[:, 1].mean(),
-                    "difference": (both[:, 1] - both[:, 0]).mean(),
-                    "low": float(low),
-                    "high": float(high),
-                    "seeds": len(both),
-                    "own_memory": float(of.loc[arm, "own_memory"].mean()),
-                }
-            )
-    return pd.DataFrame(rows)
+        one, other = (learned[learned["arm"] == name].set_index(key) for name in (arm, against))
+        both = pd.DataFrame({"reference": other[measure], "success": one[measure]}).dropna()
+        both = both.assign(difference=both["success"] - both["reference"], own_memory=one["own_memory"])
+        parts.append(both.reset_index().assign(arm=arm, against=against))
+    varied, streams = axes(plan), {stream.name: _parameters(stream) for stream in plan.streams}
+    found = pd.concat(parts, ignore_index=True)
+    return found.assign(**{name: [streams[stream].get(name) for stream in found["stream"]] for name in varied})
+
+
+def gains(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """For each combination of the columns `by` of `by_seed`, means over the rest and seeds.
+
+    Columns: `by`; reference, success, difference with its 95 % interval `low` to `high` (null with one seed), paired by
+    seed; `seeds`; own_memory.
+    """
+    found = []
+    for values, part in rows.groupby(by, sort=False) if len(rows) else ():
+        seeds = part.groupby("seed")[["reference", "success", "difference", "own_memory"]].mean()
+        low, high = seed_interval(seeds["difference"].to_numpy(dtype=np.float64))
+        means = seeds.mean().to_dict()
+        found.append(
+            {**dict(zip(by, values, strict=True)), **means, "low": float(low), "high": float(high), "seeds": len(seeds)}
+        )
+    return pd.DataFrame(found)
+
+
+def conditions(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
+    """The `gains` of every arm in every stream and epoch, with the parameters of `axes`."""
+    return gains(by_seed(plan, epochs), [*axes(plan), "stream", "epoch", "arm", "against"])
 
 
 def conditions_report(experiment: Experiment) -> ReportTable:

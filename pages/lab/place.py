@@ -17,9 +17,10 @@ from pages.shared.text import literal
 
 NAMES = ("bank", "left", "right", "view", "chart")
 STORED, MOVED = "lab_place", "lab_moved"
-TWINS, THEORY, LANDSCAPE = VIEWS = ("twins", "theory", "landscape")
+TWINS, THEORY, LANDSCAPE, STUDY = VIEWS = ("twins", "theory", "landscape", "study")
 EPOCHS, CHANGES, GRID, RETENTION = CHARTS = ("epochs", "changes", "grid", "retention")
-VIEW_TITLES = {TWINS: "Twin runs", THEORY: "Theory beside practice", LANDSCAPE: "q over time on the map"}
+VIEW_TITLES = {TWINS: "Twin runs", THEORY: "Theory beside practice", LANDSCAPE: "q over time on the map",
+               STUDY: "When utility helps"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def current() -> LabPlace:
 
 
 def choose_view(place: LabPlace) -> str:
-    """The three views of the Lab; the one that is chosen."""
+    """The views of the Lab; the one that is chosen."""
     key = "lab_view"
     if st.session_state.get(key) not in VIEWS:
         st.session_state[key] = place.view

@@ -17,10 +17,12 @@ from memrl_core.analysis.run.theory import (
     half_life,
     lag_after_change,
     mean_q,
+    order_probability,
     settled_after,
     trade_off,
     variance_limit,
     variance_q,
+    visits_to_order,
 )
 from memrl_core.errors import InputError
 
@@ -241,3 +243,23 @@ def test_negative_counts_spreads_and_shares_are_refused() -> None:
     ):
         with pytest.raises(InputError):
             asked()
+
+
+def test_the_chance_that_q_orders_two_memories_rightly_agrees_with_drawing_them() -> None:
+    rng = np.random.default_rng(0)
+    for better, worse, noise, visits in ((0.9, 0.5, 0.0, 3), (0.7, 0.5, 0.1, 10), (0.6, 0.5, 0.0, 60)):
+        seen = [chance * (1 - 2 * noise) + noise for chance in (better, worse)]
+        q = np.zeros((2, 40_000))
+        for _ in range(visits):
+            rewards = np.where(rng.random(q.shape) < np.array(seen)[:, None], 1.0, -1.0)
+            q += 0.3 * (rewards - q)
+        drawn = (q[0] > q[1]).mean() + (q[0] == q[1]).mean() / 2
+        assert order_probability(visits, 0.3, better, worse, noise) == pytest.approx(drawn, abs=0.04)
+    assert order_probability([0, 5], 0.3, 0.7, 0.7) == pytest.approx([0.5, 0.5])
+
+
+def test_a_wide_gap_is_told_after_few_visits_and_a_narrow_one_never_with_a_constant_step() -> None:
+    wide, middle = visits_to_order(0.3, 0.9, 0.1), visits_to_order(0.3, 0.75, 0.45)
+    assert wide is not None and middle is not None and wide < middle < 20
+    assert visits_to_order(0.3, 0.55, 0.5) is None
+    assert visits_to_order(0.01, 0.55, 0.5) is not None

@@ -36,12 +36,14 @@ def conditions(**more: Any) -> pd.DataFrame:
 
 def test_each_cell_has_its_difference_and_bold_where_the_interval_leaves_out_zero() -> None:
     picture = phase_diagram(conditions(), "spread", "noise", "repeat", "MemRL", "similarity")
-    first, second = picture.figure.data
+    first, second, *handles = picture.figure.data
     assert [list(row) for row in first.z] == [list(row) for row in second.z]
     assert [[round(value, 6) for value in row] for row in first.z] == [[0, 10], [0, 6]]
     assert [list(row) for row in first.text] == [["+0.0", "<b>+10.0</b>"], ["+0.0", "<b>+6.0</b>"]]
     assert "4 of 8" in picture.title and len(picture.table) == 8
     assert "<b>0" not in str(first.customdata)
+    # What is clicked names its stream.
+    assert [(one.x[1], one.y[1], one.customdata[1][6]) for one in handles] == [("0.4", "0", 10), ("0.4", "0", 10)]
 
 
 def test_a_scale_is_never_narrower_than_ten_points() -> None:

@@ -7,15 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.agent.twins import Side, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.parametric import Parametric
 from memrl_core.experiments import lab
 from memrl_core.experiments.lab import QUESTIONS, lab_bank, pairs_in, settings_for
 from memrl_core.settings import MemRLSettings
+from pages.lab import study
 from pages.lab.new_pair import OWN
 from pages.lab.twins import CHARTS
 from tests.pages.test_decision_page import plain
@@ -359,3 +362,18 @@ def test_hostile_names_and_settings_stay_text(home: Path, visit: Visit) -> None:
 def active(text: str) -> list[str]:
     """Marks of the hostile text that something would act on."""
     return re.findall(r"(?<!\\)(?:\|b|\[p\]|:red|\*\*z|\$a|<img)|https://", text)
+
+
+def test_the_study_is_a_picture_and_a_run_behind_it_can_be_made_again(home: Path, visit: Visit) -> None:
+    app = visit("lab", view="study")
+    assert not app.exception and "conditions" in app.markdown[0].value
+    plan, found, rows = study.read()
+    assert set(found["stream"]) <= {stream.name for stream in plan.streams} and set(rows["seed"]) <= set(range(20))
+    row = rows[(rows["seed"] == 0) & (rows["epoch"] == 1)].iloc[-1]
+    name = study.run_again(plan, row["stream"], study.ARM, 0)
+    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+        world = Parametric(**bank.run("learn").environment_options)
+        first = [trace for trace in bank.traces("learn") if trace.epoch == 1 and trace.generate]
+        chances = [world.chance(t.task, t.generate.turns[0].reply.text, t.step) for t in first if t.generate]
+    # The study's own number, from the bank.
+    assert np.mean(chances) == pytest.approx(row["success"])

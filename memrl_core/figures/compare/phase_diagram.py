@@ -40,11 +40,17 @@ def phase_diagram(conditions: pd.DataFrame, x: str, y: str, panel: str, arm: str
         horizontal_spacing=0.03,
         subplot_titles=[plain(f"{panel} {value:g}") for value in panels],
     )
+    handles = []
     for column, value in enumerate(panels, start=1):
         part = conditions[conditions[panel] == value]
         cells = {(row[x], row[y]): row for row in part.to_dict("records")}
         rows = [[cells.get((a, b)) for a in across] for b in along]
-        figure.add_trace(_panel(rows, across, along, x, y), row=1, col=column)
+        cells_of_panel = _panel(rows, across, along, x, y)
+        figure.add_trace(cells_of_panel, row=1, col=column)
+        handles.append((_handles(cells_of_panel), column))
+    # A browser tells a click on a marker, none on a cell.
+    for handle, column in handles:
+        figure.add_trace(handle, row=1, col=column)
     for number in range(1, len(panels) + 1):
         figure.update_xaxes(title_text=plain(x), type="category", showgrid=False, row=1, col=number)
     figure.update_yaxes(type="category", showgrid=False)
@@ -92,9 +98,22 @@ def _panel(
         coloraxis="coloraxis",
         xgap=1,
         ygap=1,
+        hoverinfo="skip",
+    )
+
+
+def _handles(cells: go.Heatmap) -> go.Scatter:
+    """What is pointed at and clicked: a marker one cannot see on every cell, with the cell's numbers."""
+    places = [(x, y, n, m) for n, y in enumerate(cells.y) for m, x in enumerate(cells.x)]
+    return go.Scatter(
+        x=[x for x, *_ in places],
+        y=[y for _, y, *_ in places],
+        customdata=[[*cells.customdata[n][m], cells.z[n][m]] for *_, n, m in places],
+        mode="markers",
+        marker={"size": 34, "symbol": "square", "opacity": 0},
+        showlegend=False,
         hovertemplate=(
-            f"{plain(x)} %{{x}}, {plain(y)} %{{y}}<br>"
-            "%{z:+.1f} points (%{customdata[1]:+.1f}…%{customdata[2]:+.1f})<br>"
+            "%{customdata[0]}<br>%{customdata[6]:+.1f} points (%{customdata[1]:+.1f}…%{customdata[2]:+.1f})<br>"
             "%{customdata[3]:.1f} % → %{customdata[4]:.1f} %, %{customdata[5]:d} seeds<extra></extra>"
         ),
     )
