@@ -29,7 +29,7 @@ def experiment(folder: Path) -> str:
     command = f"memrl experiment sample_data/experiments/{folder.name}.toml --out ./{folder.name}"
     report = (folder / "report.md").read_text(encoding="utf-8")
     scale = f"{plan['seeds']} seeds, {plan['epochs']} epochs, model: {plan['model']}, embedder: {plan['embedder']}."
-    findings = study(folder) if "conditions" in plan["report"] else ""
+    findings = study(folder) if "conditions" in plan.get("report", ()) else ""
     head = f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale}"
     return f"{head}{findings}\n\n{report.rstrip()}\n"
 
