@@ -53,6 +53,7 @@ def page_text(app: AppTest) -> str:
         "toast",
     )
     labels = [box.label for box in app.get("expander")]
+    labels += [box.proto.popover.label for box in app.get("popover")]
     return "\n".join([element.value for kind in kinds for element in app.get(kind)] + labels)
 
 
@@ -491,6 +492,7 @@ def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
     button(app, "finish").click().run()
     assert any(typed in block.value for block in app.code)
     labels = [box.label for box in app.get("expander")]
+    labels += [box.proto.popover.label for box in app.get("popover")]
     assert any("\\<b\\>x\\</b\\> \\*\\*stars\\*\\*" in label for label in labels)
 
 
