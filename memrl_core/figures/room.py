@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.run.metrics import seed_interval
-from memrl_core.figures.palette import bare_layout, q_colorscale
+from memrl_core.figures.palette import NEUTRAL, bare_layout, q_colorscale
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
@@ -35,7 +35,7 @@ def results_picture(results: Sequence[float], effect: str, height: int = 360) ->
     # A bar's middle is a multiple of its width, so that no bar holds differences of both signs but the one around 0.
     bars = pd.Series([WIDTH * round(one / WIDTH) for one in points], dtype=float).value_counts().sort_index()
     scale = q_colorscale()
-    colours = [scale[-1][1] if at > 0 else scale[0][1] if at < 0 else "#999999" for at in bars.index]
+    colours = [scale[-1][1] if at > 0 else scale[0][1] if at < 0 else NEUTRAL for at in bars.index]
     figure = go.Figure(
         go.Bar(
             x=list(bars.index),

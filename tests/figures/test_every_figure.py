@@ -9,6 +9,7 @@ import pytest
 
 from memrl_core.figures.decision.rerank import difference_picture
 from memrl_core.figures.memory.utility import MOST_SHOWN, reward_effect_picture
+from memrl_core.figures.room import results_picture
 from memrl_core.records import Candidate, Term
 from tests.builders import numbers
 from tests.figures.conftest import colours
@@ -40,6 +41,14 @@ def test_no_figure_has_a_colour_of_its_own() -> None:
 def a_candidate(memory_id: str, q: float, name: str = "q") -> Candidate:
     terms = (Term("similarity", 0.5, 0.1, 0.5, 0.05), Term(name, q, q, 0.5, q / 2))
     return Candidate(memory_id, 0.5, q, 1, terms, 0.05 + q / 2, 1, 1, True, "selected")
+
+
+def test_the_seeds_of_a_class_are_counted_and_those_who_saw_the_opposite_named() -> None:
+    picture = results_picture([0.1, 0.11, 0.02, -0.06], "what it adds")
+    (bars,) = picture.figure.data
+    assert dict(zip(bars.x, bars.y, strict=True)) == {-5.0: 1, 0.0: 1, 10.0: 2}
+    assert picture.title.startswith("4 seeds: +4.2 points") and "1 of them" in picture.title
+    assert results_picture([], "nothing yet").title.startswith("0 seeds")
 
 
 def test_the_parts_of_a_difference_add_up_to_it() -> None:
