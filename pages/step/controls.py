@@ -13,6 +13,7 @@ from memrl_core.bank.begun import StepMark
 from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Phase
+from memrl_core.stage.player import player_html
 from pages.shared import place as places
 from pages.shared.header import model_status, status_of
 from pages.shared.keys import on_key
@@ -224,6 +225,16 @@ def _replay_note(view: View) -> None:
         )
         player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
+        st.download_button(
+            "Share",
+            lambda: player_html(view.place.bank, view.run.id).encode("utf-8"),
+            file_name=places.download_name("player", kind="html"),
+            mime="text/html",
+            icon=":material/share:",
+            on_click="ignore",
+            key="share_run",
+            help="The whole run as one file that opens by double click, without this program and without a network.",
+        )
 
 
 def model_banner(view: View) -> None:

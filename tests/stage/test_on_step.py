@@ -46,6 +46,21 @@ def test_a_step_of_a_replay_is_there_after_two_frames_and_the_page_follows(page:
 
 
 @pytest.mark.slow
+def test_a_run_is_shared_as_one_file_that_plays(page: Page, app: RunningApp, context: BrowserContext) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=11")
+    drawn_stage(page)
+    settled(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Share").click()
+    path = app.home / "shared.html"
+    saved.value.save_as(path)
+    shared = context.new_page()
+    shared.goto(f"{path.as_uri()}#step=11")
+    expect(shared.locator(".stage")).to_have_attribute("data-step", "11")
+    shared.close()
+
+
+@pytest.mark.slow
 def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
     (app.home / "banks").mkdir(exist_ok=True)
     copy_bank(sample_data_path() / "demo_bank", app.home / "banks" / "live")
