@@ -217,6 +217,7 @@ LAB = {
     place.TWINS: "Steps of the left",
     place.LANDSCAPE: "Steps of the left",
     place.THEORY: "What breaks the theory in this run",
+    place.STUDY: "beats similarity in",
 }
 """What stands there once the pair was opened."""
 
