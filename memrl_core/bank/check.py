@@ -34,6 +34,9 @@ LOOKED_UP, NEIGHBOURS = 16, 10
 """Memories that are looked up in an index, among so many of the nearest; one in several alike may not be among them."""
 RESTORE = "Restore a copy of the bank; what can still be read of this one can be exported (memrl export)."
 REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is written anew."
+INSTALL = (
+    "Install the package that the policy is from, then run `memrl doctor --rebuild`: q is computed from the ledger."
+)
 INDEX_ANEW = "Make it anew with `memrl index`, or search without it; the memories themselves are not touched by this."
 _LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
                    "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
@@ -222,10 +225,11 @@ def _runs(bank: MemoryBank) -> Finding:
 
 def _utilities(bank: MemoryBank) -> Finding:
     """The derived tables against a fold of the whole ledger."""
-    state, odd, count, unknown = bank._state, [], 0, []
+    state, odd, count, unknown, unmoved = bank._state, [], 0, [], []
     for info in bank.runs():
         if not is_installed(info.policy):
             unknown.append(info.id)
+            unmoved.append(bank.unmoved(info.id))
             continue
         events = state.events(info.id)
         made = folded(state.start(info.id), events, state.committed(events))
@@ -247,6 +251,8 @@ def _utilities(bank: MemoryBank) -> Finding:
     if odd:
         sentence = f"q does not follow from the ledger for {len(odd):,} memories: {_listed(odd)}."
         return Finding("utilities", False, sentence, REBUILD)
+    if sentence := next(filter(None, unmoved), ""):
+        return Finding("utilities", False, sentence, INSTALL)
     left = f" Not computed, as their policies are not installed: {_listed(unknown)}." if unknown else ""
     return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.{left}")
 

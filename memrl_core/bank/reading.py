@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import func, or_, select
+from sqlalchemy import case, func, or_, select
 
 from memrl_core.bank import codec, schema
 from memrl_core.bank.codec import StepRow
@@ -26,6 +26,7 @@ from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, match
 from memrl_core.bank.vectors import LanceVectors, Vectors
 from memrl_core.errors import BankDamaged, BankError, InputError
 from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
+from memrl_core.policies import is_installed
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
@@ -34,7 +35,7 @@ INDEX_PAYS_FROM = 300_000
 """With fewer memories one product with all of them is as quick as the index (`memrl bench retrieval`)."""
 
 Search = Literal["auto", "exact", "indexed"]
-_STEPS, _LEDGER = schema.steps.c, schema.ledger.c
+_STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
 _TYPES = {"step": pa.int64(), "epoch": pa.int64(), "reward": pa.float64(), "seconds": pa.float64()}
 _COLUMNS = (*codec.STEP_COLUMNS, "seconds", "embedding", "trace")
 _NOT_FROM_STEPS = or_(
@@ -201,6 +202,25 @@ class BankReading:
         """How many memories the run knows, now or as of a step."""
         with self._lock:
             return len(self._fold(run, as_of).utilities)
+
+    def unmoved(self, run: str) -> str:
+        """A sentence where no q of a run follows its rewards, as the policy that says how is not installed; else ""."""
+        info = self.run(run)
+        if is_installed(info.policy):
+            return ""
+        with self._lock:
+            self._state.live(run)
+            self.flush()
+            credited = select(func.count(), func.sum(case((_MOVES.before != _MOVES.after, 1), else_=0))).where(
+                _MOVES.run == run, _MOVES.reward.is_not(None)
+            )
+            ((rewards, moves),) = self._database.rows(credited)
+        if not rewards or moves:
+            return ""
+        return (
+            f"No reward has moved a q of run “{run[:80]}”: its policy “{info.policy[:80]}”, which says how they move, "
+            "is not installed here, so each q stands as it began."
+        )
 
     def pinned(self, run: str) -> frozenset[str]:
         """Of the memories that the run sees, those that it must not forget."""

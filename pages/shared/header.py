@@ -62,7 +62,8 @@ def _about(place: Place) -> None:
     """World, method, model and embedder of the run, under the number of its memories."""
     run = place.run
     status = model_status(run.model) if run and not run.simulated and workspace.can_go_on(run) else None
-    fails = status is not None and status.state != "running"
+    unmoved = place.bank.unmoved(run.id) if run else ""
+    fails = bool(unmoved) or (status is not None and status.state != "running")
     saved = place.bank.saved(run.id) if run else place.bank.last_saved
     with (
         st.container(key="memory_count", width="content"),
@@ -71,7 +72,7 @@ def _about(place: Place) -> None:
     ):
         if run:
             _environment_chip(run)
-            _method_chip(run)
+            _method_chip(run, unmoved)
             _model_chip(run, status)
         _embedder_chip(place)
         st.caption(
@@ -220,13 +221,15 @@ def _said(value: object) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _method_chip(run: RunInfo) -> None:
+def _method_chip(run: RunInfo, unmoved: str) -> None:
     spec = spec_under(run.policy, run.settings)
     if spec is None:
         st.badge(
             in_badge(f"{run.policy}: not installed here"), icon=":material/memory:", color="red",
-            help="The rules of this run are not here: it can be looked at, its q stay as they began.",
+            help="The rules of this run are not here: it can be looked at, and neither continued nor rated.",
         )  # fmt: skip
+        if unmoved:
+            st.warning(literal(unmoved))
         return
     label, colour, meaning = BADGES[spec.variant]
     learns_from = ", ".join(spec.feedback) or "nothing"

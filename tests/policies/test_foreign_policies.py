@@ -13,9 +13,11 @@ import pytest
 from pydantic import field_validator
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.check import check
+from memrl_core.bank.check import check, rebuild
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError, OllamaDown, PolicyFailed, SettingsError
+from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.contents import contents_of
 from memrl_core.learning import unmoved
 from memrl_core.policies import make_policy, policy_class, policy_names, update_rule, usable_policies
 from memrl_core.policies.base import Policy, Written
@@ -306,3 +308,24 @@ def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused
     with installed(monkeypatch, newest=Newest), MemoryBank.open(str(tmp_path / "bank")) as back:
         back.give_reward("r", step.step, step.id, credited, -1.0, "Ada")
         assert dict(back.utilities("r")) != believed
+
+
+def test_a_run_that_arrives_without_its_package_says_that_its_rewards_moved_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with installed(monkeypatch, newest=Newest):
+        agent = an_agent_of(tmp_path / "bank", "newest", k2=2)
+        list(agent.run(TASKS[:4]))
+        believed, contents = dict(agent.bank.utilities("r")), contents_of(agent.bank)
+        agent.bank.close()
+    copy = str(tmp_path / "copy")
+    bring_in(contents, copy)
+    with MemoryBank.open(str(tmp_path / "bank")) as kept, MemoryBank.open(copy) as arrived:
+        assert kept.unmoved("r") == ""
+        assert "newest" in arrived.unmoved("r") and arrived.utilities("r") != believed
+    (finding,) = [finding for finding in check(copy) if not finding.ok]
+    assert (finding.name, "--rebuild" in finding.remedy) == ("utilities", True)
+    with installed(monkeypatch, newest=Newest):
+        rebuild(copy)
+        with MemoryBank.open(copy) as mended:
+            assert (mended.unmoved("r"), dict(mended.utilities("r"))) == ("", believed)
