@@ -200,67 +200,67 @@ drawn = count()
 @pytest.mark.parametrize(
     ("check", "make", "sentence"),
     [
-        (contract.knows_its_task, a_lamp(name="light"), "The task is for “lamp”, not for “light”"),
-        (contract.knows_its_task, a_lamp(faults=classmethod(gives(["It is dark."]))), "has faults: It is dark"),
+        (contract.knows_its_task, a_lamp(name="light"), "“lamp”.*“light”"),
+        (contract.knows_its_task, a_lamp(faults=classmethod(gives(["It is dark."]))), "It is dark"),
         (
             contract.gives_whole_turns,
             a_lamp(step=gives(("", 2.0, True, False, {}))),
-            "a guess: the reward is 2",
+            "reward is 2",
         ),
-        (contract.gives_whole_turns, a_lamp(step=gives(("", 1.0, True, False, {}))), "the verdict is None"),
-        (contract.gives_whole_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "it has not ended"),
+        (contract.gives_whole_turns, a_lamp(step=gives(("", 1.0, True, False, {}))), "None"),
+        (contract.gives_whole_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "not ended"),
         (
             contract.plays_alike_from_the_same_seed,
             a_lamp(reset=lambda world, task, **_: f"{Lamp.reset(world, task, **_)} {next(drawn)}"),
-            "differ at the first observation",
+            "first observation",
         ),
         (
             contract.plays_alike_from_the_same_seed,
             a_lamp(step=lambda world, action: (f"{next(drawn)}", *Lamp.step(world, action)[1:])),
-            "differ in turn 1",
+            "turn 1",
         ),
         (
             contract.plays_alike_from_the_same_seed,
             a_lamp(step=with_end(verdict=lambda world: f"It took {next(drawn)} s.")),
-            "differ at the end",
+            "at the end",
         ),
-        (contract.ends_whatever_is_replied, a_lamp(step=needs_a_word), "the reply is nothing: IndexError"),
-        (contract.ends_whatever_is_replied, a_lamp(step=echo), "the reply is ten megabytes: .* characters; at most"),
+        (contract.ends_whatever_is_replied, a_lamp(step=needs_a_word), "nothing: IndexError"),
+        (contract.ends_whatever_is_replied, a_lamp(step=echo), "ten megabytes"),
         (
             contract.ends_whatever_is_replied,
             a_lamp(step=lambda world, action: (*Lamp.step(world, action)[:2], False, False, {})),
-            "After 3 actions it has not ended; the first was nothing",
+            "3 actions",
         ),
         (
             contract.gives_no_answer_away,
             a_lamp(step=with_end(verdict=lambda world: "It was number  XLII."), reset=hidden),
-            "the verdict gives away",
+            "verdict",
         ),
         (contract.begins_anew_after_an_unfinished_episode, lambda: Remembers(), "After an unfinished episode"),
         (contract.works_again_after_it_was_closed, lambda: Breaks(), "`reset`: RuntimeError: the lamp is gone"),
         (
             contract.distils_however_it_ended,
             a_lamp(distil=gives("I pressed a switch.")),
-            "has no line “Task: light the",
+            "“Task: light the",
         ),
         (
             contract.distils_however_it_ended,
             a_lamp(distil=gives(None)),
-            "`distil`, after success: the exp",
+            "`distil`.*success",
         ),
         (
             contract.remembers_only_what_was_seen,
             a_lamp(distil=lambda world, task, *_: f"Task: {task.intent}\nTry press {task.data['switch']}."),
-            "depends on “switch”, which no action revealed: “Try press left.”",
+            "“switch”.*“Try press left.”",
         ),
         (
             contract.remembers_only_what_was_seen,
             a_lamp(distil=lambda world, task, *_: f"Task: {task.intent}\nOf the kind {task.family}."),
-            "depends on the family, which no action revealed: “Of the kind lamp.”",
+            "family.*“Of the kind lamp.”",
         ),
-        (contract.remembers_only_what_was_seen, lambda: Tells(), "depends on the option number, .*“It was 0.”"),
+        (contract.remembers_only_what_was_seen, lambda: Tells(), "number.*“It was 0.”"),
         (contract.fits_the_layout, a_lamp(instructions=" "), "`instructions` is ' '"),
-        (contract.fits_the_layout, a_lamp(offered=gives("You can:\n- press left\nNow!")), "that offer nothing"),
+        (contract.fits_the_layout, a_lamp(offered=gives("You can:\n- press left\nNow!")), "offer"),
     ],
 )
 def test_what_breaks_the_contract_is_found_by_its_check(check: Check, make: Any, sentence: str) -> None:
@@ -270,7 +270,7 @@ def test_what_breaks_the_contract_is_found_by_its_check(check: Check, make: Any,
 
 @pytest.mark.parametrize("data", [{"switch": {"left"}}, {"switch": ("left",)}])
 def test_a_task_that_is_no_json_is_found(data: Mapping[str, Any]) -> None:
-    with pytest.raises(AssertionError, match="The task: its data is"):
+    with pytest.raises(AssertionError, match="data"):
         contract.knows_its_task(a_lamp(), replace(LEFT, data=data))
 
 

@@ -16,7 +16,6 @@ from pydantic import Field, field_validator
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import ENVIRONMENTS, environment_class, environment_names, make_environment, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentOptions
-from memrl_core.environments.contract import CHECKS
 from memrl_core.environments.guard import LONGEST_FOR_PEOPLE, guarded
 from memrl_core.environments.household import Household
 from memrl_core.errors import EnvironmentFailed, InputError, OllamaDown
@@ -59,12 +58,6 @@ def test_an_environment_of_another_package_runs_like_the_programs_own(
     assert all((reward.outcome == "success") == (reward.verdict == "The lamp is on.") for reward in rewards)
     assert [reward.judgement.expected for reward in rewards if reward.judgement] == 2 * ["left", "middle", "right"]
     assert MemoryBank.open(agent.bank.uri).traces("r") == traces
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_guarding_keeps_the_contract(monkeypatch: pytest.MonkeyPatch, check: Callable[..., Any]) -> None:
-    with installed(monkeypatch, lamp=Lamp):
-        check(lambda: make_environment("lamp"), LEFT)
 
 
 def test_it_is_listed_after_the_programs_own_which_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

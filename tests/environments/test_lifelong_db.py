@@ -58,6 +58,11 @@ def with_direct(direct: str) -> dict[str, Any]:
     return an_entry() | {"answer_info": f"{{'sql': {BUSY!r}, 'direct': {direct}}}"}
 
 
+def with_table(columns: Sequence[tuple[str, str]], *rows: list[Any]) -> dict[str, Any]:
+    listed = [{"name": name, "type": written} for name, written in columns]
+    return an_entry(table_info={"name": "t", "column_info_list": listed, "row_list": list(rows)})
+
+
 def a_change(sql: str = MOVE) -> dict[str, Any]:
     return an_entry(sql, None)
 
@@ -101,7 +106,7 @@ def test_every_published_task_is_accepted_and_can_be_told_from_near_misses(publi
 @needs_the_file
 def test_notes_tell_of_the_two_kinds_of_published_tasks_that_sqlite_does_otherwise(published: LifelongFile) -> None:
     shown = {where: sentence for where, sentence in published.notes if "near misses" not in sentence}
-    assert "order of first appearance" in shown["entry 6"]
+    assert "order" in shown["entry 6"]
     assert "JOIN is rewritten" in shown["entry 81"]
 
 
@@ -168,10 +173,6 @@ def test_drafts_look_alike_and_one_of_them_solves_the_task() -> None:
     assert LifelongDb.faults(task) == []
 
 
-def test_the_same_file_gives_the_same_tasks() -> None:
-    assert a_file(an_entry(), a_change()) == a_file(an_entry(), a_change())
-
-
 def test_only_such_a_file_is_taken_for_one() -> None:
     assert is_lifelong({"0": an_entry()})
     assert not any(map(is_lifelong, ([], {}, {"intent": "x"}, {"0": {"instruction": "x"}}, "text", None)))
@@ -191,52 +192,30 @@ def test_only_such_a_file_is_taken_for_one() -> None:
         (an_entry(table_info="__import__('os')"), "no Python literal"),
         (an_entry(table_info={"name": "bees", "row_list": []}), "column_info_list"),
         (an_entry(skill_list=[1]), "skill_list"),
-        (
-            an_entry(table_info={"name": "t", "column_info_list": [{"name": "a", "type": "BLOB"}], "row_list": []}),
-            "type",
-        ),
-        (
-            an_entry(
-                table_info={
-                    "name": "t",
-                    "column_info_list": [{"name": "a", "type": "INT"}, {"name": "A", "type": "INT"}],
-                    "row_list": [],
-                }
-            ),
-            "column “a” stands twice",
-        ),
-        (
-            an_entry(
-                table_info={"name": "t", "column_info_list": [{"name": "a", "type": "INT"}], "row_list": [[1], []]}
-            ),
-            "Row 2 has 0 values",
-        ),
-        (
-            an_entry(
-                table_info={"name": "t", "column_info_list": [{"name": "a", "type": "INT"}], "row_list": [[10**30]]}
-            ),
-            "Row 1 holds something else",
-        ),
+        (with_table([("a", "BLOB")]), "type"),
+        (with_table([("a", "INT"), ("A", "INT")]), "“a”"),
+        (with_table([("a", "INT")], [1], []), "Row 2"),
+        (with_table([("a", "INT")], [10**30]), "Row 1"),
         (an_entry(sql="SELECT nothing FROM bees"), "does not run"),
         (an_entry(sql="SELECT FROM"), "not MySQL"),
         (an_entry(sql="DROP TABLE bees"), "Only SELECT"),
-        (an_entry(sql="SHOW TABLES"), "neither a query nor a change"),
-        (an_entry(direct=[[2], [3]]), "does not give the answer that stands beside it: 3 rows came"),
+        (an_entry(sql="SHOW TABLES"), "query"),
+        (an_entry(direct=[[2], [3]]), "3 rows"),
         (
             an_entry(sql="SELECT bee_id FROM bees WHERE trips > 5 ORDER BY trips", direct=[[2], [6], [3]]),
             "order is not",
         ),
-        (an_entry() | {"instruction": "\x00\x1b"}, "Its instruction is empty."),
-        (an_entry() | {"instruction": "x" * 20_001}, "Its instruction has more than 20,000 characters."),
-        (with_direct("[([1],)]"), "Row 1 of its answer (direct) holds something else"),
-        (with_direct("[(2,), ({},)]"), "Row 2 of its answer (direct) holds something else"),
+        (an_entry() | {"instruction": "\x00\x1b"}, "instruction"),
+        (an_entry() | {"instruction": "x" * 20_001}, "20,000"),
+        (with_direct("[([1],)]"), "Row 1 of its answer (direct)"),
+        (with_direct("[(2,), ({},)]"), "Row 2 of its answer (direct)"),
         (with_direct("[({1},)]"), "Row 1 of its answer (direct)"),
         (with_direct("[(b'x',)]"), "Row 1 of its answer (direct)"),
         (with_direct("[(1e999,)]"), "Row 1 of its answer (direct)"),
         (with_direct(f"[({'9' * 400},)]"), "Row 1 of its answer (direct)"),
-        (an_entry(direct=None), "no rows stand beside it"),
-        (an_entry(sql=MOVE), "rows stand beside it"),
-        (a_change("DELETE FROM bees WHERE trips > 99"), "doing nothing would solve it"),
+        (an_entry(direct=None), "no rows"),
+        (an_entry(sql=MOVE), "rows"),
+        (a_change("DELETE FROM bees WHERE trips > 99"), "doing nothing"),
         (a_change("DELETE FROM bees WHERE trips > (SELECT AVG(trips) FROM bees)"), "error 1093"),
     ],
 )
@@ -256,7 +235,7 @@ def test_a_number_that_stands_twice_is_reported_and_the_first_entry_kept() -> No
     entry = json.dumps(an_entry())
     read = read_lifelong(f'{{"4": {entry}, "4": {entry}}}')
     assert len(read.tasks) == 1
-    assert [reason for _, reason in read.reported] == ["An entry before it has the same number."]
+    assert len(read.reported) == 1
 
 
 @pytest.mark.parametrize(
@@ -277,8 +256,11 @@ def test_a_file_that_cannot_be_read_as_a_whole_is_refused(text: Any, shown: str)
 
 
 def test_a_table_that_is_too_large_to_be_kept_in_every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "LONGEST_DATA", 100)
-    assert "every step would store them" in why(an_entry())
+    known = a_task().data
+    bare = {key: known[key] for key in ("tables", "kind", "reference", "ordered")}
+    for longest in (100, len(json.dumps(bare)) + 10):
+        monkeypatch.setattr(reader, "LONGEST_DATA", longest)
+        assert f"{longest:,}" in why(an_entry())
 
 
 @pytest.mark.parametrize("fault", [TypeError, OverflowError, ValueError])
@@ -289,14 +271,7 @@ def test_a_fault_that_nobody_foresaw_is_the_reason_of_its_entry(
         raise fault
 
     monkeypatch.setattr(reader, "near_misses", failing)
-    assert why(an_entry()) == f"It holds something that cannot be read ({fault.__name__})."
-
-
-def test_what_is_added_to_a_task_counts_among_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = a_task().data
-    bare = {key: known[key] for key in ("tables", "kind", "reference", "ordered")}
-    monkeypatch.setattr(reader, "LONGEST_DATA", len(json.dumps(bare)) + 10)
-    assert "every step would store them" in why(an_entry())
+    assert fault.__name__ in why(an_entry())
 
 
 def test_a_note_tells_when_the_order_of_groups_is_mysqls() -> None:
@@ -338,7 +313,7 @@ def test_dates_of_a_table_are_held_as_mysql_holds_them() -> None:
 def test_a_note_tells_when_few_near_misses_were_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "near_misses", lambda statement, count, seed: iter(()))
     read = a_file(an_entry())
-    assert read.notes[0].sentence.startswith("Accepted; 0 of 3 near misses")
+    assert read.notes[0].sentence.startswith("Accepted; 0 of 3")
     assert LifelongDb.faults(read.tasks[0]) == []
 
 
@@ -439,13 +414,6 @@ def test_the_memory_of_a_change_with_a_backslash_is_typed_as_it_stands(world: Li
     assert info(world, task, line)["success"]
 
 
-def test_the_order_counts_when_the_statement_asks_for_one(world: LifelongDb) -> None:
-    task = a_task(sql="SELECT bee_id FROM bees WHERE trips > 5 ORDER BY trips", direct=[[3], [6], [2]])
-    assert task.data["ordered"] is True
-    ended = info(world, task, "SELECT bee_id FROM bees WHERE trips > 5; COMMIT;")
-    assert (ended["success"], ended["judgement"].why) == (False, "the rows are right, their order is not")
-
-
 @pytest.mark.parametrize(
     ("sql", "direct", "answer", "solved"),
     [
@@ -472,7 +440,7 @@ def test_rows_that_an_order_leaves_level_may_be_published_and_handed_in_in_any_o
 def test_a_statement_that_cannot_be_read_costs_a_turn_and_is_told_in_a_sentence(world: LifelongDb) -> None:
     world.reset(a_task(), seed=1, at_step=1)
     observation, reward, terminated, truncated, _ = world.step("SELECT FROM WHERE;")
-    assert "not MySQL that can be read" in observation and "7 turns left" in observation
+    assert "7 turns left" in observation
     assert (reward, terminated, truncated) == (0.0, False, False)
 
 

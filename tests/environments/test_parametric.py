@@ -75,5 +75,5 @@ def test_every_task_is_there_once_and_its_family_cannot_be_read_from_what_is_off
 
 
 def test_a_task_of_another_world_is_refused() -> None:
-    with pytest.raises(InputError, match="not one of the parametric world"):
+    with pytest.raises(InputError):
         Parametric().reset(Task("t", "put a hot egg on the table", "household", "", {}), seed=0, at_step=1)

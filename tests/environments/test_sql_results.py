@@ -125,18 +125,18 @@ def test_a_thousand_sums_in_another_order_pair_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "came", "ordered", "why"),
+    ("expected", "came", "ordered", "named"),
     [
-        ([(1,)] * 5, [(1,)] * 3, False, "3 rows came, 5 were expected"),
-        ([(1,)], [], True, "0 rows came, 1 was expected"),
-        ([(1, 2)], [(1,)], False, "1 column came, 2 were expected"),
-        ([(1,), ("Ann", 4)], [(1,), ("Ann", 3)], True, "row 2: came ('Ann', 3), expected ('Ann', 4)"),
-        ([("Ann", 4)], [("Ann", 3)], False, "came ('Ann', 3), expected ('Ann', 4)"),
-        ([(1,), (2,)], [(2,), (1,)], True, "the rows are right, their order is not"),
+        ([(1,)] * 5, [(1,)] * 3, False, ["3 rows", "5"]),
+        ([(1,)], [], True, ["0 rows", "1"]),
+        ([(1, 2)], [(1,)], False, ["1 column", "2"]),
+        ([(1,), ("Ann", 4)], [(1,), ("Ann", 3)], True, ["row 2", "('Ann', 3)", "('Ann', 4)"]),
+        ([("Ann", 4)], [("Ann", 3)], False, ["('Ann', 3)", "('Ann', 4)"]),
+        ([(1,), (2,)], [(2,), (1,)], True, ["order"]),
     ],
 )
-def test_the_reason_is_in_words(expected: Any, came: Any, ordered: bool, why: str) -> None:
-    assert differs(expected, came, ordered) == why
+def test_the_reason_names_what_differs(expected: Any, came: Any, ordered: bool, named: list[str]) -> None:
+    assert all(part in differs(expected, came, ordered) for part in named)
 
 
 def test_a_long_row_is_cut_in_the_reason() -> None:
@@ -148,11 +148,9 @@ def test_tables_are_the_same_whatever_the_order_of_their_rows_and_the_case_of_th
 
 
 def test_a_table_that_is_missing_is_a_difference_and_one_too_many_is_none() -> None:
-    assert content_differs({"a": []}, {"b": []}) == "the table a is missing"
+    assert content_differs({"a": []}, {"b": []}).startswith("the table a ")
     assert content_differs({"a": []}, {"a": [], "b": [(1,)]}) == ""
 
 
 def test_the_reason_names_the_table() -> None:
-    assert (
-        content_differs({"a": [(1,)], "b": [(1,)]}, {"a": [(1,)], "b": [(2,)]}) == "table b: came (2,), expected (1,)"
-    )
+    assert content_differs({"a": [(1,)], "b": [(1,)]}, {"a": [(1,)], "b": [(2,)]}).startswith("table b: ")

@@ -118,12 +118,12 @@ def test_fenced_parts_count_where_there_are_any(reply: str, statements: list[str
 
 def test_a_reply_that_is_too_long_loses_its_end_and_the_half_statement_there() -> None:
     statements, reported = read("SELECT 1;" + "DELETE FROM a WHERE b = 1 AND " + "c = 2 AND " * 100_000)
-    assert (statements, reported) == (["SELECT 1"], "the reply was cut after 20,000 characters")
+    assert statements == ["SELECT 1"] and "20,000" in reported
 
 
 def test_only_so_many_statements_are_read() -> None:
     statements, reported = read("SELECT 1;" * 100)
-    assert (len(statements), reported) == (20, "only the first 20 statements were read")
+    assert len(statements) == 20 and "20" in reported
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from memrl_core.environments.databases.world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered
 from memrl_core.records import Outcome, Reply, Task, Turn
+from tests.builders import numbers
 from tests.policies.policy_run import an_agent_of, outcomes
 
 ORDERS = {
@@ -119,7 +120,7 @@ def test_a_cell_cannot_pose_as_the_world(world: Sql) -> None:
 
 def test_a_reply_without_sql_costs_a_turn(world: Sql) -> None:
     world.reset(a_task(), seed=1, at_step=1)
-    assert world.step("")[0] == "There was no SQL in the answer.\nNothing is handed in yet; 7 turns left."
+    assert world.step("")[0].endswith("7 turns left.")
     assert "[1] failed: near" in world.step("Let me think about this.")[0]
     assert world.step("\0\x1b[2J" * 2_000_000)[0].endswith("5 turns left.")
 
@@ -169,34 +170,24 @@ def test_the_last_rows_before_commit_answer_a_question(world: Sql, replies: Sequ
 
 
 @pytest.mark.parametrize(
-    ("replies", "reported"),
+    ("replies", "named"),
     [
-        (["SELECT who, total FROM orders; COMMIT"], "Failed: the result is not the expected one."),
-        (["SELECT nope FROM orders; COMMIT"], "Failed: the last statement failed: no such column: nope."),
-        (["COMMIT"], "Failed: nothing was handed in."),
-        (["DELETE FROM orders; ROLLBACK; COMMIT"], "Failed: nothing was handed in."),
-        (["SELECT 1"] * 8, "Failed: nothing was handed in within 8 turns."),
+        (["SELECT who, total FROM orders; COMMIT"], "result"),
+        (["SELECT nope FROM orders; COMMIT"], "no such column: nope"),
+        (["COMMIT"], "nothing"),
+        (["DELETE FROM orders; ROLLBACK; COMMIT"], "nothing"),
+        (["SELECT 1"] * 8, "8 turns"),
     ],
 )
-def test_a_failed_question_tells_why_without_the_answer(world: Sql, replies: Sequence[str], reported: str) -> None:
+def test_a_failed_question_tells_why_without_the_answer(world: Sql, replies: Sequence[str], named: str) -> None:
     turns, info = played(world, a_task(), *replies)
-    assert (info["verdict"], info["success"], turns[-1].reward) == (reported, False, 0.0)
-    assert turns[-1].observation.endswith(reported)
-    assert "17.75" in info["judgement"].expected and "17.75" not in turns[-1].observation
-
-
-def test_turns_that_run_out_truncate_the_episode(world: Sql) -> None:
-    last = played(world, a_task(), *["SELECT 1"] * 8)[0][-1]
-    assert (last.terminated, last.truncated) == (False, True)
-    with pytest.raises(InputError, match="has ended"):
+    last = turns[-1]
+    assert named in info["verdict"] and last.observation.endswith(info["verdict"])
+    assert (info["success"], last.reward, last.terminated) == (False, 0.0, len(replies) < 8)
+    assert last.truncated is not last.terminated
+    assert "17.75" in info["judgement"].expected and "17.75" not in last.observation
+    with pytest.raises(InputError):
         world.step("COMMIT")
-
-
-def test_the_order_of_the_rows_counts_where_the_task_says_so(world: Sql) -> None:
-    task = a_task("SELECT id FROM orders ORDER BY total", [], ordered=True)
-    assert verdict(world, task, "SELECT id FROM orders ORDER BY total; COMMIT") == "Solved in 1 turn."
-    _, info = played(world, task, "SELECT id FROM orders; COMMIT")
-    assert info["judgement"].why == "the rows are right, their order is not"
 
 
 LEVEL = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0], [4, "Dan", "Ulm", 9.0]]
@@ -254,15 +245,15 @@ def test_order_counts_up_to_the_ties_that_the_solution_leaves(
 
 
 @pytest.mark.parametrize(
-    ("reply", "why"),
+    ("reply", "named"),
     [
-        ("SELECT a.id FROM orders a, orders b, orders c, orders d, orders e", "more than 1,000 rows came, 3 were"),
-        ("SELECT who FROM orders WHERE id < 4", "1 column came, 2 were expected"),
-        ("SELECT who, id FROM orders WHERE id < 1", "0 rows came, 3 were expected"),
+        ("SELECT a.id FROM orders a, orders b, orders c, orders d, orders e", ["1,000", "3"]),
+        ("SELECT who FROM orders WHERE id < 4", ["1", "2"]),
+        ("SELECT who, id FROM orders WHERE id < 1", ["0", "3"]),
     ],
 )
-def test_the_judgement_says_what_is_wrong_with_a_result(world: Sql, reply: str, why: str) -> None:
-    assert played(world, a_task(), f"{reply}; COMMIT")[1]["judgement"].why.startswith(why)
+def test_the_judgement_says_what_is_wrong_with_a_result(world: Sql, reply: str, named: list[str]) -> None:
+    assert numbers(played(world, a_task(), f"{reply}; COMMIT")[1]["judgement"].why)[:2] == named
 
 
 def test_no_rows_of_another_width_are_no_answer(world: Sql) -> None:
@@ -284,21 +275,17 @@ def test_the_tables_answer_what_asks_for_a_change(world: Sql, replies: Sequence[
 
 
 @pytest.mark.parametrize(
-    ("reply", "reported", "why"),
+    ("reply", "why"),
     [
-        ("COMMIT", "the tables are not as they should be", "table orders: came (4, 'Eve', None, 20.0), expected"),
-        ("DROP TABLE orders; COMMIT", "the tables are not as they should be", "the table orders is missing"),
-        (
-            "UPDATE orders SET city = 'Ulm' WHERE id = 4; ROLLBACK; COMMIT",
-            "the tables are not as",
-            "table orders: came",
-        ),
-        ("UPDATE order SET city = 1; COMMIT", 'the last statement failed: near "order"', "table orders: came"),
+        ("COMMIT", "table orders: came (4, 'Eve', None, 20.0), expected"),
+        ("DROP TABLE orders; COMMIT", "the table orders "),
+        ("UPDATE orders SET city = 'Ulm' WHERE id = 4; ROLLBACK; COMMIT", "table orders: came"),
+        ("UPDATE order SET city = 1; COMMIT", "table orders: came"),
     ],
 )
-def test_a_failed_change_tells_why_without_the_answer(world: Sql, reply: str, reported: str, why: str) -> None:
+def test_a_failed_change_tells_why_without_the_answer(world: Sql, reply: str, why: str) -> None:
     _, info = played(world, A_CHANGE, reply)
-    assert info["verdict"].startswith(f"Failed: {reported}")
+    assert (info["verdict"][:7], "Ulm" in info["verdict"]) == ("Failed:", False)
     assert info["judgement"].why.startswith(why)
 
 
@@ -306,7 +293,6 @@ def test_tables_too_large_to_compare_are_a_failure(world: Sql) -> None:
     fill = "INSERT INTO orders (who) SELECT a.who FROM orders a, orders b, orders c, orders d, orders e; COMMIT"
     _, info = played(world, A_CHANGE, fill)
     assert info["success"] is False
-    assert "hold more than can be read" in info["judgement"].why
 
 
 @pytest.mark.parametrize(
@@ -337,21 +323,20 @@ def test_statements_are_not_begun_when_those_before_took_long(world: Sql, monkey
     monkeypatch.setattr(databases, "SECONDS", 0.0)
     world.reset(a_task(), seed=1, at_step=1)
     reported, *_ = world.step("SELECT 1; SELECT 2; COMMIT")
-    assert reported.splitlines()[3:] == [
-        "(the statements from [2] on were not run: those before took 0 seconds)",
-        "Nothing is handed in yet; 7 turns left.",
-    ]
+    assert "[2]" in reported.splitlines()[3] and "7 turns" in reported.splitlines()[4]
 
 
-@pytest.mark.parametrize("reply", ["SELECT 1 COMMIT", "SELECT who FROM orders\ncommit;"])
-def test_a_missing_semicolon_before_commit_is_named(world: Sql, reply: str) -> None:
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        ("SELECT 1 COMMIT", True),
+        ("SELECT who FROM orders\ncommit;", True),
+        ("SELECT x FROM orders WHERE who = 'a commit'", False),
+    ],
+)
+def test_a_missing_semicolon_before_commit_is_named(world: Sql, reply: str, named: bool) -> None:
     world.reset(a_task(), seed=1, at_step=1)
-    assert "(If COMMIT was not part of this, put a semicolon before it.)" in world.step(reply)[0]
-
-
-def test_a_faulty_statement_that_ends_with_another_word_hears_of_no_semicolon(world: Sql) -> None:
-    world.reset(a_task(), seed=1, at_step=1)
-    assert "semicolon" not in world.step("SELECT x FROM orders WHERE who = 'a commit'")[0]
+    assert ("semicolon" in world.step(reply)[0]) is named
 
 
 def test_a_judgement_is_cut(world: Sql) -> None:
@@ -362,42 +347,60 @@ def test_a_judgement_is_cut(world: Sql) -> None:
     assert max(map(len, (judged[1]["judgement"].came, judged[1]["judgement"].why))) <= 4_000
 
 
-def test_the_same_task_seed_and_actions_give_the_same_episode(world: Sql) -> None:
-    replies = ("SELECT * FROM orders; SELECT x", "UPDATE orders SET total = total / 3", QUERY, "COMMIT")
-    assert played(world, a_task(), *replies) == played(world, a_task(), *replies)
-
-
 # --- what is kept of it -----------------------------------------------------------------------------------------------
 
 
-def test_a_solved_question_keeps_the_statement_that_answered_it(world: Sql) -> None:
-    assert distilled(world, a_task(), "success", "SELECT * FROM orders", f"{QUERY};", "COMMIT") == [
-        "Steps that worked:",
-        "> SELECT who, sum(total) FROM orders GROUP BY who; COMMIT",
-    ]
+VIEW = "CREATE VIEW v AS SELECT who, total FROM orders"
+WORKED, WRONG, AVOID, TAKEN = "Steps that worked:", "What went wrong: ", "Avoid:", "Steps taken:"
+BY_VIEW = f"{VIEW}; SELECT who, sum(total) FROM v GROUP BY who"
 
 
-def test_a_question_keeps_the_view_that_its_answer_needs(world: Sql) -> None:
-    view = "CREATE VIEW v AS SELECT who, total FROM orders"
-    assert distilled(world, a_task(), "success", f"{view}; SELECT who, sum(total) FROM v GROUP BY who", "COMMIT") == [
-        "Steps that worked:",
-        f"> {view}; SELECT who, sum(total) FROM v GROUP BY who; COMMIT",
-    ]
-
-
-def test_a_solved_change_keeps_what_changed_something_since_the_last_rollback(world: Sql) -> None:
-    assert distilled(
-        world,
-        A_CHANGE,
-        "success",
-        "DELETE FROM orders",
-        "ROLLBACK; DELETE FROM orders WHERE id = 4; SELECT * FROM orders; DELETE FROM orders WHERE id = 99",
-        "INSERT INTO orders\nVALUES (4, 'Eve', 'Ulm', 20); SELECT count(*) FROM orders; COMMIT",
-    ) == [
-        "Steps that worked:",
-        "> DELETE FROM orders WHERE id = 4;",
-        "> INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT",
-    ]
+@pytest.mark.parametrize(
+    ("task", "outcome", "replies", "kept"),
+    [
+        (
+            a_task(),
+            "success",
+            ["SELECT * FROM orders", f"{QUERY};", "COMMIT"],
+            [WORKED, "> SELECT who, sum(total) FROM orders GROUP BY who; COMMIT"],
+        ),
+        (a_task(), "success", [BY_VIEW, "COMMIT"], [WORKED, f"> {BY_VIEW}; COMMIT"]),
+        (
+            A_CHANGE,
+            "success",
+            [
+                "DELETE FROM orders",
+                "ROLLBACK; DELETE FROM orders WHERE id = 4; SELECT * FROM orders; DELETE FROM orders WHERE id = 99",
+                "INSERT INTO orders\nVALUES (4, 'Eve', 'Ulm', 20); SELECT count(*) FROM orders; COMMIT",
+            ],
+            [
+                WORKED,
+                "> DELETE FROM orders WHERE id = 4;",
+                "> INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT",
+            ],
+        ),
+        (
+            a_task(),
+            "failure",
+            ["SELECT * FROM orders", "SELECT who FROM orders; COMMIT"],
+            [WRONG, AVOID, "> SELECT who FROM orders; COMMIT"],
+        ),
+        (a_task(), "failure", ["SELECT nope FROM orders; COMMIT"], [WRONG, AVOID, "> SELECT nope FROM orders; COMMIT"]),
+        (a_task(), "failure", ["SELECT 1"] * 8, [WRONG, TAKEN, "> SELECT 1;"]),
+        (
+            a_task(),
+            "unrated",
+            ["SELECT 1; SELECT 2", "SELECT nope; COMMIT"],
+            [TAKEN, "> SELECT 1; SELECT 2;", "> SELECT nope; COMMIT"],
+        ),
+    ],
+    ids=["answer", "view", "change", "wrong", "failed", "nothing handed in", "unrated"],
+)
+def test_a_memory_keeps_what_answered_or_what_to_avoid(
+    world: Sql, task: Task, outcome: Outcome, replies: list[str], kept: list[str]
+) -> None:
+    lines = distilled(world, task, outcome, *replies)
+    assert [WRONG if line.startswith(WRONG) else line for line in lines] == kept
 
 
 def test_the_kept_lines_typed_together_solve_the_task_again(world: Sql) -> None:
@@ -414,39 +417,6 @@ def test_a_draft_is_kept_as_the_line_that_was_offered(task: Task) -> None:
         kept = drafting.distil(task, turns, "success" if info["success"] else "failure").splitlines()
         assert kept[-1] == f"> {line}" or "SELECT 1" in line
     drafting.close()
-
-
-def test_a_failure_keeps_what_was_handed_in_and_why_it_failed(world: Sql) -> None:
-    assert distilled(world, a_task(), "failure", "SELECT * FROM orders", "SELECT who FROM orders; COMMIT") == [
-        "What went wrong: the result is not the expected one.",
-        "Avoid:",
-        "> SELECT who FROM orders; COMMIT",
-    ]
-
-
-def test_a_failure_keeps_the_statement_that_did_not_run(world: Sql) -> None:
-    assert distilled(world, a_task(), "failure", "SELECT nope FROM orders; COMMIT") == [
-        "What went wrong: the last statement failed: no such column: nope.",
-        "Avoid:",
-        "> SELECT nope FROM orders; COMMIT",
-    ]
-
-
-def test_an_episode_that_handed_in_nothing_has_nothing_to_avoid(world: Sql) -> None:
-    kept = distilled(world, a_task(), "failure", *["SELECT 1"] * 8)
-    assert kept == ["What went wrong: nothing was handed in within 8 turns.", "Steps taken:", "> SELECT 1;"]
-
-
-def test_a_person_may_find_fault_with_what_solved_the_task(world: Sql) -> None:
-    assert distilled(world, a_task(), "failure", f"{QUERY}\n; COMMIT")[0] == "What went wrong: this was judged badly."
-
-
-def test_an_unrated_episode_keeps_what_was_done(world: Sql) -> None:
-    assert distilled(world, a_task(), "unrated", "SELECT 1; SELECT 2", "SELECT nope; COMMIT") == [
-        "Steps taken:",
-        "> SELECT 1; SELECT 2;",
-        "> SELECT nope; COMMIT",
-    ]
 
 
 def test_an_answer_that_was_stopped_or_empty_leaves_an_experience(world: Sql) -> None:
@@ -474,10 +444,10 @@ def test_nothing_kept_or_shown_holds_the_reference(world: Sql) -> None:
         ({"tables": []}, "tables"),
         ({"kind": "riddle"}, "kind"),
         ({"reference": 3}, "reference"),
-        ({"tables": [{"name": "t", "create": "CREATE TABLE t (a"}]}, "The tables cannot be made: table t"),
-        ({"reference": "SELECT x"}, "its reference does not run (no such column: x)"),
-        ({"reference": "DELETE FROM orders"}, "returns no rows"),
-        ({"reference": "SELECT 1 FROM orders a, orders b, orders c, orders d, orders e"}, "more rows than"),
+        ({"tables": [{"name": "t", "create": "CREATE TABLE t (a"}]}, "table t"),
+        ({"reference": "SELECT x"}, "no such column: x"),
+        ({"reference": "DELETE FROM orders"}, "no rows"),
+        ({"reference": "SELECT 1 FROM orders a, orders b, orders c, orders d, orders e"}, "more rows"),
     ],
 )
 def test_a_task_that_cannot_be_judged_is_not_begun(world: Sql, data: dict[str, Any], reported: str) -> None:
@@ -486,17 +456,17 @@ def test_a_task_that_cannot_be_judged_is_not_begun(world: Sql, data: dict[str, A
         world.reset(task, seed=1, at_step=1)
     assert reported in str(raised.value)
     assert any(reported in fault for fault in Sql.faults(task))
-    with pytest.raises(InputError, match="has ended"):
+    with pytest.raises(InputError):
         world.step("COMMIT")
 
 
 @pytest.mark.parametrize(
     ("task", "fault"),
     [
-        (a_task(near_misses=[*NEAR, "SELECT who, total(total) FROM orders GROUP BY 1"]), "Near miss 4 solves it"),
-        (a_task(drafts=NEAR), "None of its drafts solves it"),
-        (a_task("UPDATE orders SET id = id", [], "modification"), "solved by doing nothing"),
-        (a_task("SELECT 'a\nb'", []), "does not fit on one line"),
+        (a_task(near_misses=[*NEAR, "SELECT who, total(total) FROM orders GROUP BY 1"]), "Near miss 4"),
+        (a_task(drafts=NEAR), "drafts"),
+        (a_task("UPDATE orders SET id = id", [], "modification"), "doing nothing"),
+        (a_task("SELECT 'a\nb'", []), "one line"),
     ],
 )
 def test_faults_of_a_task_are_found_by_running_it(task: Task, fault: str) -> None:
@@ -564,7 +534,7 @@ def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
     reply = "INSERT INTO orders (who) VALUES ('Kim'); SELECT 1; SELECT count(*) FROM orders"
     with pytest.raises(EnvironmentFailed):
         world.step(reply)
-    assert "\n  5\nNothing is handed in yet; 6 turns left." in world.step(reply)[0]
+    assert "\n  5\n" in world.step(reply)[0]
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
