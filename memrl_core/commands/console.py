@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from time import monotonic
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -35,6 +37,8 @@ console = Console()
 
 SLOW = 1.0
 """Seconds after which a person wonders whether anything happens."""
+EVERY = 60.0
+"""Seconds between two lines on what is done, where the output is a file and no bar moves."""
 
 BankOption = Annotated[str, typer.Option("--bank", help="Folder of the bank, or a TOML file that names one elsewhere.")]
 RunOption = Annotated[str, typer.Option("--run", help="The run; the newest when left out.")]
@@ -59,9 +63,23 @@ class AtWork(ProgressColumn):
         return Text(self._waiting.line, style="progress.remaining")
 
 
+class _Progress(Progress):
+    """A bar in a terminal, and a line a minute in a file."""
+
+    _printed = 0.0
+
+    def update(self, task_id: TaskID, *args: Any, **fields: Any) -> None:
+        super().update(task_id, *args, **fields)
+        task = self.tasks[task_id]
+        if not self.console.is_terminal and task.completed and monotonic() - self._printed >= EVERY:
+            self._printed = monotonic()
+            done = f"{task.completed:g} of {task.total:g}" if task.total else f"{task.completed:g}"
+            self.console.print(f"{task.description}: {done} after {task.elapsed or 0:.0f} s", markup=False)
+
+
 def progress(*columns: ProgressColumn) -> Progress:
     """A bar with what is done, how long it took and how long it will take, and `columns` behind it."""
-    return Progress(
+    return _Progress(
         TextColumn("[progress.description]{task.description}"),
         BarColumn(bar_width=20 if columns else 40),
         MofNCompleteColumn(),

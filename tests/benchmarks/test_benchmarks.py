@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from benchmarks import questions, step, suite, synthetic
+from benchmarks import first_token, questions, step, suite, synthetic
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.results import aims_line, as_json, duration, figure
 from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
@@ -118,6 +118,15 @@ def test_what_stands_beside_a_models_own_time_is_measured_against_its_aims() -> 
     ours, doctor = run_benchmarks(["model"], TINY)
     assert ours.aim == Aim("median_s", 0.03) and ours.memories == TINY.memories and len(ours.seconds) == 50
     assert doctor.aim == Aim("median_s", 3.0) and min(doctor.seconds) > 0
+
+
+@pytest.mark.slow
+def test_the_wait_for_a_first_token_is_measured_in_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_token, "ANSWERS", 2)
+    (row,) = run_benchmarks([first_token.NAME], TINY)
+    # Later than the word left the server, and before the server, a second later, ends the answer.
+    assert len(row.seconds) == 2 and all(0 < wait < first_token.PAUSE for wait in row.seconds)
+    assert row.aim == Aim("median_s", 0.15)
 
 
 @pytest.mark.slow

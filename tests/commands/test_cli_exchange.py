@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.commands import console
 from memrl_core.environments.tasks import sample_tasks
 from tests.builders import a_bank, a_step, an_agent
 from tests.commands.test_cli import home, memrl
@@ -120,12 +122,16 @@ def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
     assert "cores" in message and "questions" in message
 
 
-def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path) -> None:
+def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "EVERY", 0.0)
     code, message = memrl(
         "cross-model", "--bank", str(tmp_path / "study"), "--model", "simulated", "--model", "simulated-50", "--tasks",
         "2", "--seeds", "1", "--epochs", "1", "--use-on", "",
     )  # fmt: skip
     assert code == 0, message
     assert "simulated" in message
+    # No bar moves in a file, so lines say what is done.
+    done, total = re.findall(r"(\d+) of (\d+) after \d+ s", message)[-1]
+    assert done == total != "0"
     with MemoryBank.open(str(tmp_path / "study")) as bank:
         assert bank.runs() and all(info.simulated for info in bank.runs())
