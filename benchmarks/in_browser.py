@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ import httpx
 from memrl_core.errors import InputError
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 LOCALHOST = "127.0.0.1"
 TIME_TO_START = 120.0
@@ -36,7 +37,37 @@ WITHOUT_GRAPHICS_CARD = (
     "--disable-gpu-rasterization",
     "--disable-gpu-compositing",
 )
-BLANK = 'import streamlit as st\n\nst.title("A blank page")\n'
+BLANK = """import streamlit as st
+
+st.title("A blank page")
+st.button("Again")
+st.session_state.runs = st.session_state.get("runs", 0) + 1
+st.text(st.session_state.runs)
+"""
+HEAR_KEYS = """addEventListener("keydown", () => {
+  window.pressed = performance.now();
+  window.changed = 0;
+}, true)"""
+"""A script for `newcomer`: it must hear keys before the app does, which keeps some of them to itself."""
+COUNT_FRAMES = """() => {
+  window.frames_ = [];
+  const look = () => { window.frames_.push(performance.now()); window.counting = requestAnimationFrame(look); };
+  window.counting = requestAnimationFrame(look);
+}"""
+FRAMES = "() => { cancelAnimationFrame(window.counting); return window.frames_; }"
+GESTURE = 2.0
+WATCH_RUN = """() => {
+  const app = document.querySelector("[data-testid='stApp']");
+  new MutationObserver(() => {
+    if (app.dataset.testScriptState === "notRunning") window.ended = performance.now();
+  }).observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
+}"""
+# A blank page may run so quickly that the state of its script never shows; its text does.
+WATCH_TEXT = """() => {
+  const told = () => (window.ended = performance.now());
+  new MutationObserver(told).observe(document.querySelector("[data-testid='stText']"), {
+    characterData: true, childList: true, subtree: true });
+}"""
 QUIET = """(quiet) => {
   const app = document.querySelector("[data-testid='stApp']");
   const busy = !app || ["initial", "running"].includes(app.dataset.testScriptState);
@@ -126,6 +157,37 @@ def settled(page: Page, quiet: int = 500) -> None:
     """Wait until the app has not run its script for `quiet` milliseconds."""
     page.evaluate("window.quietSince = 0")
     page.wait_for_function(QUIET, arg=quiet)
+
+
+def rerun_seconds(page: Page, button: Locator) -> float:
+    """Seconds from a click on a button to the end that `WATCH_RUN` or `WATCH_TEXT` sees on the page."""
+    settled(page)
+    page.evaluate("window.asked = performance.now(); window.ended = 0")
+    button.click()
+    page.wait_for_function("window.ended > window.asked")
+    return float(page.evaluate("window.ended - window.asked")) / 1000
+
+
+@contextmanager
+def blank_rerun(browser: Browser) -> Iterator[Callable[[], float]]:
+    """What measures the seconds of a rerun of a blank page."""
+    with blank() as server, newcomer(browser) as page:
+        page.goto(f"{server.url}/")
+        settled(page)
+        page.evaluate(WATCH_TEXT)
+        yield lambda: rerun_seconds(page, page.get_by_role("button", name="Again"))
+
+
+def frames_a_second(page: Page, move: Callable[[int], None]) -> float:
+    """Frames a second over a gesture of `GESTURE` seconds; `move` does the next of its turns."""
+    page.evaluate(COUNT_FRAMES)
+    end = time.monotonic() + GESTURE
+    for turn in count():
+        move(turn)
+        if time.monotonic() > end:
+            break
+    frames: list[float] = page.evaluate(FRAMES)
+    return 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""How soon a page is there: the first screen and a deep link beside a blank Streamlit page; and the what-if slider.
+"""How soon a page is there, beside a blank Streamlit page, and how soon it answers: to the menu, to keys, to sliders.
 
-The slider is moved again while UMAP lays out a map in the background, which a screen should hardly feel."""
+The what-if slider is moved again while UMAP lays out a map in the background, which a screen should hardly feel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import in_browser
 from benchmarks.in_browser import Server
+from benchmarks.map import RUN as LARGE
+from benchmarks.map import large_bank
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.synthetic import RUN, synthetic_bank
 
@@ -19,13 +21,18 @@ if TYPE_CHECKING:
 
 NAME = "page"
 FEWEST_VISITS = 15
+KEYS = 10
+POOL, MEMORIES = 200, 1000
 STEPS = 20
 PRESSES = 20
 REFERENCE = "a blank Streamlit page"
+RERUN = "a rerun of a blank page"
 HEADING = "h1"
 FITTING = ".st-key-stop_layout"
 SLIDER = "[class*='st-key-what_if_weight'] input[type=range]"
 ANSWER = ".st-key-answer_box p"
+STEP = "step?bank=demo&run=household&step=11"
+STAGE = ".stage[data-step]"
 DECISION = "decision?bank=demo&run=household&step=8"
 
 # A thing counts as painted in the frame after the one that found it laid out with its words.
@@ -61,6 +68,9 @@ def measure(sizes: Sizes) -> list[Row]:
     with in_browser.chromium() as browser:
         return [
             *_first_paint(browser, max(sizes.repeat, FEWEST_VISITS)),
+            _switch(browser, sizes.repeat),
+            _quick_keys(browser),
+            _weight(browser),
             *_slider(browser, sizes),
         ]
 
@@ -69,17 +79,24 @@ def _first_paint(browser: Browser, repeat: int) -> list[Row]:
     with ExitStack() as stack:
         app, blank = stack.enter_context(in_browser.app()), stack.enter_context(in_browser.blank())
         pages = (
-            ("first paint of Home", partial(painted, browser, f"{app.url}/", HEADING)),
-            ("first paint of a link to a decision", partial(painted, browser, f"{app.url}/{DECISION}", ANSWER)),
+            ("Home", "", HEADING, 2.5),
+            ("a link to a decision", DECISION, ANSWER, 2.5),
+            ("a link to a step: its stage", STEP, STAGE, 1.5),
         )
         reference = partial(painted, browser, f"{blank.url}/", HEADING)
-        return [_in_turns(what, page, reference, repeat, app) for what, page in pages]
+        return [
+            _in_turns(f"first paint of {what}", partial(painted, browser, f"{app.url}/{path}", first), reference,
+                      repeat, app, aim)
+            for what, path, first, aim in pages
+        ]  # fmt: skip
 
 
-def _in_turns(what: str, page: Callable[[], float], reference: Callable[[], float], repeat: int, app: Server) -> Row:
+def _in_turns(
+    what: str, page: Callable[[], float], reference: Callable[[], float], repeat: int, app: Server, aim: float
+) -> Row:
     pairs = [(page(), reference()) for _ in range(1 + repeat)][1:]
     seconds, others = zip(*pairs, strict=True)
-    return Row(NAME, what, 40, 1024, seconds, REFERENCE, others, aim=Aim("ratio", 2.5), peak_mb=app.peak_mb())
+    return Row(NAME, what, 40, 1024, seconds, REFERENCE, others, aim=Aim("ratio", aim), peak_mb=app.peak_mb())
 
 
 def painted(browser: Browser, url: str, first: str) -> float:
@@ -88,6 +105,61 @@ def painted(browser: Browser, url: str, first: str) -> float:
         page.goto(url, wait_until="commit")
         page.wait_for_function("window.painted")
         return float(page.evaluate("window.painted")) / 1000
+
+
+def _switch(browser: Browser, repeat: int) -> Row:
+    """From a click on the menu to the end of the run of the other screen; in turns with a rerun of a blank page."""
+    with ExitStack() as stack:
+        app, rerun = stack.enter_context(in_browser.app()), stack.enter_context(in_browser.blank_rerun(browser))
+        page = stack.enter_context(in_browser.newcomer(browser))
+        page.goto(f"{app.url}/{DECISION}")
+        in_browser.settled(page)
+        page.evaluate(in_browser.WATCH_RUN)
+        waits, reference = [], []
+        for _ in range(1 + repeat):
+            for name in ("Step", "Decision"):
+                waits.append(in_browser.rerun_seconds(page, page.get_by_role("link", name=name, exact=True)))
+                reference.append(rerun())
+        return Row(NAME, "switch of screens, Step and Decision in turns", 40, 1024, tuple(waits[2:]), RERUN,
+                   tuple(reference[2:]), aim=Aim("ratio", 4.0), peak_mb=app.peak_mb())  # fmt: skip
+
+
+def _quick_keys(browser: Browser) -> Row:
+    """How many steps of a replay ten keys in two seconds go."""
+    with in_browser.app() as app, in_browser.newcomer(browser) as page:
+        page.goto(f"{app.url}/step?bank=demo&run=household&step=15")
+        page.locator(STAGE).wait_for()
+        in_browser.settled(page)
+        for _ in range(KEYS):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_timeout(2000 / KEYS)
+        in_browser.settled(page)
+        gone = int(page.locator(STAGE).get_attribute("data-step") or 0) - 15
+        return Row(NAME, "steps that ten keys in two seconds go", 40, 1024, value=gone, aim=Aim("value", KEYS, True),
+                   peak_mb=app.peak_mb())  # fmt: skip
+
+
+def _weight(browser: Browser) -> Row:
+    """Frames a second of a stage on which λ is dragged over a large pool."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(large_bank(MEMORIES, 64, k1=POOL))
+        app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"wide": folder}))))
+        page = stack.enter_context(in_browser.newcomer(browser))
+        page.goto(f"{app.url}/step?bank=wide&run={LARGE}")
+        page.locator(STAGE).wait_for()
+        in_browser.settled(page)
+        page.keyboard.press("f")
+        page.locator(".stage[data-step='1'] .stage-row-b").nth(POOL - 1).wait_for(state="attached")
+        in_browser.settled(page, 4000)
+        box = page.locator(".stage-rail").bounding_box()
+        assert box is not None
+        x, y = box["x"], box["y"] + 10
+        page.mouse.move(x + box["width"] / 2, y)
+        page.mouse.down()
+        found = in_browser.frames_a_second(page, lambda turn: page.mouse.move(x + turn * 7 % box["width"], y))
+        page.mouse.up()
+        return Row(NAME, "frames a second while λ is dragged on the stage", MEMORIES, 64, value=found, unit="/s",
+                   aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(), size=f"pool of {POOL}")  # fmt: skip
 
 
 def _slider(browser: Browser, sizes: Sizes) -> list[Row]:

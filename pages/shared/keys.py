@@ -54,9 +54,9 @@ const typing = (at) => {
   return at.tagName === "INPUT" && !LEAVES.includes(at.type) && !closedList(at);
 };
 // What arrows move by themselves; in a group that the mouse was in last they are free.
-const movedByArrows = (at) => {
-  const own = "input[type=range], canvas, .stage, [role=slider], [role=menu], [role=listbox], [role=grid]";
-  if (at.closest(own)) return true;
+const movedByArrows = (at, key) => {
+  const own = "input[type=range], canvas, [role=slider], [role=menu], [role=listbox], [role=grid]";
+  if (at.closest(own) || (key.startsWith("Arrow") && at.closest(".stage"))) return true;
   return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");
 };
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
@@ -97,7 +97,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (event.repeat && ONCE.test(event.key)) return event.stopImmediatePropagation();
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
-    if (name && !(moves && movedByArrows(at))) {
+    if (name && !(moves && movedByArrows(at, event.key))) {
       if (moves && window.memrlStage?.move(name)) {
         event.preventDefault();
         return event.stopImmediatePropagation();

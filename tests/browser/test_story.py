@@ -238,6 +238,9 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     page.keyboard.press("ArrowLeft")
     settled(page)
     expect(page.get_by_text("Replay of step 17 ")).to_be_visible()
+    page.locator("[data-phase='3']").click()
+    page.keyboard.press("Home")
+    expect(page.get_by_text("Replay of step 1 ")).to_be_visible()
 
 
 def test_back_leaves_a_screen_or_a_step_with_one_press(page: Page, app: RunningApp) -> None:
