@@ -45,6 +45,8 @@ QUESTIONS = (
     Question("shares", DECISION, "Who earned the reward?", again.shares, "", "step"),
     Question("normalisers", DECISION, "Did normalisation decide it?", this_decision.normalisers, needs="own",
              rules="score"),
+    Question("embedder", DECISION, "What would another embedder have recalled and chosen?",
+             this_decision.other_embedder, needs="situation"),
     Question("recovered", DECISION, "How many rewards until the choice about A changes, or its q is back?",
              belief.recovered, "a", "situation", rules="score"),
     Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run", rules="alpha"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import streamlit as st
@@ -9,6 +11,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.explain import score_formula
+from memrl_core.analysis.decision.other_embedder import Moved, embedded_anew, moved
 from memrl_core.analysis.decision.required import Requirement, admission, newcomers, required_q, required_similarity
 from memrl_core.analysis.decision.spectrum import normalisers_compared, spectrum
 from memrl_core.analysis.decision.whatif import Situation, decided
@@ -17,11 +20,13 @@ from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import difference_picture, score_picture
-from memrl_core.numerals import weight
+from memrl_core.numerals import fixed, weight
 from memrl_core.records import Reason
 from pages.decision.case import Case
+from pages.shared.models import EMBEDDERS, embedders_at_hand
 from pages.shared.picture import show, with_weights, written
 from pages.shared.text import literal, verbatim
+from pages.shared.work import Cancelled, Report, Work, working
 
 CROSSINGS_SHOWN = 500
 
@@ -205,6 +210,63 @@ def draw(case: Case) -> None:
     assert case.decision is not None
     st.markdown(literal(findings.draw(case.decision, case.run)))
     st.caption(f"Seed of the draw: {case.decision.seed}.")
+
+
+def other_embedder(case: Case) -> None:
+    """What would another embedder have recalled and chosen?"""
+    assert case.situation is not None and case.trace.recall is not None and case.trace.decision is not None
+    situation, own = case.situation, case.bank.embedder.name
+    others = [name for name in embedders_at_hand() if workspace.embedder_name(name) != own]
+    name = st.selectbox("Embedder", others, key="other_embedder", format_func=lambda one: EMBEDDERS.get(one, one))
+
+    def embed(report: Report, cancelled: Cancelled) -> Situation | None:
+        return embedded_anew(situation, _embedder(name), report, cancelled)
+
+    anew = working("embedder", f"{case.trace.id}·{name}", lambda: Work(embed), "texts embedded")
+    if anew is None:
+        return
+    recall, decision = decided(anew, case.settings.model_dump())
+    rows = moved((situation, case.trace.recall, case.trace.decision), (anew, recall, decision))
+    for what, was, now in (
+        ("The pool", [r.before.in_pool for r in rows], [r.after.in_pool for r in rows]),
+        ("Given to the model", [r.before.selected for r in rows], [r.after.selected for r in rows]),
+    ):
+        entered = [row.memory_id for row, then, here in zip(rows, was, now, strict=True) if here and not then]
+        left = [row.memory_id for row, then, here in zip(rows, was, now, strict=True) if then and not here]
+        change = f"added {findings.names(entered, case.run)}; removed {findings.names(left, case.run)}"
+        st.markdown(literal(f"{what}: {change}." if entered or left else f"{what}: the same memories."))
+    st.dataframe(
+        written(
+            [_beside(case, row) for row in rows],
+            **dict.fromkeys(("similarity", "similarity anew"), weight),
+            **dict.fromkeys(("rank B", "rank B anew"), partial(fixed, places=0)),
+        ),
+        key="embedded_anew",
+        hide_index=True,
+        column_config={"memory": st.column_config.TextColumn("memory", pinned=True)},
+        alt="The memories near the intent for either embedder, with their similarities, ranks and what became of them",
+    )
+    st.caption(
+        f"Intent and {anew.view.size:,} memories embedded by {literal(name)}, not stored; q and seed are those of the "
+        f"step. δ = {recall.delta:g} and {len(recall.pool):,} in the pool: a gate fits one embedder, so move δ on the "
+        "left to see another."
+    )
+
+
+def _beside(case: Case, row: Moved) -> dict[str, object]:
+    before, after = row.before, row.after
+    return {
+        "memory": case.label(row.memory_id),
+        "similarity": before.similarity,
+        "similarity anew": after.similarity,
+        "rank A": before.rank,
+        "rank A anew": after.rank,
+        "rank B": before.rank_select,
+        "rank B anew": after.rank_select,
+        "given": before.selected,
+        "given anew": after.selected,
+        "intent": case.memory(row.memory_id).intent,
+    }
 
 
 def probe(case: Case) -> None:

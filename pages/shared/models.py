@@ -68,13 +68,18 @@ def model_label(name: str) -> str:
     return f"{name.removeprefix('gguf:')} · in this program" if name.startswith("gguf:") else name
 
 
-def embedder_choice(key: str) -> str:
-    """The embedder of a new bank: one of this program's own, or an Ollama model."""
+def embedders_at_hand() -> list[str]:
+    """This program's own embedders, then those of Ollama where it runs."""
     status = status_of(workspace.load_preferences().ollama_address, None)
     own = dict.fromkeys([workspace.default_embedder(), workspace.HASHING])
+    return [*own, *(model.name for model in status.models if model.can_embed)]
+
+
+def embedder_choice(key: str) -> str:
+    """The embedder of a new bank: one of this program's own, or an Ollama model."""
     chosen = st.selectbox(
         "Embedder of the new bank",
-        [*own, *(model.name for model in status.models if model.can_embed)],
+        embedders_at_hand(),
         key=f"{key}_embedder",
         format_func=lambda name: EMBEDDERS.get(name, name),
         help="What makes the vectors that are compared. WordLlama's were distilled from the token table of Llama 2.",

@@ -25,6 +25,7 @@ FIFTEEN = {
     "flips": "It would change below",
     "required": "gets in with a q above",
     "gate": "it passes δ",
+    "embedder": "Given to the model: ",
     "draw": "No exploration: ε = 0",
     "prompt": "The model read",
     "served": "neighbourhood",

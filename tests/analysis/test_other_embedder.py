@@ -1,0 +1,100 @@
+"""A step decided again on the vectors of another embedder, by hand and beside the recorded decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from memrl_core.analysis.decision import other_embedder
+from memrl_core.analysis.decision.other_embedder import embedded_anew, moved
+from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.tasks import sample_tasks
+from memrl_core.errors import InputError
+from memrl_core.records import Memory
+from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.settings import MemRLSettings
+from tests.builders import an_agent
+
+INTENTS = {"warm": "heat an egg", "cold": "cool an egg", "far": "buy a car"}
+BEFORE = {"heat one egg": (1.0, 0.0), "heat an egg": (0.6, 0.8), "cool an egg": (0.8, 0.6), "buy a car": (0.0, 1.0)}
+AFTER = {"heat one egg": (1.0, 0.0), "heat an egg": (0.8, 0.6), "cool an egg": (0.0, 1.0), "buy a car": (0.6, 0.8)}
+
+
+def embedder(table: dict[str, tuple[float, float]]) -> SimpleNamespace:
+    def embed(texts: list[str]) -> np.ndarray:
+        return np.array([table[text] for text in texts], dtype=np.float32)
+
+    return SimpleNamespace(name="table", dimension=2, lexical=False, digest="", version="", embed=embed)
+
+
+def by_hand() -> Situation:
+    """Three memories, of which the middle one belongs to another run; q is 0, 0, 1."""
+    memories = {i: Memory(i, text, "", "success", text, (), "r", 1, "", "") for i, text in INTENTS.items()}
+    memories["theirs"] = replace(memories["far"], id="theirs", run="s")
+    ids = ["warm", "theirs", "cold", "far"]
+    vectors = np.array([BEFORE[memories[i].intent] for i in ids], dtype=np.float32)
+    query = np.array(BEFORE["heat one egg"], dtype=np.float32)
+    view = MemoryView(
+        ids,
+        vectors,
+        np.array([0.0, 9.0, 0.0, 1.0]),
+        np.zeros(4, np.int64),
+        np.arange(4),
+        {i: n for n, i in enumerate(ids)},
+        visible=np.array([True, False, True, True]),
+        memories=memories,
+        asked=Asked(query, intent="heat one egg"),
+    )
+    settings = MemRLSettings.of({"k1": 2, "k2": 1, "delta": 0.1, "weight": 0.5}).model_dump()
+    return Situation("memrl", settings, query, view, 0)
+
+
+def test_the_other_vectors_make_another_pool_and_another_choice_with_the_q_of_then() -> None:
+    situation = by_hand()
+    anew = embedded_anew(situation, embedder(AFTER))
+    assert anew is not None
+    before, after = decided(situation), decided(anew)
+    # Cosines before: cold 0.8, warm 0.6, both with q 0. After: warm 0.8 with q 0, far 0.6 with q 1, so all z are ±1,
+    # both scores are 0, and the more similar goes first.
+    assert before[1].selected == ("cold",) and after[1].selected == ("warm",)
+    found = {one.memory_id: one for one in moved((situation, *before), (anew, *after))}
+    assert [*found] == ["warm", "far", "cold"]
+    warm, far, cold = found.values()
+    assert (warm.before.similarity, warm.after.similarity) == pytest.approx((0.6, 0.8))
+    assert (warm.before.rank, warm.after.rank) == (2, 1)
+    assert (warm.before.selected, warm.after.selected) == (False, True)
+    assert (far.before.in_pool, far.after.in_pool) == (False, True)
+    assert (cold.before.rank_select, cold.after.rank_select) == (1, None)
+
+
+def test_a_higher_weight_of_q_takes_the_one_that_only_the_other_embedder_recalls() -> None:
+    anew = embedded_anew(by_hand(), embedder(AFTER))
+    assert anew is not None
+    assert decided(anew, {**anew.settings, "weight": 0.6})[1].selected == ("far",)
+
+
+def test_the_same_embedder_gives_the_recorded_decision_and_nothing_is_stored(tmp_path) -> None:
+    agent = an_agent(tmp_path / "bank", delta=0.0, k1=4)
+    trace = list(agent.run(sample_tasks("household-train")[:14]))[-1]
+    facts, heard = agent.bank.facts, []
+    situation = situation_of(agent.bank, trace)
+    again = embedded_anew(situation, HashingEmbedder(), lambda *done: heard.append(done))
+    assert again is not None and decided(again) == (trace.recall, trace.decision)
+    assert heard[-1][0] == heard[-1][1] > 1
+    other = embedded_anew(situation, HashingEmbedder(64))
+    assert other is not None and other.view.embeddings.shape[1] == 64
+    assert agent.bank.facts == facts
+
+
+def test_it_can_be_stopped_and_a_bank_that_is_too_large_or_found_by_more_than_intents_is_refused(monkeypatch) -> None:
+    situation = by_hand()
+    assert embedded_anew(situation, embedder(AFTER), cancelled=lambda: True) is None
+    with pytest.raises(InputError, match="vectors of their intents"):
+        embedded_anew(replace(situation, view=replace(situation.view, learned={})), embedder(AFTER))
+    monkeypatch.setattr(other_embedder, "MOST", 2)
+    with pytest.raises(InputError, match="3 memories"):
+        embedded_anew(situation, embedder(AFTER))
