@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,11 @@ class Cell(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """A name for exactly this cell under this version of the program."""
-        content = json.dumps([__version__, SCHEMA.names, self.model_dump(mode="json")], sort_keys=True)
+        """A name for exactly this cell, with the tasks as they are, under this version of the program."""
+        sets = [*(stage.tasks for stage in self.stream.stages), *self.stream.evaluate]
+        content = json.dumps(
+            [__version__, SCHEMA.names, self.model_dump(mode="json"), *map(_tasks_digest, sets)], sort_keys=True
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
@@ -122,6 +126,11 @@ class Cell(BaseModel):
         """A name for people and for folders."""
         words = re.sub(r"[^a-z0-9.]+", "-", _plain(f"{self.arm.name} {self.stream.name}".lower())).strip("-.")
         return f"{words[:60]}-s{self.seed}-{self.fingerprint[:8]}"
+
+
+@cache
+def _tasks_digest(name: str) -> str:
+    return hashlib.sha256(TypeAdapter(list[Task]).dump_json(named_tasks(name))).hexdigest()
 
 
 def cells_of(plan: Plan) -> list[Cell]:

@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -27,6 +28,7 @@ from memrl_core.experiments.cells import Cell, cells_of, run_cell
 from memrl_core.experiments.files import ResultFolder
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.runner import Experiment, run_experiment
+from memrl_core.experiments.task_sets import named_tasks
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
 
 
@@ -83,6 +85,19 @@ def test_the_name_of_an_arm_changes_no_digest_and_names_another_cell(tmp_path: P
     (one,), (other,) = (cells_of(a_plan(arms=[{"name": name}])) for name in "ab")
     assert one.fingerprint != other.fingerprint
     assert digest_of(one, tmp_path / "a") == digest_of(other, tmp_path / "b")
+
+
+def test_tasks_that_changed_since_are_another_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = cells_of(a_plan(arms=[{"name": "a"}]))
+    before = cell.fingerprint
+    first, *others = named_tasks(cell.stream.stages[0].tasks)
+    changed = [replace(first, intent=f"{first.intent} please"), *others]
+    monkeypatch.setattr(cells_module, "named_tasks", lambda name: changed)
+    cells_module._tasks_digest.cache_clear()
+    try:
+        assert cell.fingerprint != before
+    finally:
+        cells_module._tasks_digest.cache_clear()
 
 
 @pytest.mark.slow
