@@ -66,6 +66,10 @@ class Environment(ABC):
     instructions: str
     max_turns: int
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.own_words = cls.Options.model_fields["own_words"].default  # Made by hand or by name: the same.
+
     @abstractmethod
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`; returns the first observation, as the model will read it.

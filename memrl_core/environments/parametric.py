@@ -49,6 +49,11 @@ def _order(world: int, family: int, ways: int, changes: int) -> tuple[int, ...]:
 class ParametricOptions(EnvironmentOptions):
     """The parameters of the world."""
 
+    own_words: bool = Field(
+        False,
+        title="The model adds its own words",
+        description="To each memory, at the cost of one more answer. A task and its way say all.",
+    )
     world: int = Field(
         0,
         ge=0,
@@ -91,7 +96,6 @@ class Parametric(Environment):
     Options = ParametricOptions
     sets = tuple(SETS)
     seed_option = "world"
-    own_words = False
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 1

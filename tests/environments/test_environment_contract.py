@@ -88,6 +88,7 @@ def test_in_every_environment_a_person_decides_whether_the_model_adds_its_own_wo
     usual = environment_class(name).Options.model_fields["own_words"].default
     made = [make_environment(name), make_environment(name, own_words="true"), make_environment(name, own_words="false")]
     assert [world.own_words for world in made] == [usual, True, False]
+    assert environment_class(name).own_words is usual is (name not in {"helpdesk", "parametric"})
 
 
 @pytest.mark.parametrize("name", NAMES)
