@@ -6,9 +6,18 @@ import re
 from functools import cache
 from pathlib import Path
 
-from memrl_core.stage.data import Known, StageSource, known_of_run, stage_data, stage_update
+from memrl_core.stage.data import Known, StageSource, known_of_run, nearest_memories, stage_data, stage_update
 
-__all__ = ["Known", "StageSource", "known_of_run", "stage_data", "stage_script", "stage_style", "stage_update"]
+__all__ = [
+    "Known",
+    "StageSource",
+    "known_of_run",
+    "nearest_memories",
+    "stage_data",
+    "stage_script",
+    "stage_style",
+    "stage_update",
+]
 
 _HERE = Path(__file__).parent
 _MODULES = ("dom.js", "phase_b.js", "model.js", "memory_map.js", "q_axis.js", "ranks.js", "stage.js")

@@ -4,7 +4,7 @@ Memories are named by their place in the table `memories`; what is not known is 
 
     {run:      {id, bank, policy, environment, model, simulated, q: [low, middle, high]},
      memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; layout;
-                texts: {n: text}; histories: {n: [[step, q]]}},
+                texts: {n: text}; histories: {n: [[step, q]]}; nearest: {n: [[n, similarity]]}},
      before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
      moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
      steps:    [step]}
@@ -61,6 +61,8 @@ from memrl_core.retrieval.exploration import Ties, order_of_equals
 Place = tuple[float, float]
 Number = Callable[[str], int]
 
+NEAREST, LOOKED_AT = 8, 400
+"""Memories that are named as nearest to one, and how many are looked through for as many intents."""
 LONGEST_TEXT = 20_000
 LONGEST_INTENT = 300
 """Of an intent on the map; the task itself is shown as `LONGEST_TEXT` allows."""
@@ -92,7 +94,7 @@ class StageSource:
     `places` and `queries` (by step) are coordinates on the map, and `layout` their name. `whole` are the memories whose
     texts go along, None for all. `next_phase` is the phase that the last of the traces waits for, None when it has
     ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
-    begins too late to tell.
+    begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity.
     """
 
     run: RunInfo
@@ -107,6 +109,27 @@ class StageSource:
     families: Mapping[str, str] = field(default_factory=dict)
     histories: Mapping[str, Sequence[UtilityPoint]] = field(default_factory=dict)
     layout: str = ""
+    nearest: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
+
+
+def nearest_memories(
+    memory: Memory,
+    embedding: npt.NDArray[np.float32],
+    of_row: Callable[[int], Memory],
+    embeddings: npt.NDArray[np.float32],
+) -> list[tuple[str, float]]:
+    """The memories whose intents are most similar to a memory's, best first: of each intent the most similar one.
+
+    `embeddings` (n, d) are those to choose from and `of_row` gives the memory of each. Copies of the memory's own
+    intent are left out: they are one point.
+    """
+    similarity = embeddings @ embedding
+    found: dict[str, tuple[str, float]] = {}
+    for row in np.argsort(-similarity, kind="stable")[:LOOKED_AT].tolist():
+        other = of_row(row)
+        if other.intent != memory.intent:
+            found.setdefault(other.intent, (other.id, float(similarity[row])))
+    return [*found.values()][:NEAREST]
 
 
 def known_of_run(bank: MemoryBank, run: str) -> Known:
@@ -266,6 +289,10 @@ class _Table:
             "histories": {
                 str(self.number(name)): [[point.step, point.after] for point in points]
                 for name, points in source.histories.items()
+            },
+            "nearest": {
+                str(self.number(name)): [[self.number(other), round(similarity, DIGITS)] for other, similarity in near]
+                for name, near in source.nearest.items()
             },
         }
 

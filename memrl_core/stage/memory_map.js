@@ -11,7 +11,7 @@ const GOLDEN = 2.399963229728653;
 const FIRST_RING = 15;
 const CELL = 7;
 const STAR = "M0,-9 2.1,-2.9 8.6,-2.8 3.4,1.1 5.3,7.3 0,3.6 -5.3,7.3 -3.4,1.1 -8.6,-2.8 -2.1,-2.9Z";
-const COLOURS = { q: "q", outcome: "outcome", age: "age", family: "family", run: "run" };
+export const MAP_COLOURS = ["q", "outcome", "age", "family", "run"];
 
 export class MemoryMap {
   constructor(parent, on) {
@@ -27,6 +27,7 @@ export class MemoryMap {
     this.tip = el("div", "stage-tip", this.box);
     this.tip.hidden = true;
     this.colour = "q";
+    this.size = "uses";
     this.marked = null;
     this.view = null;
     this.open = -1;
@@ -146,11 +147,15 @@ export class MemoryMap {
         most = Math.max(most, Math.abs(q[n] - middle) / scale);
       }
       const mean = used ? sum / used : q[seen[0]];
-      const size = 3.4 + Math.min(6, 1.15 * Math.log2(1 + uses));
+      const size = this.radius(uses);
       this.glyphs.push({ at, group, seen, mean, uses, size, weight: most + 0.01 * Math.log2(1 + uses) });
     });
     this.glyphs.sort((a, b) => a.weight - b.weight || a.at - b.at);
     this.byGroup = new Map(this.glyphs.map((glyph) => [glyph.at, glyph]));
+  }
+
+  radius(uses) {
+    return this.size === "uses" ? 3.4 + Math.min(6, 1.15 * Math.log2(1 + uses)) : 4.6;
   }
 
   colourOf(n, q = this.state.q[n]) {
@@ -274,7 +279,7 @@ export class MemoryMap {
       made.x[i] = glyph.group.x;
       made.y[i] = glyph.group.y;
       made.value[i] = (alpha << 24) | (blue << 16) | (green << 8) | red;
-      made.size[i] = dot + (glyph.uses ? 1 : 0) + (glyph.weight > 0.4 ? 1 : 0);
+      made.size[i] = dot + (this.size === "uses" ? (glyph.uses ? 1 : 0) + (glyph.weight > 0.4 ? 1 : 0) : 1);
       made.count[i] = glyph.seen.length;
     });
     this.columns = made;
@@ -305,12 +310,12 @@ export class MemoryMap {
       const q = mix(one.moved.before, one.moved.after, share);
       const visits = share > 0.5 ? one.moved.visitsAfter : one.moved.visits;
       const chosen = one.kind === "selected" || one.kind === "credited";
-      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : (3.4 + Math.min(6, 1.15 * Math.log2(1 + visits))) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
+      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : this.radius(visits) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
       const ring = one.kind === "missed" ? 0.45 * phases[2] : one.kind === "new" ? phases[7] : come;
       const strong = chosen ? phases[3] : 0;
       set(one.group, {
         transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})`,
-        opacity: one.kind === "new" && !phases[7] ? 0 : 1,
+        opacity: one.kind === "new" && !phases[7] ? 0 : this.dimmed(one.n) && !isLit ? 0.2 : 1,
         "pointer-events": one.kind === "new" && !phases[7] ? "none" : "auto",
       });
       const ownQ = one.kind === "new" ? (one.moved.after ?? model.run.q[1]) : q;
@@ -452,6 +457,14 @@ export class MemoryMap {
     this.box.addEventListener("dblclick", () => this.reset());
   }
 
+  // Sizes follow the uses of a memory, or are all the same.
+  sizeBy(what) {
+    this.size = what;
+    this.summarise();
+    this.dirty = true;
+    this.on.redraw();
+  }
+
   reset() {
     this.fit();
     this.on.redraw();
@@ -518,8 +531,6 @@ export class MemoryMap {
     return names.length > shown.length ? [...shown, [`${names.length - shown.length} more`, namedColour(NAMED.length)]] : shown;
   }
 }
-
-export const MAP_COLOURS = COLOURS;
 
 function shapeOn(ctx, x, y, size, sign) {
   ctx.beginPath();

@@ -47,6 +47,14 @@ export class Model {
     return this.data.memories.texts[n] ?? null;
   }
 
+  // The memories most similar to it or to a copy of it, [[n, similarity]]; null where that is not known.
+  nearest(n) {
+    const { nearest } = this.data.memories;
+    const copies = this.groups[this.groupOf[n]]?.members ?? [];
+    const known = [n, ...copies].find((one) => nearest[one]);
+    return known === undefined ? null : nearest[known];
+  }
+
   // Index of a step by its number; -1 when it is not here.
   indexOf(step) {
     return this.steps.findIndex((one) => one.step === step);

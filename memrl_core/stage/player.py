@@ -20,10 +20,12 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.records import Memory, StepTrace
 from memrl_core.stage import stage_script, stage_style
-from memrl_core.stage.data import Known, Place, StageSource, finite, known_of_run, stage_data
+from memrl_core.stage.data import Known, Place, StageSource, finite, known_of_run, nearest_memories, stage_data
 
 _HERE = Path(__file__).parent
 PLACED_AT_ONCE = 256
+MOST_WITH_NEAREST = 2_000
+"""Memories up to which those nearest to each intent go along: of more they would take more room than the steps."""
 
 
 def write_player(bank: MemoryBank, run: str, target: Path, overwrite: bool = False) -> int:
@@ -86,7 +88,21 @@ def source_of_run(bank: MemoryBank, run: str) -> StageSource:
     memories = _memories(bank, known, traces)
     places, queries = _places(bank, memories, traces)
     name = Path(bank.uri).stem if is_local(bank.uri) else shown(bank.uri)
-    return StageSource(info, name, traces, memories, places, queries, known)
+    return StageSource(info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories))
+
+
+def _nearest(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, list[tuple[str, float]]]:
+    """What is nearest to the oldest memory of each intent."""
+    oldest: dict[str, Memory] = {}
+    for memory in memories:
+        oldest.setdefault(memory.intent, memory)
+    if not memories or len(memories) > MOST_WITH_NEAREST:
+        return {}
+    embeddings = np.stack([bank.embedding(memory.id) for memory in memories])
+    return {
+        memory.id: nearest_memories(memory, bank.embedding(memory.id), memories.__getitem__, embeddings)
+        for memory in oldest.values()
+    }
 
 
 def _memories(bank: MemoryBank, known: Known, traces: Sequence[StepTrace]) -> list[Memory]:

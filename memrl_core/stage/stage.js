@@ -29,7 +29,7 @@ class Stage {
     this.callbacks = callbacks;
     this.index = Math.max(0, data.steps.length - 1);
     this.t = this.goal = LAST;
-    this.weight = null;
+    this.weight = this.lightens = null;
     this.hovered = this.pinned = null;
     this.speed = 1;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -140,18 +140,24 @@ class Stage {
   }
 
   buildTools(tools) {
-    const label = el("label", "", tools);
-    el("span", "stage-caption", label, "colour");
-    const colours = (this.colours = set(el("select", "", label), { "aria-label": "Colour of the map" }));
-    for (const name of Object.keys(MAP_COLOURS)) set(el("option", "", colours, name), { value: name });
-    colours.addEventListener("change", () => {
-      // The keys are for the step again.
-      colours.blur();
-      this.map.colour = colours.value;
+    const choice = (name, title, values, act) => {
+      const label = el("label", "", tools);
+      el("span", "stage-caption", label, name);
+      const list = set(el("select", "", label), { "aria-label": title });
+      for (const value of values) set(el("option", "", list, value), { value });
+      list.addEventListener("change", () => {
+        // The keys are for the step again.
+        list.blur();
+        act(list.value);
+      });
+    };
+    choice("colour", "Colour of the map", MAP_COLOURS, (value) => {
+      this.map.colour = value;
       this.map.dirty = true;
       this.showLegend();
       this.redraw();
     });
+    choice("size", "Size of the map's points", ["uses", "none"], (value) => this.map.sizeBy(value));
     this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search texts", "aria-label": "Search the texts of memories", maxlength: 200 });
     this.search.addEventListener("input", () => this.find(this.search.value));
     this.found = set(el("output", "stage-caption", tools), { "aria-live": "polite" });
@@ -621,12 +627,22 @@ class Stage {
   }
 
   closeCard() {
+    this.unlight();
     this.card.hidden = true;
     this.card.replaceChildren();
     this.selection = null;
   }
 
+  // What lies near the memory of another card is lit no longer.
+  unlight() {
+    if (this.lightens !== null && this.lightens !== this.pinned) {
+      this.map.mark(null);
+      this.lightens = null;
+    }
+  }
+
   openCard(title) {
+    this.unlight();
     this.card.hidden = false;
     this.card.replaceChildren();
     this.card.scrollTop = 0;
@@ -678,8 +694,29 @@ class Stage {
       }
     }
     this.curve(card, n);
+    this.nearestOf(card, n);
     const text = model.text(n);
     if (text !== null) set(el("div", "stage-text stage-experience", card, text), { tabindex: 0, role: "group", "aria-label": "Experience" });
+  }
+
+  // Its nearest by similarity of the embeddings, which a map in two dimensions can only hint at.
+  nearestOf(card, n) {
+    const nearest = this.model.nearest(n);
+    if (!nearest?.length) return;
+    const head = el("h3", "stage-card-head", card, "Nearest by similarity");
+    const light = set(el("button", "stage-quiet-button", head, "on the map"), { type: "button", "aria-pressed": this.lightens === n });
+    light.addEventListener("click", () => {
+      this.lightens = this.lightens === n ? null : n;
+      set(light, { "aria-pressed": this.lightens === n });
+      this.map.mark(this.lightens === n ? new Set([n, ...nearest.map(([m]) => m)]) : null);
+    });
+    this.list(card, nearest.map(([m, similarity]) => [m, `${fixed(similarity)} ${this.model.labels[m]} ${this.model.intent(m)}`]));
+  }
+
+  // Memories as lines to point at and to click.
+  list(parent, entries) {
+    const list = el("ul", "stage-list", parent);
+    for (const [n, text] of entries) this.link(set(el("li", "", list, shortened(text, 70)), { "data-memory": this.model.ids[n] }), n);
   }
 
   // At which λ greedy selection takes a memory.
@@ -770,14 +807,11 @@ class Stage {
     fact("successes", `${numbers.filter((n) => outcomes[n] === "success").length} of ${numbers.length}`);
     const common = commonWords(numbers.map((n) => model.intent(n)), seen.map((n) => model.intent(n)));
     if (common.length) fact("in common", common.join(", "));
-    const save = set(el("button", "stage-quiet-button", card, "Save as CSV"), { type: "button" });
-    save.addEventListener("click", () => this.save(numbers));
-    const list = el("ul", "stage-list", card);
-    for (const n of numbers.slice(0, 60)) {
-      const row = set(el("li", "", list, `${model.labels[n]} ${shortened(model.intent(n), 60)}`), { "data-memory": model.ids[n] });
-      this.link(row, n);
-    }
-    this.callbacks.onSelect?.(numbers.map((n) => model.ids[n]));
+    const actions = el("div", "stage-actions", card);
+    const button = (text, act) => set(el("button", "stage-quiet-button", actions, text), { type: "button" }).addEventListener("click", act);
+    button("Save as CSV", () => this.save(numbers));
+    for (const [name, label] of this.callbacks.selecting ?? []) button(label, () => this.callbacks.onAct?.(name, numbers.map((n) => model.ids[n])));
+    this.list(card, numbers.slice(0, 60).map((n) => [n, `${model.labels[n]} ${model.intent(n)}`]));
   }
 
   save(numbers) {

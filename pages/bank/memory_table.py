@@ -18,7 +18,7 @@ OUTCOMES = ("success", "failure", "unrated")
 
 def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
-    rows = catalogue(view.moment, view.memories)
+    rows = _of_selection(catalogue(view.moment, view.memories))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search in intent and experience", key="memory_search", placeholder="egg microwave")
         outcomes = st.multiselect("Outcome", OUTCOMES, key="memory_outcomes", placeholder="all")
@@ -61,6 +61,21 @@ def memory_table(view: View) -> None:
         key="memory_csv",
     )
     _away(view)
+
+
+def _of_selection(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of what was selected on the map of Step, if any of it is here; else all."""
+    chosen = rows["id"].isin(places.selection()) if len(rows) else None
+    if chosen is None or not chosen.any():
+        return rows
+    with st.container(horizontal=True, vertical_alignment="center", key="bank_selection"):
+        st.markdown(f":material/lasso_select: **{chosen.sum():,} memories selected on the map**", width="content")
+        st.button("Show all", key="bank_selection_all", type="tertiary", on_click=_show_all)
+    return rows[chosen]
+
+
+def _show_all() -> None:
+    places.selecting(())
 
 
 def _away(view: View) -> None:

@@ -13,7 +13,7 @@ from pages.shared.view import view_of
 
 MEMORIES, SETTINGS, EXCHANGE, BANKS = "Memories", "Settings", "Import and export", "Banks of this machine"
 
-place = places.current()
+place = places.current(keep=places.selection_in_link())
 if place is not None:
     header(place)
 has_run = place is not None and place.run is not None

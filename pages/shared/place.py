@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -258,6 +258,30 @@ def _memory(bank: MemoryBank, asked: str | None) -> str | None:
 
 def _notice(sentence: str) -> None:
     st.toast(literal(sentence[:300]), icon=":material/link_off:", duration="long")
+
+
+SELECTED, MOST_IN_LINK = "memories", 60
+"""Memories that were selected together; more than so many do not fit into a link, only into the session."""
+
+
+def selecting(memory_ids: Sequence[str]) -> dict[str, str]:
+    """Hold these memories as those that Bank is to show; what its link says of them."""
+    st.session_state[SELECTED] = tuple(memory_ids)
+    return selection_in_link()
+
+
+def selection() -> tuple[str, ...]:
+    """The memories that somebody selected on a map, or that a link names; none where all are to be shown."""
+    if SELECTED not in st.session_state and SELECTED in st.query_params:
+        st.session_state[SELECTED] = tuple(st.query_params[SELECTED].split(","))
+    held: tuple[str, ...] = st.session_state.get(SELECTED, ())
+    return held
+
+
+def selection_in_link() -> dict[str, str]:
+    """The same for the URL."""
+    held = selection()
+    return {SELECTED: ",".join(held)} if 0 < len(held) <= MOST_IN_LINK else {}
 
 
 PACE = 2.5

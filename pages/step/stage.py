@@ -14,7 +14,16 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.records import Memory, StepTrace, Utility
-from memrl_core.stage import Known, StageSource, known_of_run, stage_data, stage_script, stage_style, stage_update
+from memrl_core.stage import (
+    Known,
+    StageSource,
+    known_of_run,
+    nearest_memories,
+    stage_data,
+    stage_script,
+    stage_style,
+    stage_update,
+)
 from pages.shared import place as places
 from pages.shared.map_layouts import layout_of
 from pages.shared.view import View
@@ -28,6 +37,7 @@ MOST_ADDED = 256
 MOST_FOLDED = 4_000
 """Steps of a run up to which all that it ever believed is held ready for a replay."""
 ACTIONS = (("selected", "Why? What would change it?"), ("origin", "Which rewards made its q?"))
+SELECTING = (("bank", "Open in Bank"),)
 
 _stage = st.components.v2.component(
     "memrl_stage",
@@ -78,6 +88,7 @@ def stage(view: View) -> None:
         "first_step": view.place.first_step,
         "last": view.place.last_step,
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
+        "selecting": [list(action) for action in SELECTING],
     }
     shown = _stage(key=KEY, data=data, on_went_change=_went, on_asked_change=_nothing, height="content")
     if shown.asked:
@@ -111,8 +122,14 @@ def _went() -> None:
         places.go(memory=went["memory"])
 
 
-def _ask(what: str, memory_id: str) -> None:
-    """Ask Decision about a memory."""
+def _ask(what: str, asked: str | list[str]) -> None:
+    """Ask Decision about a memory, or show several on Bank."""
+    if not isinstance(asked, str):
+        st.switch_page("pages/bank/page.py", query_params={**st.session_state["place"], **places.selecting(asked)})
+    _ask_about(what, asked)
+
+
+def _ask_about(what: str, memory_id: str) -> None:
     st.session_state["place"] = {**st.session_state["place"], "memory": memory_id}
     link = {**st.session_state["place"], "origin_of": memory_id} if what == "origin" else {**st.session_state["place"]}
     st.switch_page("pages/decision/page.py", query_params=link)
@@ -141,7 +158,21 @@ def _source(view: View, layout: MapLayout) -> StageSource:
         families=_families(view),
         histories=bank.histories_of(run, cast),
         layout=layout.id,
+        nearest=_nearest(bank, run, view.place.memory),
     )
+
+
+def _nearest(bank: MemoryBank, run: str, memory_id: str | None) -> dict[str, list[tuple[str, float]]]:
+    """What the run sees that is nearest to the memory whose card is open."""
+    if memory_id is None:
+        return {}
+    seen = bank.view(run)
+    rows = seen.positions()
+    embeddings = seen.embeddings if seen.visible is None else seen.embeddings[rows]
+    found = nearest_memories(
+        bank.memory(memory_id), bank.embedding(memory_id), lambda row: bank.memory(seen.ids[rows[row]]), embeddings
+    )
+    return {memory_id: found}
 
 
 def _around(view: View, trace: StepTrace) -> list[StepTrace]:

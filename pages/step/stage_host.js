@@ -63,6 +63,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.quiet = true;
       own.stage = mountStage(host, update, {
         actions: data.actions,
+        selecting: data.selecting,
         onAct: (name, id) => own.ask([name, id]),
         onStep: (_, index) => {
           if (own.quiet) return;
@@ -75,6 +76,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.quiet = false;
     } else {
       own.quiet = true;
+      stage.callbacks.actions = data.actions;
       // A person may be further by now than what the server has heard.
       const follows = data.heard?.of !== own.of ? own.count === 0 || !own.replays : data.heard.count >= own.count;
       const goal = follows ? data.at : stage.step.step;

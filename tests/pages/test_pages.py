@@ -440,6 +440,14 @@ def test_memories_are_searched_and_filtered(demo: Path, visit: Visit) -> None:
     assert "Nothing matches" in page_text(app)
 
 
+def test_bank_shows_the_memories_that_a_link_names_until_all_are_asked_for(demo: Path, visit: Visit) -> None:
+    app = visit("bank", bank="demo", memories="household-0003,household-0007,nobody")
+    assert "2 of 2 memories" in page_text(app)
+    assert set(app.dataframe[0].value["memory"]) == {"#3", "#7"}
+    button(app, "bank_selection_all").click().run()
+    assert "40 of 40 memories" in page_text(app)
+
+
 def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     app.session_state["bank_view"] = "Settings"

@@ -136,6 +136,32 @@ def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, p
     expect(page.locator(".stage-card")).to_contain_text(f"{len(known)} memories in the lasso")
 
 
+def test_what_is_nearest_in_the_full_space_is_named_on_the_card_and_lit_on_the_map(
+    demo: MemoryBank, demo_data: Any, play: Play
+) -> None:
+    page = play(demo_data, "step=40&phase=7&memory=household-0007")
+    own = demo.memory("household-0007")
+    best: dict[str, float] = {}
+    for other in demo.memories():
+        similarity = float(demo.embedding(other.id) @ demo.embedding(own.id))
+        best[other.intent] = max(best.get(other.intent, -1.0), similarity)
+    expected = sorted((similarity for intent, similarity in best.items() if intent != own.intent), reverse=True)[:8]
+    shown = page.locator(".stage-card .stage-list li").all_text_contents()
+    assert [line.split(" ")[0] for line in shown] == [fixed(similarity) for similarity in expected]
+    page.get_by_role("button", name="on the map").click()
+    assert page.evaluate("player.map.marked.size") == 1 + len(expected)
+    page.keyboard.press("Escape")
+    assert page.evaluate("player.map.marked") is None
+
+
+def test_points_are_as_large_as_they_were_used_or_all_alike(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=40&phase=7")
+    sizes = "new Set(player.map.glyphs.map((one) => one.size)).size"
+    assert page.evaluate(sizes) > 2
+    page.get_by_label("Size of the map's points").select_option("none")
+    assert page.evaluate(sizes) == 1
+
+
 def current(page: Page) -> str | None:
     return page.locator("[data-phase][data-state=current]").get_attribute("data-phase")
 
