@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,77 +12,142 @@ import numpy as np
 from memrl_core.environments.household import GOAL_FAMILIES, PLACES
 
 HABITS = {
-    "egg": "counter",
-    "potato": "basket",
-    "apple": "basket",
-    "tomato": "basket",
-    "bread": "pantry",
-    "soup": "pantry",
-    "mug": "cabinet",
-    "plate": "cabinet",
-    "bowl": "cabinet",
-    "pan": "drawer",
-    "spoon": "drawer",
-    "knife": "drawer",
-    "book": "shelf",
-    "watch": "desk",
-    "letter": "desk",
-    "candle": "shelf",
+    **dict.fromkeys(("egg", "onion", "muffin", "butter", "teapot", "kettle"), "counter"),
+    **dict.fromkeys(("potato", "apple", "tomato", "carrot", "lemon", "orange", "peach", "plum", "melon"), "basket"),
+    **dict.fromkeys(("bread", "soup", "stew", "sausage", "pancake", "waffle", "bagel", "pumpkin"), "pantry"),
+    **dict.fromkeys(("coffee", "cocoa", "juice", "cheese", "pudding", "cake"), "pantry"),
+    **dict.fromkeys(("mug", "plate", "bowl", "pan", "saucer", "jar", "bottle", "tray", "pot"), "cabinet"),
+    **dict.fromkeys(("spoon", "knife", "fork", "ladle", "whisk", "towel", "glove", "key"), "drawer"),
+    **dict.fromkeys(("book", "candle", "magazine", "camera", "radio", "statue", "doll", "ball"), "shelf"),
+    **dict.fromkeys(("watch", "letter", "pen", "notebook", "wallet", "ruler"), "desk"),
+    **dict.fromkeys(("pizza", "omelette", "burger", "salad", "napkin"), "table"),
 }
 """Where a thing usually is."""
 AT_HOME = 0.8
-FOOD = ("egg", "potato", "apple", "tomato", "bread", "soup")
-DISHES = ("mug", "plate", "bowl", "pan", "spoon", "knife")
+VEGETABLES = ("potato", "tomato", "carrot", "onion", "pumpkin")
+FRUIT = ("apple", "lemon", "orange", "peach", "plum", "melon")
+COOKED = ("egg", "soup", "stew", "sausage", "pizza", "omelette", "burger")
+BAKED = ("bread", "muffin", "pancake", "waffle", "bagel")
+DRINKS = ("coffee", "cocoa")
+CHILLED = ("juice", "cheese", "butter", "pudding", "cake", "salad")
+DISHES = ("mug", "plate", "bowl", "pan", "saucer", "tray", "pot", "jar", "bottle", "teapot", "kettle")
+CUTLERY = ("spoon", "knife", "fork", "ladle", "whisk")
+CLOTH = ("towel", "glove", "napkin")
 OBJECTS = {
-    "place": (*DISHES, "book", "candle"),
-    "examine": (*DISHES, *FOOD, "book", "watch", "letter", "candle"),
-    "clean": (*DISHES, "apple", "tomato"),
-    "heat": (*FOOD, "mug", "plate"),
-    "cool": (*FOOD, "mug", "pan"),
-    "place two": ("mug", "plate", "bowl", "spoon", "book", "candle"),
+    "place": tuple(HABITS),
+    "examine": tuple(HABITS),
+    "clean": (*DISHES, *CUTLERY, *CLOTH, *VEGETABLES, *FRUIT, "statue", "doll", "ball", "ruler"),
+    "heat": (*VEGETABLES, *COOKED, *BAKED, *DRINKS, "apple", "peach", "plum", "mug", "plate", "bowl", "pan", "towel"),
+    "cool": (*FRUIT, *COOKED, *DRINKS, *CHILLED, "tomato", "carrot", "bread", "mug", "plate", "bowl", "pan", "bottle"),
+    "place two": tuple(thing for thing in HABITS if thing not in (*VEGETABLES, *COOKED, *DRINKS, *CHILLED, "knife")),
 }
+"""Family to the things that its tasks are about. What is to be placed twice has a plural in s."""
 PHRASES = {
-    "place": ("put the {o} on the {t}", "bring the {o} to the {t}", "the {o} belongs on the {t}, move it there"),
+    "place": (
+        "put the {o} on the {t}",
+        "bring the {o} to the {t}",
+        "the {o} belongs on the {t}, move it there",
+        "carry the {o} over to the {t}",
+        "could you set the {o} down on the {t}?",
+        "I want the {o} on the {t}",
+        "find the {o} and leave it on the {t}",
+        "on the {t}, please: the {o}",
+    ),
     "examine": (
         "look at the {o} in good light",
         "examine the {o} under a lamp",
         "inspect the {o} with some light",
         "hold the {o} up to a lamp and look at it",
+        "check the {o} for scratches where it is bright",
+        "it is too dark to see the {o}, light it",
+        "shine a lamp on the {o}",
+        "I need to see the {o} clearly",
     ),
     "clean": (
         "put a clean {o} on the {t}",
         "wash the {o}, then put it on the {t}",
         "leave the {o} spotless on the {t}",
+        "the {o} is dirty, get it clean and onto the {t}",
+        "rinse the {o} and return it to the {t}",
+        "scrub the {o} before it goes on the {t}",
+        "on the {t} I want the {o} without a stain",
+        "get the dirt off the {o} and bring it to the {t}",
     ),
-    "heat": ("put a hot {o} on the {t}", "warm up the {o} and put it on the {t}", "serve a heated {o} on the {t}"),
-    "cool": ("put a cold {o} on the {t}", "chill the {o} and put it on the {t}", "serve a cooled {o} on the {t}"),
-    "place two": ("put two {o}s on the {t}", "bring both {o}s to the {t}", "there should be two {o}s on the {t}"),
+    "heat": (
+        "put a hot {o} on the {t}",
+        "warm up the {o} and put it on the {t}",
+        "serve a heated {o} on the {t}",
+        "the {o} is too cold, heat it and take it to the {t}",
+        "I would like the {o} warm, on the {t}",
+        "bring a steaming {o} to the {t}",
+        "make the {o} hot before it goes on the {t}",
+        "on the {t} there should be a warm {o}",
+    ),
+    "cool": (
+        "put a cold {o} on the {t}",
+        "chill the {o} and put it on the {t}",
+        "serve a cooled {o} on the {t}",
+        "the {o} is too warm, cool it and take it to the {t}",
+        "I would like the {o} cold, on the {t}",
+        "bring an icy {o} to the {t}",
+        "let the {o} cool before it goes on the {t}",
+        "on the {t} there should be a chilled {o}",
+    ),
+    "place two": (
+        "put two {o}s on the {t}",
+        "bring both {o}s to the {t}",
+        "there should be two {o}s on the {t}",
+        "find two {o}s and leave them on the {t}",
+        "the two {o}s belong together on the {t}",
+        "carry both {o}s over to the {t}",
+        "I want both of the {o}s on the {t}",
+        "on the {t}, please: two {o}s",
+    ),
 }
 TREATMENT = {"examine": "light", "clean": "clean", "heat": "heat", "cool": "cool"}
+TARGETS = ("counter", "table", "desk", "shelf")
 
+TRAIN, HELDOUT = 240, 60
 DEMO = slice(16, 24)
 
 
-def household_tasks(count: int, seed: int, prefix: str, unlike: set[str] | None = None) -> list[dict[str, Any]]:
-    """`count` tasks, families in turn and then shuffled; no intent stands twice or is in `unlike`."""
-    rng = np.random.default_rng(seed)
-    seen, tasks = set(unlike or ()), []
+def household_tasks(count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """`count` tasks without ids, families in turn: no two of a family want the same of the same thing.
+
+    A family uses all its things and all its phrases before it uses one again.
+    """
+    things, phrases = (
+        {family: _again_and_again(rng, of_family[family]) for family in GOAL_FAMILIES}
+        for of_family in (OBJECTS, PHRASES)
+    )
+    seen: set[tuple[str, str, str]] = set()
+    tasks: list[dict[str, Any]] = []
     while len(tasks) < count:
         family = GOAL_FAMILIES[len(tasks) % len(GOAL_FAMILIES)]
-        thing = str(rng.choice(OBJECTS[family]))
+        thing = next(things[family])
         wanted = 2 if family == "place two" else 1
         where = _things(rng, thing, wanted)
-        free = [place for place in ("counter", "table", "desk", "shelf") if place != where[thing]]
-        target = str(rng.choice(free))
-        intent = str(rng.choice(PHRASES[family])).format(o=thing, t=target)
-        if intent in seen:
+        target = str(rng.choice([place for place in TARGETS if place != where[thing]]))
+        if (family, thing, target) in seen:
             continue
-        seen.add(intent)
+        seen.add((family, thing, target))
         data = {"object": thing, "target": target, "count": wanted, "things": where}
         if family in TREATMENT:
             data["treatment"] = TREATMENT[family]
+        intent = next(phrases[family]).format(o=thing, t=target)
         tasks.append({"intent": intent, "environment": "household", "family": family, "data": data})
-    order = rng.permutation(count)
+    return tasks
+
+
+def _again_and_again(rng: np.random.Generator, items: Sequence[str]) -> Iterator[str]:
+    """All `items` in random order, then all again in another."""
+    while True:
+        yield from (str(item) for item in rng.permutation(items))
+
+
+def _numbered(tasks: list[dict[str, Any]], prefix: str, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """The tasks in random order, with ids."""
+    order = rng.permutation(len(tasks))
     return [{"id": f"{prefix}-{i + 1:03d}", **tasks[int(position)]} for i, position in enumerate(order)]
 
 
@@ -102,10 +168,11 @@ def main() -> None:
     """Write the sets beside this file; the demo's tasks are a slice of the training set."""
     folder = Path(__file__).parent / "tasks"
     folder.mkdir(exist_ok=True)
-    train = household_tasks(240, seed=7, prefix="train")
-    heldout = household_tasks(60, seed=8, prefix="heldout", unlike={task["intent"] for task in train})
-    for name, tasks in (("household-train", train), ("household-heldout", heldout), ("household-demo", train[DEMO])):
-        lines = [json.dumps(task, ensure_ascii=False) for task in tasks]
+    rng = np.random.default_rng(7)
+    tasks = household_tasks(TRAIN + HELDOUT, rng)
+    train, heldout = _numbered(tasks[:TRAIN], "train", rng), _numbered(tasks[TRAIN:], "heldout", rng)
+    for name, written in (("household-train", train), ("household-heldout", heldout), ("household-demo", train[DEMO])):
+        lines = [json.dumps(task, ensure_ascii=False) for task in written]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -11,10 +11,12 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import load_tasks
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.records import Task
 from tests.small_banks import DIMENSION, a_bank, a_run, a_step, a_vector
 
-__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "an_agent", "numbers"]
+__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "alike_tasks", "an_agent", "numbers"]
 
 
 def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:
@@ -23,6 +25,11 @@ def an_agent(path: Path, model: Any = None, environment: str = "household", run:
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
     return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))
+
+
+def alike_tasks() -> list[Task]:
+    """24 household tasks of which many are alike: for what an agent does where a memory fits another task."""
+    return load_tasks(Path(__file__).parent / "alike.jsonl")
 
 
 def numbers(text: str) -> list[str]:

@@ -11,7 +11,6 @@ import pytest
 from pydantic import BaseModel, Field
 
 from memrl_core.agent.asking import Asking, answers_in, templates
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted, PolicyFailed
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
@@ -19,11 +18,12 @@ from memrl_core.policies.base import Ask, Lesson, Question, When
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, Memory, Phase, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval.view import Asked, MemoryView
+from tests.builders import alike_tasks
 from tests.models.forms import FillsForms
 from tests.policies.foreign import installed
 from tests.policies.policy_run import an_agent_of
 
-TASKS = sample_tasks("household-train")
+TASKS = alike_tasks()
 LOST = ModelInterrupted("The connection was lost.")
 
 

@@ -88,14 +88,16 @@ def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(tmp_path: P
 
 def test_memories_are_found_by_words_outcome_and_q(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
-    list(agent.run(sample_tasks("household-train")[:12]))
+    tasks = sample_tasks("household-train")[:12]
+    list(agent.run(tasks))
     moment = current(agent.bank, "r", None)
     memories = memories_of(agent.bank, moment)
     rows = catalogue(moment, memories)
     assert list(rows["id"]) == list(reversed(moment.utilities))
-    found = matching(rows, "MUGS shelf")
+    words = tasks[0].data["object"], tasks[0].data["target"]
+    found = matching(rows, " ".join(words).upper())
     assert set(found["id"]) == {
-        i for i, m in memories.items() if all(w in f"{m.intent} {m.experience}".lower() for w in ("mugs", "shelf"))
+        i for i, m in memories.items() if all(w in f"{m.intent} {m.experience}".lower() for w in words)
     }
     assert len(found) > 0
     assert set(matching(rows, outcomes=["failure"])["outcome"]) == {"failure"}

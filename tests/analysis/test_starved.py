@@ -15,10 +15,9 @@ from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.memory import exposure
 from memrl_core.analysis.memory.exposure import gini, starvation
 from memrl_core.analysis.memory.uses import uses
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_bank, a_run, a_step, an_agent
+from tests.builders import a_bank, a_run, a_step, alike_tasks, an_agent
 
 NO_USES = pd.DataFrame({"memory_id": [], "selected": []}).astype({"selected": bool})
 
@@ -41,7 +40,7 @@ def _cosines(view: MemoryView) -> np.ndarray:
 
 def test_a_real_run_is_told_what_its_traces_never_used(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank", delta=0.2, k1=4, k2=2)
-    traces = list(agent.run(sample_tasks("household-train")[:30]))
+    traces = list(agent.run(alike_tasks()))
     found = starvation(agent.bank.view("r"), uses(agent.bank, "r"), threshold=0.95, delta=0.2)
     pooled = {c.memory_id for t in traces for c in t.decision.candidates if c.rank_select is not None}
     given_ = {i for t in traces for i in t.decision.selected}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.turns import write_experience
+from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment
-from memrl_core.environments.household import TREATMENTS, Household
+from memrl_core.environments.household import PLACES, TREATMENTS, Household
 from memrl_core.environments.tasks import check_intent, load_tasks, sample_data_path, sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.models.simulated import SimulatedModel
@@ -76,7 +78,7 @@ def test_what_is_not_offered_changes_nothing_and_time_runs_out() -> None:
 
 
 def test_every_task_can_be_solved_with_what_is_offered() -> None:
-    for task in sample_tasks("household-train") + sample_tasks("household-heldout"):
+    for task in ALL_TASKS:
         world = Household()
         world.reset(task, seed=0, at_step=1)
         thing, target = task.data["object"], task.data["target"]
@@ -90,6 +92,41 @@ def test_every_task_can_be_solved_with_what_is_offered() -> None:
         plan.insert(0, f"search {place}")
         solved = any(played(world, task, plan, seed)[-1].reward == 1 for seed in range(5))
         assert solved, task.id
+
+
+ALL_TASKS = [task for name in ("household-train", "household-heldout") for task in sample_tasks(name)]
+
+
+def test_no_task_has_a_twin_and_the_nearest_other_intent_is_rarely_about_the_same() -> None:
+    wants = {(task.family, task.data["object"], task.data["target"]) for task in ALL_TASKS}
+    assert len(wants) == len(ALL_TASKS) == 300
+    examined = [task.data["object"] for task in ALL_TASKS if task.family == "examine"]
+    assert len(set(examined)) == len(examined), "an examined thing is put nowhere, so its target tells nothing apart"
+    about = [(task.family, task.data["object"]) for task in ALL_TASKS]
+    vectors = np.array(WordLlamaEmbedder().embed([task.intent for task in ALL_TASKS]))
+    alike = vectors @ vectors.T
+    np.fill_diagonal(alike, -1)
+    assert np.mean([about[i] == about[j] for i, j in enumerate(alike.argmax(1))]) < 0.1
+
+
+def test_every_intent_names_its_thing_its_target_and_how_many_and_no_other() -> None:
+    kinds = {thing.partition("#")[0] for task in ALL_TASKS for thing in task.data["things"]}
+    for task in ALL_TASKS:
+        words = set(re.findall(r"\w+", task.intent.lower()))
+        assert {kind for kind in kinds if words & {kind, f"{kind}s"}} == {task.data["object"]}, task.intent
+        assert words & set(PLACES) == (set() if task.family == "examine" else {task.data["target"]}), task.intent
+        assert bool(words & {"two", "both"}) is (task.data["count"] == 2), task.intent
+
+
+def test_what_a_failure_writes_finds_the_thing_and_the_target_in_every_intent() -> None:
+    for task in ALL_TASKS:
+        thing, place = task.data["object"], task.data["things"][task.data["object"]]
+        take = f"take {thing} from {place}"
+        text = Household().distil(task, played(Household(), task, [f"search {place}", take] + ["fly"] * 9), "failure")
+        assert f"> {take}\n" in text.partition("Try instead:")[2], task.intent
+        if "treatment" not in task.data:
+            target = task.data["target"]
+            assert text.count(f"> put {thing} on {target}\n") == task.data["count"], task.intent
 
 
 def test_a_success_becomes_a_script_without_detours() -> None:

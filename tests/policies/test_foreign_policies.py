@@ -14,7 +14,6 @@ from pydantic import field_validator
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError, OllamaDown, PolicyFailed, SettingsError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import contents_of
@@ -26,11 +25,11 @@ from memrl_core.policies.guard import HOOKS
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, MemoryOperation, Phase, StepTrace, ValueChange
 from memrl_core.settings import PolicySettings
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_step, alike_tasks
 from tests.policies.foreign import Newest, NewestSettings, installed
 from tests.policies.policy_run import an_agent_of
 
-TASKS = sample_tasks("household-train")
+TASKS = alike_tasks()
 OPERATION = MemoryOperation("ADD", "m-1", "a", "b", "success", "a", 0.0, ())
 
 

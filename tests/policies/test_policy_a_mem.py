@@ -42,7 +42,7 @@ from memrl_core.policies.methods.a_mem import (
 )
 from memrl_core.records import Memory, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import a_run
+from tests.builders import a_run, alike_tasks
 
 EMBEDDER = HashingEmbedder()
 EGG = "Task: put a hot egg on the table\nSteps that worked:\n> take egg from fridge\n> heat egg with stove"
@@ -304,7 +304,7 @@ def an_agent(path: Path, policy: str = "a_mem", **values: Any) -> Agent:
 def lived(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Twelve household steps."""
     agent = an_agent(tmp_path_factory.mktemp("b") / "bank")
-    assert len(list(agent.run(sample_tasks("household-train")[:12]))) == 12
+    assert len(list(agent.run(alike_tasks()[:12]))) == 12
     return agent.bank
 
 

@@ -14,16 +14,16 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.empo2_memory import Kept, Tip, Tips
 from memrl_core.records import Decision, Outcome, Reason, StepTrace
 from memrl_core.retrieval.view import MemoryView
+from tests.builders import alike_tasks
 from tests.policies.policy_run import a_view, an_agent_of, outcomes
 
-HOUSEHOLD = sample_tasks("household-train")
+HOUSEHOLD = alike_tasks()
 
 
 def turned(

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.analysis.run.learned.notes import CaseHistory, case_calibration
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import CHECKS, decision_breaks
@@ -40,11 +39,11 @@ from memrl_core.prompting import CAUTION, FOLLOW
 from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import DIMENSION, a_vector
+from tests.builders import DIMENSION, a_vector, alike_tasks
 from tests.lessons.a_lesson import a_lesson, decided
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
-FOUR = sample_tasks("household-train")[:4]
+FOUR = alike_tasks()[:4]
 KERNELS = st.sampled_from(["gaussian", "cosine"])
 # Uses of the cases c0 … c3: which case, the seed of the state, the outcome.
 USES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([0.0, 1.0])), max_size=20)

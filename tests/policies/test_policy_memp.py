@@ -53,7 +53,7 @@ from memrl_core.records import (
 )
 from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_vector
+from tests.builders import a_vector, alike_tasks
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
@@ -442,7 +442,7 @@ def test_a_run_keeps_the_success_rate_of_each_script(
     tmp_path: Path, family: str, seed: int, chosen: dict[str, Any]
 ) -> None:
     agent = an_agent_of(tmp_path / "bank", "memp", seed=seed, **chosen)
-    tasks = [task for task in sample_tasks("household-train") if task.family == family][:4]
+    tasks = [task for task in alike_tasks() if task.family == family][:4]
     traces = list(agent.run(tasks, epochs=3))
     counted = recount(traces)
     known = agent.bank.utilities("r")
@@ -467,7 +467,7 @@ def test_a_script_that_fails_is_mended_and_then_works(tmp_path: Path) -> None:
 
 
 def test_a_script_that_keeps_failing_is_deleted_in_the_released_codes_way(tmp_path: Path) -> None:
-    tasks = sample_tasks("household-train")[:12]
+    tasks = alike_tasks()[:12]
     agent = an_agent_of(tmp_path / "bank", "memp", variant="code")
     traces = list(agent.run(tasks))
     gone = [i for t in traces if t.write for op in t.write.operations if op.op == "DELETE" for i in op.replaces]
@@ -503,7 +503,7 @@ def test_over_memories_of_memrl_nothing_is_deleted_before_it_has_failed_here(tmp
 
 
 def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_path: Path) -> None:
-    tasks = [task for task in sample_tasks("household-train") if task.family in ("heat", "clean")][:4]
+    tasks = [task for task in alike_tasks() if task.family in ("heat", "clean")][:4]
     agent = an_agent_of(tmp_path / "bank", "memp", seed=0, variant="code", update="vanilla", k2=2)
     traces = list(agent.run(tasks, epochs=5))
     doomed = next(i for i, known in agent.bank.utilities("r").items() if known.visits >= 3 and known.q >= 0.5)

@@ -17,7 +17,6 @@ from memrl_core.agent import Agent
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy, policy_class, settings_of
@@ -38,10 +37,10 @@ from memrl_core.policies.methods.rememberer import (
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import an_agent
+from tests.builders import alike_tasks, an_agent
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
-HOUSEHOLD = sample_tasks("household-train")
+HOUSEHOLD = alike_tasks()
 EXAMINE = HOUSEHOLD[14]
 WALK = Task("walk", "walk to the end", "household")
 PAPER = {"variant": "paper"}

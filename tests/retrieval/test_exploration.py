@@ -25,7 +25,7 @@ from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.retrieval.exploration import chance_of_best, drawn_keys, ucb_bonus
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
-from tests.builders import an_agent
+from tests.builders import alike_tasks, an_agent
 from tests.oracles import retrieval as oracle
 from tests.oracles.ties import turn
 from tests.policies.policy_run import an_agent_of
@@ -339,7 +339,7 @@ def test_the_rule_of_ties_that_is_told_is_the_one_in_force() -> None:
 @pytest.mark.parametrize("exploration", ["ucb", "thompson"])
 def test_a_run_that_explores_is_decided_again_to_the_bit(tmp_path: Path, exploration: str) -> None:
     agent = an_agent(tmp_path / "bank", exploration=exploration, ties="seeded", q_min=-0.95, q_floor=-0.9, k2=2)
-    tasks = [task for task in sample_tasks("household-train") if task.family == "heat"][:3]
+    tasks = [task for task in alike_tasks() if task.family == "heat"][:3]
     traces = list(agent.run(tasks, epochs=4))
     last = traces[-1]
     assert last.decision is not None
