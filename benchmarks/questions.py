@@ -19,8 +19,7 @@ from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.analysis.memory.exposure import ROLES, profile, with_role
 from memrl_core.analysis.memory.uses import uses
-from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
-from memrl_core.analysis.people.rating_queue import QueueFilter, queue
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of, queue
 from memrl_core.analysis.run.calibration import in_sample, prequential
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating

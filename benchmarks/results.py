@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.measuring import Row
-from memrl_core.experiments.machine import Machine, machine_line
+from memrl_core.experiments.files import Machine, machine_line
 
 WIDTH = 120
 """Columns that the table needs: narrower, and its figures are cut."""

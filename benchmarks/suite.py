@@ -18,7 +18,7 @@ from benchmarks.measuring import Row, Sizes
 from benchmarks.results import WIDTH, aims_line, as_json, table_of
 from memrl_core.commands.console import console
 from memrl_core.errors import InputError
-from memrl_core.experiments.machine import this_machine, this_moment
+from memrl_core.experiments.files import this_machine, this_moment
 
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",

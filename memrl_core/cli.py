@@ -27,11 +27,12 @@ from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.commands import care, claims, exchange, measure, models, policies, rewards, tasks, terminal
+from memrl_core.commands import claims, exchange, measure, models, policies, rewards, tasks, terminal
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import (
     AtWork,
     BankOption,
+    CtrlC,
     ModelHost,
     PerHost,
     RunOption,
@@ -40,7 +41,6 @@ from memrl_core.commands.console import (
     open_or_create,
     progress,
 )
-from memrl_core.commands.interrupt import CtrlC
 from memrl_core.commands.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
@@ -323,8 +323,8 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
         raise typer.Exit
 
 
-app.command("index")(care.index_bank)
-app.command("reembed")(care.reembed_bank)
+app.command("index")(exchange.index_bank)
+app.command("reembed")(exchange.reembed_bank)
 app.command("import")(exchange.import_file)
 app.command("export")(exchange.export_bank)
 app.command("merge")(exchange.merge_banks)

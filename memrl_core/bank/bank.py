@@ -23,9 +23,8 @@ from memrl_core.bank import codec
 from memrl_core.bank.codec import Inserted, StepRow
 from memrl_core.bank.editing import Editing
 from memrl_core.bank.layouts import Layouts
-from memrl_core.bank.ledger import Credits, Notes, must_be_reward, now
+from memrl_core.bank.ledger import Credits, Notes, People, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
-from memrl_core.bank.people import People
 from memrl_core.bank.places import disk_sentences, place_of, write_parts
 from memrl_core.bank.ratings import Ratings
 from memrl_core.bank.reading import BankReading, Search

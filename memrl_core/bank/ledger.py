@@ -1,4 +1,4 @@
-"""Events on their way into the ledger: numbered, dated and allowed; notes and credits, which are events too."""
+"""Events on their way into the ledger: numbered, dated and allowed; notes, credits and roles, which are events too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
-from memrl_core.bank.state import BankState
+from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, order_key
 from memrl_core.learning.scales import LARGEST_REWARD
@@ -300,4 +300,52 @@ class Credits:
             revoked = {e.revokes for e in events}
             return max(
                 (e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key
+            )
+
+
+class People:
+    """Who may do what. Without any assignment everybody may manage: a bank of one person needs no roles."""
+
+    def __init__(self, state: BankState, ledger: Ledger, alone: Callable[[], AbstractContextManager[None]]) -> None:
+        self._state, self._ledger, self._alone = state, ledger, alone
+
+    @locked
+    def role_of(self, person: str) -> Role:
+        """What this person may do."""
+        return self._ledger.role_of(person_name(person))
+
+    @locked
+    def must_be(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` unless the person's role covers `role`."""
+        self._ledger.must_be(person_name(person), role)
+
+    @locked
+    def roles(self) -> Mapping[str, Role]:
+        """The people whose role was assigned, and `NEWCOMERS` for all others if theirs was."""
+        return {person: Role(event.payload["role"]) for person, event in sorted(self._ledger.roles().items())}
+
+    def assign(self, person: str, role: Role, by: str, reason: str = "") -> None:
+        """Append a role for a person, or for `NEWCOMERS`.
+
+        Raises `NotAllowed` when `by` may not manage the bank, `InputError` for an impossible name and when nobody
+        known by name could manage the bank any more.
+        """
+        name = person if person == NEWCOMERS else person_name(person)
+        with self._alone():
+            then = {**self.roles(), name: role}
+            if then.get(NEWCOMERS, Role.MANAGE) is not Role.MANAGE and Role.MANAGE not in then.values():
+                raise InputError(
+                    "Then nobody could manage this bank. Nothing was changed; let someone manage it by name first."
+                )
+            self._ledger.append(
+                self._ledger.event(
+                    "",
+                    0,
+                    "",
+                    EventKind.ROLE_ASSIGNED,
+                    source="person",
+                    rater=person_name(by),
+                    reason=reason.strip(),
+                    payload={"person": name, "role": str(role)},
+                )
             )

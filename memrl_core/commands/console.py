@@ -1,13 +1,15 @@
-"""The terminal that all commands write to, and the options that they share."""
+"""The terminal that all commands write to, the options that they share, and Ctrl-C as a wish to stop."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console
@@ -137,3 +139,26 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
     finally:
         if not used:
             workspace.delete(uri)
+
+
+class CtrlC:
+    """Within it the first Ctrl-C is noted instead of raised; the second ends the program."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def asked(self) -> bool:
+        """Whether it was pressed."""
+        return self.pressed
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True

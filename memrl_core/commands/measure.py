@@ -12,8 +12,7 @@ from rich.table import Table
 
 from memrl_core.agent import workspace
 from memrl_core.commands.choosing import kept_file
-from memrl_core.commands.console import ModelHost, PerHost, at_hosts, console, open_or_create, progress
-from memrl_core.commands.interrupt import CtrlC
+from memrl_core.commands.console import CtrlC, ModelHost, PerHost, at_hosts, console, open_or_create, progress
 from memrl_core.errors import InputError
 
 # Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
@@ -152,8 +151,7 @@ def layouts(
 
 def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     """Print tables, and leave them in the folder."""
-    from memrl_core.experiments.files import ResultFolder
-    from memrl_core.experiments.machine import machine_line, this_machine, this_moment
+    from memrl_core.experiments.files import ResultFolder, machine_line, this_machine, this_moment
     from memrl_core.experiments.report_table import markdown
     from memrl_core.experiments.tables import rich_tables
 
@@ -192,10 +190,10 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     """Run the cells with a bar, print the tables and leave them in the folder. The hosts of a plan that somebody else
     may have written are not `trusted`.
     """
+    from memrl_core.experiments.executors import run_experiment
     from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
     from memrl_core.experiments.reports import reports
-    from memrl_core.experiments.reports_of_methods import picture_page
-    from memrl_core.experiments.runner import run_experiment
+    from memrl_core.experiments.tables import picture_page
 
     console.print(escape(plan.title), style="bold")
     with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, progress() as bars, CtrlC() as stop:

@@ -30,7 +30,7 @@ _OWN: Mapping[str, str] = {
     "scienceworld": "scienceworld.environment:ScienceWorld",
     "textworld": "textworld.environment:TextWorld",
     "task_file": "own_tasks.environment:TaskFile",
-    "conversation": "conversation:Conversation",
+    "conversation": "own_tasks.environment:Conversation",
 }
 ENVIRONMENTS = tuple(_OWN)
 """The environments that come with the program, in the order in which they are listed."""

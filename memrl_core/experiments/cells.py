@@ -23,7 +23,7 @@ from memrl_core.agent import Agent, workspace
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.decision.ties import OTHER, tied_at
-from memrl_core.analysis.run.cost import step_cost
+from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local
 from memrl_core.bank.places import delete_bank

@@ -12,8 +12,8 @@ from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
 
 if TYPE_CHECKING:
+    from memrl_core.experiments.executors import Experiment
     from memrl_core.experiments.plan import Plan, Stream
-    from memrl_core.experiments.runner import Experiment
 
 WEIGHT = "weight"
 

@@ -1,4 +1,6 @@
-"""Where cells run: in processes of this machine through joblib, or on the workers of a Dask cluster."""
+"""Many cells: what is missing is run, in processes of this machine through joblib or on the workers of a Dask cluster;
+what is finished is kept, whatever ends the rest.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,25 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from joblib import Parallel, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.experiments.cells import Cell, run_cell
+from memrl_core.experiments.cells import Cell, cells_of, run_cell
+from memrl_core.experiments.files import ResultFolder
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.results import by_epoch, durations
 from memrl_core.experiments.study import Stopped
 from memrl_core.logs import logger
 from memrl_core.models.base import Cancelled
@@ -236,3 +242,86 @@ def _watched(cancelled: Cancelled, stop_file: Path) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Experiment:
+    """What an experiment came to, from its `done` finished cells of `cells`.
+
+    `steps` has a row a step (`cells.SCHEMA`), `epochs` a row an epoch (`results.by_epoch`), `durations` what both leave
+    out (`results.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
+    instead.
+    """
+
+    plan: Plan
+    out: Path
+    steps: pd.DataFrame
+    epochs: pd.DataFrame
+    done: int
+    cells: int
+    stopped: bool
+    error: str
+    durations: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def run_experiment(
+    plan: Plan,
+    out: Path,
+    *,
+    jobs: int = 0,
+    scheduler: str = "",
+    banks: str = "",
+    hosts: Hosts | None = None,
+    on_progress: Progress | None = None,
+    cancelled: Cancelled | None = None,
+) -> Experiment:
+    """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
+
+    `jobs` processes work on this machine (0: one a core, or one for each answer that `hosts` give at once); with
+    `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the LanceDB address below
+    which each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
+    them answers for the model. `on_progress` hears of finished cells.
+
+    Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
+    there. What ends the cells stands in `error`. Raises `InputError` for a folder that cannot be used or that another
+    process works in, before anything runs.
+    """
+    cells = cells_of(plan)
+    stop = cancelled or (lambda: False)
+    with ResultFolder(out) as folder:
+        found = {cell.name: table for cell in cells if (table := folder.kept(cell)) is not None}
+        missing = [cell for cell in cells if cell.name not in found]
+        folder.describe(plan, cells, found)
+        error = ""
+        try:
+            if on_progress is not None:
+                on_progress(len(found), len(cells))
+            if missing and not stop():
+                attempts = (
+                    on_cluster(missing, banks, scheduler, stop, hosts)
+                    if scheduler
+                    else on_this_machine(missing, banks, jobs, stop, hosts)
+                )
+                with closing(attempts):
+                    for ended in attempts:
+                        error = error or ended.error
+                        if ended.table is None:
+                            continue
+                        folder.keep(ended.cell, ended.table)
+                        found[ended.cell.name] = ended.table
+                        if on_progress is not None:
+                            on_progress(len(found), len(cells))
+        except InputError as failure:
+            error = str(failure)
+        tables = [found[cell.name] for cell in cells if cell.name in found]
+        bare = [table.replace_schema_metadata() for table in tables]
+        steps = pa.concat_tables(bare).to_pandas() if bare else pd.DataFrame()
+        epochs, took = by_epoch(plan, steps), durations(tables)
+        if tables:
+            folder.describe(plan, cells, found)
+            folder.write(plan, epochs, steps, took)
+    stopped = stop() and len(found) < len(cells) and not error
+    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took)

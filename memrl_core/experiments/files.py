@@ -1,12 +1,14 @@
-"""The folder of an experiment: finished cells, results, and what they came from."""
+"""The folder of an experiment: finished cells, results, what they came from, and the machine they were measured on."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -135,3 +137,46 @@ def _versions() -> dict[str, str]:
 
 def _digest(table: pa.Table | None) -> str | None:
     return None if table is None else (table.schema.metadata or {}).get(b"digest", b"").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was measured on; `memory_gib` is None where the system does not tell, `version` is that of this program."""
+
+    system: str
+    cores: int
+    memory_gib: float | None
+    python: str
+    version: str
+
+
+def this_machine() -> Machine:
+    """This machine."""
+    return Machine(
+        f"{platform.system()} {platform.machine()}",
+        os.cpu_count() or 1,
+        _memory_gib(),
+        platform.python_version(),
+        __version__,
+    )
+
+
+def this_moment() -> datetime:
+    """Now, to the second, in UTC."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def machine_line(machine: Machine, date: datetime) -> str:
+    """Where and when something was measured, in one line."""
+    memory = "memory unknown" if machine.memory_gib is None else f"{machine.memory_gib:.1f} GiB"
+    return (
+        f"{date.astimezone(UTC):%Y-%m-%d %H:%M} UTC · {machine.system}, {machine.cores} cores, {memory} · "
+        f"memrl {machine.version} · Python {machine.python}"
+    )
+
+
+def _memory_gib() -> float | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (AttributeError, ValueError, OSError):
+        return None

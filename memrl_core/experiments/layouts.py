@@ -12,7 +12,7 @@ import pandas as pd
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.run.cost import step_cost
+from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.cross_model import NO_MEMORY

@@ -16,7 +16,7 @@ from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
 
 if TYPE_CHECKING:
-    from memrl_core.experiments.runner import Experiment
+    from memrl_core.experiments.executors import Experiment
 
 Floats = npt.NDArray[np.float64]
 INTERVAL = "mean over seeds with its 95 % interval (seeds drawn anew)"

@@ -19,6 +19,7 @@ from memrl_core.analysis.run.metrics import (
 )  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions_report
+from memrl_core.experiments.executors import Experiment
 from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
@@ -32,8 +33,7 @@ from memrl_core.experiments.report_table import (
     table,
     title,
 )  # fmt: skip
-from memrl_core.experiments.reports_of_methods import methods_report
-from memrl_core.experiments.runner import Experiment
+from memrl_core.experiments.tables import methods_report
 
 WINDOW = 30
 TOLERANCE = 0.05

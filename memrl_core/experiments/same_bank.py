@@ -16,7 +16,7 @@ import pandas as pd
 from memrl_core.agent import NO_VECTOR
 from memrl_core.agent.asking import Asking
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.analysis.run.cost import cost_of
+from memrl_core.analysis.run.consultations import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment

@@ -10,9 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.run.metrics import seed_interval
-from memrl_core.figures.palette import NEUTRAL, bare_layout, q_colorscale
+from memrl_core.figures.palette import NEUTRAL, bare_layout, plain, q_colorscale
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 
 WIDTH = 5.0

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, warnings
-from memrl_core.analysis.decision.labels import reason_sentence
+from memrl_core.analysis.decision.labels import memory_label, reason_sentence, weights_label
 from memrl_core.analysis.decision.outline import line
 from memrl_core.analysis.decision.spectrum import Overtaking, Spectrum, spectrum
+from memrl_core.bank import MemoryBank
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
-from memrl_core.records import Candidate, Phase
+from memrl_core.records import Candidate, Memory, Phase, RunInfo, StepTrace
 from memrl_core.report.document import Document
-from memrl_core.report.reported_step import ReportedStep
 
 OVERTAKINGS_LISTED = 40
 FORMULA = "score = (1 − λ) · z_sim + λ · z_q"
@@ -149,3 +151,57 @@ def _overtaking_rows(crossings: list[Overtaking], weight: float, reported: Repor
 
 def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedStep:
+    """A step with its run, the settings in force, and those of its memories that the bank holds."""
+
+    bank: MemoryBank
+    info: RunInfo
+    trace: StepTrace
+    settings: Mapping[str, Any]
+    memories: Mapping[str, Memory]
+
+    def label(self, memory_id: str) -> str:
+        """The memory's short name."""
+        return memory_label(memory_id, self.info.id)
+
+    def labels(self, memory_ids: Iterable[str]) -> str:
+        """Short names in a row."""
+        return ", ".join(map(self.label, memory_ids)) or "none"
+
+
+def reported_step(bank: MemoryBank, run: str, step: int) -> ReportedStep:
+    """The step of a run. Raises `UnknownRun`, or `InputError` when the run has no such step."""
+    trace = bank.trace(run, step)
+    held = set(bank.memory_ids())
+    return ReportedStep(
+        bank,
+        bank.run(run),
+        trace,
+        {**bank.settings(run, step), **trace.settings},
+        {memory_id: bank.memory(memory_id) for memory_id in _named(trace) if memory_id in held},
+    )
+
+
+def bank_name(bank: MemoryBank) -> str:
+    """The last part of a bank's address: the rest says where somebody keeps it, which is nobody else's business."""
+    return bank.uri.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def model_name(info: RunInfo) -> str:
+    """The model of a run with what its server or file reports of it, or that none was at work."""
+    if info.simulated:
+        return "SIMULATED: no language model was at work"
+    weights = weights_label(info.model_facts)
+    return f"{info.model} ({weights})" if weights else info.model
+
+
+def _named(trace: StepTrace) -> Iterator[str]:
+    if trace.recall:
+        yield from (seen.memory_id for seen in (*trace.recall.pool, *trace.recall.left_out))
+    if trace.decision:
+        yield from (candidate.memory_id for candidate in trace.decision.candidates)
+    if trace.update:
+        yield from (change.memory_id for change in trace.update.changes if change.memory_id)

@@ -12,9 +12,8 @@ from memrl_core.figures.memory.utility import moves_picture
 from memrl_core.numerals import dimensions, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import GenerateRecord, Reply
-from memrl_core.report.decision import tell_recall, tell_selection
+from memrl_core.report.decision import ReportedStep, bank_name, model_name, reported_step, tell_recall, tell_selection
 from memrl_core.report.document import Document, Passage
-from memrl_core.report.reported_step import ReportedStep, bank_name, model_name, reported_step
 
 TOLD_BY = {
     "agent": "this program's agent",

@@ -18,10 +18,9 @@ from memrl_core.analysis.run.calibration import Calibration, in_sample, prequent
 from memrl_core.analysis.run.over_time import q_by_epoch
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.figures.decision.similarity_histogram import similarity_picture
-from memrl_core.figures.memory.use_curve import use_picture
-from memrl_core.figures.run.q_by_epoch import q_by_epoch_picture
-from memrl_core.figures.run.reliability import reliability_picture
+from memrl_core.figures.decision.recall import similarity_picture
+from memrl_core.figures.memory.utility import use_picture
+from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.agent.twins import TwinRuns, labels
-from memrl_core.analysis.memory.landscape import landscape
+from memrl_core.analysis.memory.neighbourhoods import landscape
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from memrl_core.analysis.run.consultations import Consultations, consultations
-from memrl_core.analysis.run.learned.watching import Watching
+from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import policy_class, policy_names
 from pages.methods.learned_case import Case

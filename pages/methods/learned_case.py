@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.run.learned.watching import Watching
+from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.picture import Picture
 from memrl_core.policies.base import Policy

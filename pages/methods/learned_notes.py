@@ -21,9 +21,14 @@ from memrl_core.analysis.run.learned.notes import (
     used_cases,
     workflows,
 )
-from memrl_core.figures.run.learned.cases import case_calibration_picture, kernel_picture, loss_picture
-from memrl_core.figures.run.learned.links import link_picture
-from memrl_core.figures.run.learned.tips import novelty_picture, tips_picture
+from memrl_core.figures.run.learned_notes import (
+    case_calibration_picture,
+    kernel_picture,
+    link_picture,
+    loss_picture,
+    novelty_picture,
+    tips_picture,
+)
 from memrl_core.policies.methods.memento import SPECS, Read
 from pages.methods.learned_case import Case, memory_text, show_or_say
 from pages.shared.arm import arm_line

@@ -13,6 +13,7 @@ from memrl_core.analysis.run.learned.deciding import (
     NOTHING,
     PRUNED,
     SILENT,
+    Watching,
     adapter_norms,
     citations,
     drawn_again,
@@ -31,13 +32,16 @@ from memrl_core.analysis.run.learned.values import (
     values_moved,
     values_over_uses,
 )
-from memrl_core.analysis.run.learned.watching import Watching
-from memrl_core.figures.run.learned.actions import actions_picture
-from memrl_core.figures.run.learned.reranking import bump_picture, citations_picture, norms_picture
-from memrl_core.figures.run.learned.success_rates import rates_picture
-from memrl_core.figures.run.learned.tallies import operations_picture, pass_picture
-from memrl_core.figures.run.learned.timeline import timeline_picture
-from memrl_core.figures.run.learned.values import values_picture
+from memrl_core.figures.run.learned_steps import (
+    actions_picture,
+    bump_picture,
+    citations_picture,
+    norms_picture,
+    operations_picture,
+    pass_picture,
+    timeline_picture,
+)
+from memrl_core.figures.run.learned_values import rates_picture, values_picture
 from memrl_core.numerals import signed
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say

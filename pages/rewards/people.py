@@ -5,8 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements, pairwise_table
-from memrl_core.analysis.people.rated_steps import facts_of
-from memrl_core.analysis.people.rating_queue import QueueFilter
+from memrl_core.analysis.people.rating_queue import QueueFilter, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError

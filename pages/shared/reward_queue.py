@@ -9,9 +9,15 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
 from memrl_core.analysis.people.rating_queue import Place as StepPlace
-from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, queue, ratings_wanted
+from memrl_core.analysis.people.rating_queue import (
+    QueueFilter,
+    RatedStep,
+    RatingSession,
+    facts_of,
+    queue,
+    ratings_wanted,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import Role
 from memrl_core.errors import MemRLError

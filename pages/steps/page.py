@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from memrl_core.analysis.run.step_filter import StepFilter
+from memrl_core.analysis.people.linked_filter import StepFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
 from memrl_core.exchange.spreadsheet import csv_bytes

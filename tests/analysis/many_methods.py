@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.run.learned.watching import Watching
+from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment

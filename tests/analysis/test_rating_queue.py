@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.people.agreement import disagreements
-from memrl_core.analysis.people.rated_steps import RatedStep, facts_of
 from memrl_core.analysis.people.rating_queue import (
     QueueFilter,
+    RatedStep,
     Show,
     disagreement,
     duration_words,
+    facts_of,
     progress,
     queue,
     ratings_wanted,

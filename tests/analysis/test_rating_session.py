@@ -8,8 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.people.rated_steps import RatedStep
-from memrl_core.analysis.people.rating_queue import TOO_SOON, QueueFilter, RatingSession, pairs
+from memrl_core.analysis.people.rating_queue import TOO_SOON, QueueFilter, RatedStep, RatingSession, pairs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

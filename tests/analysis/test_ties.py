@@ -6,9 +6,9 @@ from pathlib import Path
 
 from memrl_core.analysis.decision.ties import ties_of
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.reports import reports
-from memrl_core.experiments.runner import run_experiment
 from tests.builders import an_agent
 
 

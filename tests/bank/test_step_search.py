@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.run.step_filter import StepFilter
+from memrl_core.analysis.people.linked_filter import StepFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
 from memrl_core.records import StepTrace

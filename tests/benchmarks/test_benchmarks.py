@@ -29,7 +29,7 @@ from memrl_core.bank.check import check
 from memrl_core.commands import measure
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.experiments.machine import this_machine, this_moment
+from memrl_core.experiments.files import this_machine, this_moment
 from memrl_core.policies.methods.memrl import MemRL
 from tests.builders import an_agent
 

@@ -14,8 +14,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import MESSAGES, TEAMS, Helpdesk
 from memrl_core.errors import InputError
+from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.runner import run_experiment
 from memrl_core.experiments.study import whole_step
 from memrl_core.records import Reply, Task, Turn
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from memrl_core.environments import make_environment
+from memrl_core.environments.databases.judging import database_task
 from memrl_core.environments.databases.sandbox import Sandbox, Table
-from memrl_core.environments.databases.task import database_task
 from memrl_core.environments.mysql import lifelong_file as reader
 from memrl_core.environments.mysql.lifelong_db import LifelongDb
 from memrl_core.environments.mysql.lifelong_file import LifelongFile, family_of, is_lifelong, read_lifelong

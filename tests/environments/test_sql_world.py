@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from memrl_core.environments.databases import world as databases
-from memrl_core.environments.databases.judging import order_is_open
+from memrl_core.environments.databases.judging import database_task, order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.databases.task import database_task
 from memrl_core.environments.databases.world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered

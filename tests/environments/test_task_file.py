@@ -12,9 +12,8 @@ import pytest
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.environments import make_environment
 from memrl_core.environments.contract import CHECKS
-from memrl_core.environments.conversation import JUDGED_BY_A_PERSON
-from memrl_core.environments.databases.task import database_data
-from memrl_core.environments.own_tasks.environment import LONGEST_TEXT, TaskFile
+from memrl_core.environments.databases.judging import database_data
+from memrl_core.environments.own_tasks.environment import JUDGED_BY_A_PERSON, LONGEST_TEXT, TaskFile
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError

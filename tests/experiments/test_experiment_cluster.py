@@ -15,8 +15,8 @@ import distributed
 import pytest
 
 from memrl_core.experiments import executors
+from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import read_plan
-from memrl_core.experiments.runner import Experiment, run_experiment
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, started, until
 
 IMPATIENT = "from memrl_core.experiments import executors\nexecutors.ANSWER_WITHIN = 3"

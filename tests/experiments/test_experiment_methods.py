@@ -30,19 +30,18 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
     paired_by_task,
 )
-from memrl_core.analysis.run.cost import cost_of
+from memrl_core.analysis.run.consultations import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
+from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.files import COSTS, PICTURES
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.report_table import ReportTable
 from memrl_core.experiments.reports import reports
-from memrl_core.experiments.reports_of_methods import picture_page
 from memrl_core.experiments.results import by_epoch
-from memrl_core.experiments.runner import Experiment, run_experiment
-from memrl_core.experiments.tables import rich_tables
+from memrl_core.experiments.tables import picture_page, rich_tables
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn

@@ -14,8 +14,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.memory.utility import history_picture, moves_picture
-from memrl_core.figures.palette import q_symbol
-from memrl_core.figures.text import plain
+from memrl_core.figures.palette import plain, q_symbol
 from memrl_core.records import Decision, Memory, RecallRecord
 from tests.builders import an_agent, numbers
 

@@ -13,7 +13,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.map.map_layout import MapLayout
-from memrl_core.analysis.memory.landscape import Landscape, landscape
+from memrl_core.analysis.memory.neighbourhoods import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range, q_symbol

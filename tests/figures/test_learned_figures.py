@@ -12,16 +12,25 @@ from memrl_core.analysis.run.learned.deciding import BECAME, GIVEN, NOTHING, SIL
 from memrl_core.analysis.run.learned.notes import CaseHistory, LinkGraph, NoteNode
 from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS, Deletion, KnownAction, KnownState
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.learned.actions import actions_picture
-from memrl_core.figures.run.learned.cases import case_calibration_picture, kernel_picture, loss_picture
-from memrl_core.figures.run.learned.lines import names_at_ends
-from memrl_core.figures.run.learned.links import link_picture
-from memrl_core.figures.run.learned.reranking import bump_picture, citations_picture, norms_picture
-from memrl_core.figures.run.learned.success_rates import rates_picture
-from memrl_core.figures.run.learned.tallies import operations_picture, pass_picture
-from memrl_core.figures.run.learned.timeline import ENDED, timeline_picture
-from memrl_core.figures.run.learned.tips import novelty_picture, tips_picture
-from memrl_core.figures.run.learned.values import NAMED, values_picture
+from memrl_core.figures.run.learned_notes import (
+    case_calibration_picture,
+    kernel_picture,
+    link_picture,
+    loss_picture,
+    novelty_picture,
+    tips_picture,
+)
+from memrl_core.figures.run.learned_steps import (
+    ENDED,
+    actions_picture,
+    bump_picture,
+    citations_picture,
+    norms_picture,
+    operations_picture,
+    pass_picture,
+    timeline_picture,
+)
+from memrl_core.figures.run.learned_values import NAMED, names_at_ends, rates_picture, values_picture
 from memrl_core.policies.methods.a_mem import Note
 from memrl_core.policies.methods.memento import Cases, MementoSettings
 from tests.builders import numbers

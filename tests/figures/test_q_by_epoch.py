@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from memrl_core.analysis.run.over_time import Q_BY_EPOCH
-from memrl_core.figures.run.q_by_epoch import q_by_epoch_picture
+from memrl_core.figures.run.reliability import q_by_epoch_picture
 
 
 def test_the_bands_are_the_quantiles_and_the_bars_add_up_to_all_memories() -> None:

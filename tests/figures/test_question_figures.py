@@ -17,8 +17,8 @@ from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
-from memrl_core.figures.decision.similarity_histogram import similarity_picture
-from memrl_core.figures.memory.use_curve import use_picture
+from memrl_core.figures.decision.recall import similarity_picture
+from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.reliability import reliability_picture

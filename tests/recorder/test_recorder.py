@@ -24,7 +24,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import InputError, StepError, UnknownRun
 from memrl_core.recorder import Recorder
-from memrl_core.recorder.incoming import unit
+from memrl_core.recorder.step_report import unit
 from memrl_core.records import Phase
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import DIMENSION, a_bank, a_vector

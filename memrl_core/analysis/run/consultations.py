@@ -1,12 +1,13 @@
-"""How often a policy's questions to the model came back as the form that was asked for, and what they cost."""
+"""What an answer cost in calls, tokens and seconds, and how often a policy's own questions came back as asked for."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memrl_core.bank import MemoryBank
-from memrl_core.records import Consulted
+from memrl_core.records import Consulted, StepTrace, Turn
 
 READ_AT_ONCE = 200
 
@@ -70,3 +71,55 @@ def _of_purpose(purpose: str, asked: Sequence[Consulted]) -> Consultations:
         tokens=sum((one.prompt_tokens or 0) + (one.answer_tokens or 0) for one in asked),
         seconds=sum(one.seconds for one in asked),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one step asked of the model.
+
+    `calls` are the turns of the answer and the method's own questions, which are `consulted`; of these, `unparsed` came
+    back in a form that could not be read. Tokens are None when the model did not report them. `seconds` are the
+    model's.
+    """
+
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    calls: int
+    consulted: int
+    unparsed: int
+    seconds: float
+
+
+def cost_of(turns: Sequence[Turn], consulted: Sequence[Consulted]) -> Cost:
+    """The cost of an answer of `turns` for which a method asked `consulted`.
+
+    The simulated model counts words as tokens. A question that its template answered counts alike: as if a model had
+    read it and had filled in the form. Putting an experience into words is not in a step's record, nor here.
+    """
+    replies = [turn.reply for turn in turns]
+    return Cost(
+        _sum([*(reply.prompt_tokens for reply in replies), *map(_tokens_read, consulted)]),
+        _sum([*(reply.answer_tokens for reply in replies), *map(_tokens_said, consulted)]),
+        len(turns) + len(consulted),
+        len(consulted),
+        sum(one.filled is None for one in consulted),
+        sum(reply.seconds for reply in replies) + sum(one.seconds for one in consulted),
+    )
+
+
+def step_cost(trace: StepTrace) -> Cost:
+    """The cost of a step of this program's agent."""
+    return cost_of(trace.generate.turns if trace.generate is not None else (), trace.consulted)
+
+
+def _tokens_read(one: Consulted) -> int | None:
+    return sum(len(message.content.split()) for message in one.messages) if one.simulated else one.prompt_tokens
+
+
+def _tokens_said(one: Consulted) -> int | None:
+    return len(json.dumps(one.filled).split()) if one.simulated else one.answer_tokens
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

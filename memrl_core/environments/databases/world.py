@@ -13,7 +13,9 @@ from pydantic import Field
 
 from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
 from memrl_core.environments.databases.judging import (
+    DatabaseTask,
     HandedIn,
+    database_task,
     expected_of,
     faults_of,
     handed_in,
@@ -40,7 +42,6 @@ from memrl_core.environments.databases.statements import (
     read,
     split,
 )
-from memrl_core.environments.databases.task import DatabaseTask, database_task
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Outcome, RewardSource, Task, Turn

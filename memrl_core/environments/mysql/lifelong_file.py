@@ -20,10 +20,17 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
-from memrl_core.environments.databases.judging import HandedIn, attempted, expected_of, order_is_open, unusable, why_not
+from memrl_core.environments.databases.judging import (
+    DatabaseTask,
+    HandedIn,
+    attempted,
+    expected_of,
+    order_is_open,
+    unusable,
+    why_not,
+)
 from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.databases.task import DatabaseTask
 from memrl_core.environments.mysql.dates import stored_moment
 from memrl_core.environments.mysql.kinds import MOMENTS, Columns, kind_of_type
 from memrl_core.environments.mysql.near_misses import near_misses, normal

@@ -27,8 +27,14 @@ from memrl_core.exchange.official.imported_steps import (
     trace_of,
 )
 from memrl_core.exchange.official.json_files import Checkpoint, checkpoint_in, text_of
-from memrl_core.exchange.official.lifelong_trace import is_trace, steps_of
-from memrl_core.exchange.official.run_files import bcb_steps, hle_call_steps, hle_result_steps, phases_in
+from memrl_core.exchange.official.run_files import (
+    bcb_steps,
+    hle_call_steps,
+    hle_result_steps,
+    is_trace,
+    phases_in,
+    steps_of,
+)
 from memrl_core.exchange.official.stores import Stores, stores_of
 from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
 from memrl_core.settings import MemRLSettings

@@ -11,9 +11,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.analysis.compare.comparison import ENOUGH_TASKS, CumulativeReward
-from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale
+from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale, plain
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
 

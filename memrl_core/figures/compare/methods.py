@@ -27,10 +27,10 @@ from memrl_core.figures.palette import (
     SIMILARITY,
     UTILITY,
     bare_layout,
+    interval_bars,
+    plain,
 )
-from memrl_core.figures.panels import interval_bars
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 
 Floats = npt.NDArray[np.float64]

@@ -10,9 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.errors import InputError
-from memrl_core.figures.palette import bare_layout, q_colorscale
+from memrl_core.figures.palette import bare_layout, plain, q_colorscale
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 
 HEIGHT = 360

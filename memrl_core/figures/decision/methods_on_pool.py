@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.decision.on_this_pool import OnThisPool
-from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, row_axis
+from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, plain, row_axis
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Memory
 

@@ -23,11 +23,11 @@ from memrl_core.figures.palette import (
     UTILITY,
     bare_layout,
     level,
+    plain,
     row_axis,
     upright,
 )
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, Memory, Term
 

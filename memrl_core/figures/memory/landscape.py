@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.memory.landscape import Landscape
-from memrl_core.figures.palette import CLEAR, NEUTRAL, bare_layout, q_colorscale, q_range
+from memrl_core.analysis.memory.neighbourhoods import Landscape
+from memrl_core.figures.palette import CLEAR, NEUTRAL, bare_layout, plain, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 
 FRAME_MILLISECONDS = 300
 EDGE = 0.06

@@ -37,19 +37,17 @@ from memrl_core.figures.palette import (
     RECOVERED,
     STATE_PATTERNS,
     bare_layout,
-)
-from memrl_core.figures.panels import (
     epoch_axis,
     hatching,
     in_panel,
     interval_bars,
     panels,
+    plain,
     share_axis,
     shift_marks,
     steps_of_colour,
 )
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.text import plain
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

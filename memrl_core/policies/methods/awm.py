@@ -27,8 +27,8 @@ from memrl_core.policies.base import (
     nothing,
 )
 from memrl_core.policies.ranking import TermColumn, similarities
-from memrl_core.policies.rewordings import followed, reworded
 from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.learned.watching import Progress, Watching, lesson_of
+from memrl_core.analysis.run.learned.deciding import Progress, Watching, lesson_of
 from memrl_core.analysis.run.rates import effective_count, wilson
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
@@ -22,7 +22,7 @@ from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.methods.a_mem import Note, Notes, note_of
 from memrl_core.policies.methods.awm import Induced, Workflows
 from memrl_core.policies.methods.memento import Cases, MementoSettings, Read, kernel_of
-from memrl_core.policies.rewordings import followed
+from memrl_core.policies.texts import followed
 from memrl_core.records import Memory, Outcome, StepTrace
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.learned.watching import Progress, Watching
+from memrl_core.analysis.run.learned.deciding import Progress, Watching
 from memrl_core.learning import Fold, folded
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import settings_that_fit

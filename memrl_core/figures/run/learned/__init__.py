@@ -1,1 +1,0 @@
-"""What a method has learned, as pictures: one module a kind of thing that is learned."""
