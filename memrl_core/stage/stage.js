@@ -455,12 +455,17 @@ class Stage {
   turn(by) {
     const to = (by > 0 ? Math.floor(this.goal + 1e-9) : Math.ceil(this.goal - 1e-9)) + by;
     if (to > this.most()) {
-      if (!this.show(this.index + 1, 1)) return;
+      if (!this.show(this.index + 1, 1)) return this.callbacks.onEdge?.(1);
       if (!this.still.matches) this.t = 0;
       return this.goTo(1);
     }
-    if (to < 1) return this.show(this.index - 1, LAST);
+    if (to < 1) return this.move(-1, LAST);
     this.goTo(to);
+  }
+
+  // To the step before or after; who embeds the stage is asked for what is not in the data.
+  move(by, phase = null) {
+    if (!this.show(this.index + by, phase)) this.callbacks.onEdge?.(by);
   }
 
   redraw() {
@@ -850,7 +855,7 @@ class Stage {
     if (/^[1-7]$/.test(key)) this.goTo(Number(key));
     else if (key === "ArrowRight" || key === "ArrowLeft") {
       const by = key === "ArrowRight" ? 1 : -1;
-      if (event.shiftKey) this.show(this.index + by);
+      if (event.shiftKey) this.move(by);
       else this.turn(by);
     } else if (key === "ArrowDown" || key === "ArrowUp") this.walk(key === "ArrowDown" ? 1 : -1);
     else if (key === " ") {

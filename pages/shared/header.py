@@ -131,8 +131,9 @@ def run_picker(place: Place, run: RunInfo) -> None:
 
 def _steps(place: Place) -> None:
     """The step that is shown, to be typed, slid or stepped to; the live end; and the way to the table of all steps."""
-    first, last = place.first_step, place.last_step
+    first, last, newest = place.first_step, place.last_step, places.newest_step(place)
     at, live = place.step or last, place.step is None
+    shown = newest if live else at
     with st.container(horizontal=True, vertical_alignment="center", key="steps", gap="xsmall"):
         if not last:
             st.markdown(_where(place), width="content")
@@ -141,13 +142,13 @@ def _steps(place: Place) -> None:
         on_key("move_Back", lambda count: _go_by(place, -count))
         on_key("move_Next", lambda count: _go_by(place, count))
         on_key("move_Last", lambda _: _go_to(place, last))
-        _move_button("Back", ":material/chevron_left:", at - 1, at <= first)
+        _move_button("Back", ":material/chevron_left:", shown - 1, shown <= first)
         # With the step in its name: of a run of the page that is cut short, the browser tells the value before it.
         with st.container(key="header_step", width="content"):
             st.number_input("Step", first, last, at, key=f"step_{at}", width=76, label_visibility="collapsed",
                             on_change=_picked, args=(f"step_{at}", at, _to))  # fmt: skip
         st.markdown(_where(place), width="content")
-        _move_button("Next", ":material/chevron_right:", at + 1, live or at >= last)
+        _move_button("Next", ":material/chevron_right:", at + 1 if at < last else None, live or at >= newest)
         if first < last:
             with st.container(key="header_slider"):
                 st.slider("Any step", first, last, at, key=f"slid_{at}", label_visibility="collapsed",
@@ -157,7 +158,7 @@ def _steps(place: Place) -> None:
             st.switch_page("pages/steps/page.py", query_params=st.session_state["place"])
 
 
-def _move_button(label: str, icon: str, target: int, disabled: bool) -> None:
+def _move_button(label: str, icon: str, target: int | None, disabled: bool) -> None:
     st.button(
         label,
         icon=icon,
@@ -176,13 +177,15 @@ def _to(step: int) -> None:
 
 def _go_by(place: Place, steps: int) -> None:
     # From where the session is by now: a page that was cut short by the next key was not drawn to its end.
-    at = int(st.session_state["place"].get("step", place.last_step))
+    at = int(st.session_state["place"].get("step", places.newest_step(place)))
     _go_to(place, at + steps)
 
 
 def _go_to(place: Place, step: int) -> None:
     last = place.bank.next_step(place.run.id) - 1 if place.run else 0
-    if last:
+    if last < step <= places.newest_step(place):
+        places.go(step=None)
+    elif last:
         places.go(step=min(max(step, place.first_step), last))
 
 

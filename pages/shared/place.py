@@ -198,6 +198,12 @@ def live_if_begun(place: Place) -> LiveRun | None:
     return live_runs().get((str(place.bank.uri), place.run.id)) if place.run else None
 
 
+def newest_step(place: Place) -> int:
+    """The number of the step under way, where there is one, or else of the last that has ended."""
+    begun = live_if_begun(place)
+    return place.last_step + (begun is not None and begun.under_way)
+
+
 def forget_live(uri: str) -> None:
     """Drop the steps under way of a bank that is about to be replaced or deleted."""
     for key in [key for key in live_runs() if key[0] == uri]:

@@ -29,7 +29,7 @@ from pages.shared.map_layouts import layout_of
 from pages.shared.view import View
 
 Place = tuple[float, float]
-KEY, SENT, KNOWN, HEARD = "stage", "stage_sent", "stage_known", "stage_heard"
+KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
 MOST_ADDED = 256
@@ -76,17 +76,19 @@ def stage(view: View) -> None:
     source = _source(view, layout)
     key, base, rows = _sent(source, view)
     trace = view.moment.trace
+    at, last = trace.step if trace else 0, view.place.last_step
+    st.session_state[SHOWN] = (at, last)
     data = {
         **stage_update(source, base, rows),
         "key": key,
         "first": rows,
-        "at": trace.step if trace else 0,
+        "at": at,
         "memory": view.place.memory,
         "replays": not view.moment.live,
         "playing": places.PLAYING in st.session_state and not view.moment.live,
         "heard": st.session_state.get(HEARD),
         "first_step": view.place.first_step,
-        "last": view.place.last_step,
+        "newest": places.newest_step(view.place),
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
     }
@@ -116,8 +118,10 @@ def _went() -> None:
         return
     st.session_state[HEARD] = {"of": went["of"], "count": went["count"]}
     at = st.session_state.get("place", {})
-    if "step" in at and str(went["step"]) != at["step"]:
-        places.go(step=went["step"])
+    shown, last = st.session_state[SHOWN]
+    if went["step"] != int(at.get("step", shown)):
+        # Beyond the finished ones there is the step under way.
+        places.go(step=went["step"] if went["step"] <= last else None)
     if went["memory"] != at.get("memory"):
         places.go(memory=went["memory"])
 

@@ -49,13 +49,22 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   own.report = (at_once) => {
     own.count += 1;
     clearTimeout(own.clock);
-    const went = { count: own.count, of: own.of, step: own.stage.step.step, memory: own.stage.pinnedId ?? null };
+    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null };
     own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
+  };
+  // To a step that is not at hand; each key counts from the one that was asked for last. Whether there is one.
+  own.want = (by) => {
+    const to = (own.wanted ?? own.stage.step.step) + by;
+    if (to < own.ends[0] || to > own.ends[1]) return false;
+    own.wanted = to;
+    own.report(true);
+    return true;
   };
   arrived(data.key, () => host.isConnected && own.turn === turn).then((table) => {
     const update = whole(table, data);
     const { stage } = own;
     own.replays = data.replays;
+    own.ends = [data.first_step, data.newest];
     own.asked = false;
     own.heard = data.heard?.of === own.of ? data.heard?.count : 0;
     if (!stage) {
@@ -70,6 +79,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
           const { steps } = own.stage.model;
           own.report(Math.min(index, steps.length - 1 - index) < NEAR_THE_EDGE);
         },
+        onEdge: own.want,
         onPin: () => own.quiet || own.report(true),
       });
       own.stage.show(Math.max(0, own.stage.model.indexOf(data.at)), 7);
@@ -79,10 +89,12 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       stage.callbacks.actions = data.actions;
       // A person may be further by now than what the server has heard.
       const follows = data.heard?.of !== own.of ? own.count === 0 || !own.replays : data.heard.count >= own.count;
-      const goal = follows ? data.at : stage.step.step;
-      const begins = goal !== stage.step.step && !data.replays;
+      const goal = own.wanted ?? (follows ? data.at : stage.step.step);
+      if (follows || update.steps.some((step) => step.step === own.wanted)) own.wanted = null;
+      // A new step plays from its beginning, not the one that a person comes back to.
+      const begins = !data.replays && goal !== stage.step.step && goal > (own.reached ?? 0);
       let index = update.steps.findIndex((step) => step.step === goal);
-      if (index < 0) index = update.steps.findIndex((step) => step.step === data.at);
+      for (const other of [stage.step.step, data.at]) if (index < 0) index = update.steps.findIndex((step) => step.step === other);
       stage.update(update, index);
       if (begins || (data.playing && goal === data.at && stage.step.step === goal && own.played !== goal)) {
         stage.t = 0;
@@ -92,6 +104,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.played = data.playing ? goal : null;
       own.quiet = false;
     }
+    own.reached = Math.max(own.reached ?? 0, data.newest);
     own.quiet = true;
     const pinned = own.stage.pinnedId ?? null;
     if (pinned !== data.memory && (data.heard?.of !== own.of || data.heard.count >= own.count)) {
@@ -112,17 +125,13 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         clearTimeout(own.clock);
         own.count = own.heard ?? 0;
         own.asked = true;
+        own.wanted = null;
       }
       if (own.asked) return false;
-      const { steps } = own.stage.model;
       const to = own.stage.index + by;
-      if (to < 0 || to >= steps.length) {
-        // At the end of the run the server knows what comes; else what is asked for is on its way.
-        const step = own.stage.step.step;
-        if (by > 0 ? step >= data.last : step <= data.first_step) return false;
-        own.report(true);
-        return true;
-      }
+      const pending = own.wanted != null;
+      // At the end of the run the server knows what comes.
+      if (pending || !own.stage.model.steps[to]) return own.want(by) || pending;
       own.stage.show(to);
       return true;
     },

@@ -78,6 +78,16 @@ def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
         for name in now.keys() & begun.keys():
             assert max(abs(a - b) for a, b in zip(now[name], begun[name], strict=True)) <= 1
         begun |= now
+    # Back to an earlier step and on again: the step under way is where it was.
+    page.locator("[data-phase='1']").click()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".stage")).to_have_attribute("data-step", "40")
+    expect(page).to_have_url(re.compile("step=40"))
+    settled(page)
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".stage")).to_have_attribute("data-step", "41")
+    expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", "4")
+    settled(page)
     page.keyboard.press("f")
     expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", "7")
     expect(page.locator(".stage-written")).to_contain_text("#41")
