@@ -29,6 +29,7 @@ _OWN: Mapping[str, str] = {
     "lifelong_db": "mysql.lifelong_db:LifelongDb",
     "scienceworld": "scienceworld.environment:ScienceWorld",
     "textworld": "textworld.environment:TextWorld",
+    "reasoning": "reasoning:Reasoning",
     "task_file": "own_tasks.environment:TaskFile",
     "conversation": "own_tasks.environment:Conversation",
 }

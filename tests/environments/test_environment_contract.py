@@ -51,6 +51,7 @@ TASKS: Mapping[str, Callable[[], Sequence[Task]]] = {
     "lifelong_db": lambda: some("lifelong_db", BOATS, FLEET),
     "scienceworld": lambda: some("scienceworld", {"task": "find-non-living-thing", "variation": 0}),
     "textworld": lambda: environment_class("textworld").make_tasks("textworld-train")[:1],
+    "reasoning": lambda: environment_class("reasoning").make_tasks("reasoning-train")[::55],
     "task_file": lambda: some("task_file", {"checker": "numeric", "reference": "7351"}, {"reference": "quetzal"}, {}),
     "conversation": lambda: sample_tasks("conversation")[:1],
 }
