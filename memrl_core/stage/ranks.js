@@ -129,7 +129,7 @@ export class Ranks {
     svg("text", { class: "stage-head", x: 0, y: 12 }, lines, "Phase A · pool");
     const how = recall && recall.rule !== "similarity" ? `by ${recall.rule}` : recall ? `similarity ${recall.strict ? ">" : "≥"} δ ${fixed(recall.delta)} · k1 ${recall.k1}` : "";
     if (!this.slim) svg("text", { class: "stage-caption", x: 0, y: 28 }, lines, recall?.delta === -1 && step.origin !== "agent" ? "as it was reported" : how);
-    if (recall && recall.rule === "similarity" && recall.delta > this.low && recall.delta <= 1) {
+    if (step.candidates.length && recall && recall.rule === "similarity" && recall.delta > this.low && recall.delta <= 1) {
       const at = this.toBar(recall.delta);
       const end = this.poolEnd + (missed ? GAP + missed * this.tall : 0) + 2;
       svg("line", { class: "stage-gate", x1: at, x2: at, y1: TOP - 6, y2: end }, lines);

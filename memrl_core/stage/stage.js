@@ -497,7 +497,7 @@ class Stage {
     const { t, step } = this;
     const phases = [0, ...PHASES.map((_, p) => clamp(t - p))];
     if (step.next === 4) phases[4] = clamp(phases[4] / UNDER_WAY);
-    const current = this.phase;
+    const current = this.told ? Math.max(4, this.phase) : this.phase;
     const most = this.most();
     this.phaseButtons.forEach((button, i) => {
       const state = i + 1 === current ? "current" : i + 1 < current ? "done" : i + 1 > most ? "waiting" : "next";
@@ -517,7 +517,6 @@ class Stage {
     this.ranks.render(phases);
     this.map.render(phases, lit);
     this.axis.render(phases[2], share);
-    this.taskText.style.opacity = mix(0.25, 1, clamp(phases[1] * 3));
     this.chips.style.opacity = clamp(phases[4] * 3.4 - 0.6);
     this.answerBox.style.opacity = phases[4] > 0.3 || this.told ? 1 : 0.35;
     this.write(ease(clamp((phases[4] - 0.35) / 0.65)));

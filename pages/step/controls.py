@@ -64,8 +64,9 @@ def controls(view: View) -> None:
                 count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
                 st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)))
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
+        if view.busy:
+            _progress(view)  # In the same row: the stage below stays where it is.
     if view.busy:
-        _progress(view)
         return
     if view.live is not None and MOVED_FROM in st.session_state:
         _open_what_ran(view.live)

@@ -297,31 +297,6 @@ def test_five_hundred_steps_are_less_than_five_megabytes(tmp_path: Path, browser
     assert [address for address in asked if not address.startswith("file:")] == []
 
 
-def test_a_pool_of_two_hundred_is_ranked_anew_in_a_thirtieth_of_a_second(demo_data: Any, play: Play) -> None:
-    rng = np.random.default_rng(1)
-    step = copy.deepcopy(demo_data["steps"][10])
-    model = next(one for one in step["candidates"] if not one["missed"])
-    similarity = np.sort(rng.random(200))[::-1]
-    step["candidates"] = [
-        {**model, "memory": n % 40, "similarity": float(value), "rank_a": n + 1, "rank_b": n + 1, "tie": n,
-         "z": rng.normal(size=2).tolist(), "score": 0.0, "selected": n < 3}
-        for n, value in enumerate(similarity)
-    ]  # fmt: skip
-    page = play({**demo_data, "steps": [step]}, "phase=7")
-    seconds = page.evaluate("""() => {
-      const took = [];
-      for (let i = 0; i < 20; i++) {
-        const begun = performance.now();
-        player.setWeight(i / 20);
-        player.ranks.advance(0.016);
-        player.render();
-        took.push(performance.now() - begun);
-      }
-      return Math.min(...took) / 1000;
-    }""")
-    assert seconds < 1 / 30
-
-
 def test_the_script_is_plain_modules_without_a_build() -> None:
     assert "innerHTML" not in stage_script() and "import " not in stage_script().split("\n", 1)[0]
 
