@@ -1,5 +1,7 @@
 """Home: what this is, and the three ways in."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from memrl_core.agent import workspace
@@ -16,7 +18,21 @@ from pages.shared.models import ollama_panel
 from pages.shared.place import play
 from pages.shared.text import literal
 
+HERE = Path(__file__).parent
+PLAYGROUND = HERE.parent / "playground"
 LAST = 50  # Steps of a run whose answers are counted: enough to see how it goes, and soon read.
+
+_running = st.components.v2.component(
+    "memrl_running",
+    html='<canvas class="home-running" role="img" aria-label="The memory of the playground while it learns"></canvas>',
+    css=".home-running { display: block; width: 100%; height: 300px; color: var(--st-text-color); "
+    "font-family: var(--st-font, sans-serif); }",
+    js="\n".join(
+        path.read_text()
+        for path in (*(PLAYGROUND / f"{name}.js" for name in ("core", "pictures", "averages")), HERE / "running.js")
+    ),
+    isolate_styles=False,
+)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -36,17 +52,21 @@ def _play(name: str) -> None:
     places.steps_next(bank=name, run=recorded.id, step=recorded.first_step)
 
 
-st.title("MemRL Inspector")
-st.markdown(
-    "See **why** a memory-based agent recalled, reranked and used each memory — give the answer a reward, "
-    "and watch the memory's utilities move."
-)
-
-st.page_link(
-    "pages/playground/page.py",
-    label="**Playground**: a frozen model and a memory that learns, running in this page. Shift the world and see.",
-    icon=":material/play_circle:",
-)
+about, running = st.columns([2, 3], vertical_alignment="center")
+with about:
+    st.title("MemRL Inspector")
+    st.markdown(
+        "See **why** a memory-based agent recalled, reranked and used each memory — give the answer a reward, "
+        "and watch the memory's utilities move."
+    )
+    if st.button("Open the playground", icon=":material/play_circle:", type="primary", key="open_playground"):
+        st.switch_page("pages/playground/page.py")
+    st.caption(
+        "Beside: a model that never changes is given memories, and their q moves with each reward. In the playground "
+        "you move the settings and shift the world."
+    )
+with running:
+    _running(key="running")
 
 place = places.current(stop=False)
 if place is not None:
@@ -54,15 +74,13 @@ if place is not None:
 
 demo, start, openings = st.columns(3, border=True)
 with demo:
-    st.subheader("Play the demo")
+    st.markdown("#### See a recorded agent")
     st.markdown(
-        "A recorded household agent with the simulated model, chosen for a reversal that it shows: a similar memory "
-        "that misleads is overtaken by a less similar one, and without that one the task fails. The help desk is the "
-        "run of a real language model, as it came. Neither needs a model here."
+        "The demo's model is simulated, and its run was chosen for a *reversal*: utility overrules similarity, and "
+        "without that the task fails. The help desk is the run of a real language model, as it came."
     )
     st.button(
         "Play the demo",
-        type="primary",
         icon=":material/play_arrow:",
         width="stretch",
         key="play_demo",
@@ -85,15 +103,15 @@ with demo:
         args=(workspace.REAL_DEMO,),
     )
 with start:
-    st.subheader("Start a live run")
+    st.markdown("#### Step an agent yourself")
     st.markdown(
-        "Your own agent, step by step: household, help desk, SQL, science or your own tasks, with a language model of "
-        "Ollama, one that runs in this program, or the simulated one."
+        "Household, help desk, SQL, science or your own tasks, with a language model of Ollama, one that runs in this "
+        "program, or the simulated one."
     )
     with st.popover("Start a live run", icon=":material/add:", width="stretch"):
         start_run_form(place)
 with openings:
-    st.subheader("Open a bank")
+    st.markdown("#### Look at a bank")
     st.markdown("A bank that `memrl run` or another session left on this machine, or at any LanceDB address.")
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()

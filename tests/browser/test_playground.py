@@ -48,6 +48,16 @@ def opened(page: Page, app: RunningApp, address: str = "") -> Any:
     return root
 
 
+def test_home_shows_a_memory_that_learns_and_leads_to_the_playground(page: Page, app: RunningApp) -> None:
+    page.goto(app.url)
+    picture = page.locator(".home-running")
+    expect(picture).to_have_attribute("data-steps", re.compile(r"\d"))
+    begun = picture.get_attribute("data-steps")
+    expect(picture).not_to_have_attribute("data-steps", begun or "")
+    page.get_by_role("button", name="Open the playground").click()
+    expect(page.get_by_test_id("playground")).to_have_attribute("data-steps", re.compile(r"\d"))
+
+
 def any_settings(rng: random.Random) -> tuple[Settings, int]:
     settings = Settings(
         seed=rng.randrange(1, 10_000),

@@ -77,9 +77,9 @@ def a_bank(name: str = "mine", environment: str = "household", model: str = "sim
     return name
 
 
-def test_home_offers_the_demo_a_run_and_a_bank(visit: Visit) -> None:
+def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
     app = visit("home")
-    assert {"Play the demo", "Start a live run", "Open a bank"} <= {heading.value for heading in app.subheader}
+    assert {"open_playground", "play_demo", "play_demo_smollm2"} <= {button.key for button in app.button}
     assert "household" in page_text(app)
 
 
@@ -401,7 +401,7 @@ def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> Non
     assert "cannot be read" in page_text(app)
     button(app, "leave").click().run()
     assert not app.exception
-    assert "Play the demo" in page_text(app)
+    assert button(app, "play_demo")
 
 
 def test_a_step_that_cannot_be_read_can_be_left_for_another(
