@@ -27,7 +27,7 @@ from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.commands import claims, exchange, measure, models, policies, rewards, tasks, terminal
+from memrl_core.commands import exchange, measure, models, policies, rewards, tasks, terminal
 from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import (
     AtWork,
@@ -339,7 +339,7 @@ app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.command("layouts")(measure.layouts)
 app.add_typer(rewards.app, name="rewards")
-app.add_typer(claims.app, name="claims")
+app.add_typer(measure.claims_app, name="claims")
 app.add_typer(models.app, name="model")
 tasks.app.command("compare")(measure.compare_environments)
 app.add_typer(tasks.app, name="tasks")

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import typer
 
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
-from memrl_core.commands.console import console
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.experiments.conditions import conditions
@@ -33,7 +31,6 @@ from memrl_core.lessons.presets import PRESETS, Preset, one_seed
 from memrl_core.lessons.questions import QUESTIONS, effect_of
 from memrl_core.toml_files import read_model
 
-app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
 SEEDS = 40
 NUMBER = r"([+−-]?\d+(?:\.\d+)?)"
 Interval = tuple[float, float]
@@ -251,30 +248,9 @@ def checked(claim: Claim, root: Path, results: Path | None = None) -> Checked:
     return Checked(claim, numbers, "; ".join(wrong))
 
 
-@app.command("check")
-def check(
-    quick: Annotated[bool, typer.Option("--quick", help="Only those that take seconds.")] = False,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of results of experiments (NAME/results.parquet), read where there.")
-    ] = None,
-) -> None:
-    """Compute every number that a document or a lesson states as a finding; exit 1 where one is no longer so."""
+def all_checked(quick: bool, results: Path | None) -> Iterator[Checked]:
+    """Every claim, or those that take seconds only, checked. Raises `InputError` where there are no documents."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "docs").is_dir():
         raise InputError("The documents are not part of this installation. Check the claims in a checkout.")
-    done = []
-    for claim in CLAIMS:
-        if quick and not claim.quick:
-            continue
-        found = checked(claim, root, results)
-        done.append(found)
-        words = claim.says.replace("{}", "…")
-        console.print(f"{'does not hold' if found.why else 'holds':13} {claim.where}: {words}", markup=False)
-        for value, (low, high) in found.numbers:
-            console.print(f"{'':13} stated {value:g}, computed {low:.4g}…{high:.4g}", markup=False)
-        if found.why:
-            console.print(f"{'':13} {found.why}", markup=False)
-    wrong = sum(bool(one.why) for one in done)
-    console.print(f"{len(done) - wrong} hold, {wrong} do not")
-    if wrong:
-        raise typer.Exit(1)
+    return (checked(claim, root, results) for claim in CLAIMS if claim.quick or not quick)

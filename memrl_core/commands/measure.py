@@ -26,8 +26,34 @@ Tasks = Annotated[int, typer.Option(help="How many tasks of each set; 0 takes al
 Epochs = Annotated[int, typer.Option(help="How many times through the tasks to learn from.", min=1)]
 
 
+claims_app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
 ROOT = Path(__file__).parents[2]
 """The folder above the package: of a checkout, or of what is installed."""
+
+
+@claims_app.command("check")
+def check_claims(
+    quick: Annotated[bool, typer.Option("--quick", help="Only those that take seconds.")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of results of experiments (NAME/results.parquet), read where there.")
+    ] = None,
+) -> None:
+    """Compute every number that a document or a lesson states as a finding; exit 1 where one is no longer so."""
+    from memrl_core.commands.claims import all_checked
+
+    done = []
+    for found in all_checked(quick, results):
+        done.append(found)
+        words = found.claim.says.replace("{}", "…")
+        console.print(f"{'does not hold' if found.why else 'holds':13} {found.claim.where}: {words}", markup=False)
+        for value, (low, high) in found.numbers:
+            console.print(f"{'':13} stated {value:g}, computed {low:.4g}…{high:.4g}", markup=False)
+        if found.why:
+            console.print(f"{'':13} {found.why}", markup=False)
+    wrong = sum(bool(one.why) for one in done)
+    console.print(f"{len(done) - wrong} hold, {wrong} do not")
+    if wrong:
+        raise typer.Exit(1)
 
 
 def bench(
