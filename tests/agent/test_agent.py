@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,13 +15,15 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import view_before
 from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
+from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.records import Message, Phase, Reply, StepTrace, UpdateRecord
-from tests.builders import an_agent
+from memrl_core.records import Message, Phase, Reply, RewardSource, StepTrace, Task, UpdateRecord
+from tests.builders import a_run, an_agent
 
 
 def decisions(traces: Sequence[StepTrace]) -> list[Any]:
@@ -315,6 +319,48 @@ def test_a_mini_batch_recalls_from_one_memory_and_counts_after_it(tmp_path: Path
         assert supposed.selected == supposed.recorded
     for trace in traces:
         assert trace.decision and view_before(bank, trace).size == len(known[until[trace.step]])
+
+
+class Recorded(Environment):
+    """Its tasks end as they are said to, epoch by epoch."""
+
+    name = "recorded"
+    spec = EnvironmentSpec("Recorded", "", "", "")
+    instructions = ""
+    max_turns = 1
+    reward_source: RewardSource = "environment"
+
+    def reset(self, task: Task, *, seed: int, at_step: int) -> str:
+        self.won = task.data["won"][(at_step - 1) // task.data["of"]]
+        return "Go on."
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "", float(self.won), True, False, {"verdict": "", "success": self.won}
+
+
+def test_mini_batches_choose_and_learn_as_the_official_code_did(tmp_path: Path) -> None:
+    official = json.loads((Path(__file__).parents[1] / "oracles" / "official_batches.json").read_text())
+    vectors, steps = np.array(official["vectors"], np.float32), official["steps"]
+    count, alike = len(vectors), {"k1_counts": "intent", "normaliser": "fixed", "ties": "older", "duplicates": "group"}
+    tasks = [
+        Task(f"t{n}", f"task {n}", "recorded", "", {"won": [step["won"] for step in steps[n::count]], "of": count})
+        for n in range(count)
+    ]
+    embedder = SimpleNamespace(name="recorded", dimension=vectors.shape[1], lexical=False, digest="", version="")
+    embedder.embed = lambda texts: vectors[[int(text.split()[-1]) for text in texts]]
+    bank = MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension)
+    bank.start_run(replace(a_run("r", **alike, **official["settings"]), embedder=embedder.name))
+    agent = Agent(bank, "r", SimulatedModel(), cast(Any, embedder), Recorded())
+    traces = list(agent.run(tasks, epochs=official["epochs"]))
+    for trace, step in zip(traces, steps, strict=True):
+        assert trace.decision is not None
+        assert [int(i.rpartition("-")[2]) for i in trace.decision.selected] == step["selected"]
+        ranked = sorted((c for c in trace.decision.candidates if c.score is not None), key=lambda c: -(c.score or 0))
+        found = [(int(c.memory_id.rpartition("-")[2]), c.similarity, c.q, c.score) for c in ranked]
+        assert np.array(found) == pytest.approx(np.array(step["candidates"]), abs=2e-6)
+    known = [utility for _, utility in sorted(bank.utilities("r").items())]
+    assert [utility.visits for utility in known] == [visits for _, visits in official["final"]]
+    assert [utility.q for utility in known] == pytest.approx([q for q, _ in official["final"]])
 
 
 def test_a_run_that_goes_on_in_another_process_keeps_its_mini_batches(tmp_path: Path) -> None:
