@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.analysis.run.learned.notes import CaseHistory, case_calibration
-from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
-from memrl_core.policies.contract import CHECKS, decision_breaks
+from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.memento import (
     INPUTS,
     SPEC,
@@ -39,7 +37,7 @@ from memrl_core.prompting import CAUTION, FOLLOW
 from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import DIMENSION, a_vector, alike_tasks
+from tests.builders import DIMENSION, a_vector, alike_tasks, numbers
 from tests.lessons.a_lesson import a_lesson, decided
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
@@ -180,12 +178,6 @@ def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
         assert value == pytest.approx(0.5 if reported is None else reported, abs=1e-5)
 
 
-def test_a_value_belongs_to_the_pair_of_state_and_case() -> None:
-    cases = used([(0, 1, 1.0), (0, 2, 0.0)])
-    here, there = (episodic_values(cases, a_vector(s), ["c0"], "gaussian", 0.3, 0.5)[0][0] for s in (1, 2))
-    assert here > 0.9 > 0.1 > there
-
-
 def test_the_case_that_worked_in_a_state_like_this_one_comes_first() -> None:
     view, policy = a_view(["a", "b", "c"]), memento(read="kernel", k2=1)
     state = policy.start(())
@@ -229,7 +221,6 @@ def test_every_case_of_the_prompt_gets_the_whole_tasks_outcome_as_its_label() ->
     assert set(state.numbers) == set(decision.selected)
     reported = {change.name: change for change in changes}
     assert (reported["rows"].before, reported["rows"].after) == (0, 2)
-    assert "every case of the prompt" in reported["rows"].formula
     assert all(change.target == "parameters" for change in changes)
     assert f"{reported['loss'].before:.4f} → {reported['loss'].after:.4f}" in reported["loss"].formula
 
@@ -241,17 +232,6 @@ def test_a_step_that_nobody_judged_and_one_without_an_embedding_teach_nothing(re
     assert policy.learn(state, a_lesson(view, decision, "unrated")) == ()
     assert policy.learn(state, a_lesson(view, decision, embed=None)) == ()
     assert len(state.uses) == 0
-
-
-def test_a_copy_of_what_was_learned_goes_its_own_way() -> None:
-    first = used([(0, 1, 1.0), (1, 2, 0.0), (0, 3, 1.0)])
-    second = copy.deepcopy(first)
-    for cases, outcome in ((first, 0.0), (second, 1.0)):
-        for state in range(10):
-            cases.add_use(cases.add_state(a_vector(state)), f"only-{outcome}", a_vector(9), "failure", outcome, 0.5)
-    assert first.uses.rows["outcome"].tolist() == [1.0, 0.0, 1.0] + 10 * [0.0]
-    assert second.uses.rows["outcome"].tolist() == [1.0, 0.0, 1.0] + 10 * [1.0]
-    assert set(first.numbers) ^ set(second.numbers) == {"only-0.0", "only-1.0"}
 
 
 CHANCES = st.one_of(st.integers(0, 99).map(lambda n: (n + 0.5) / 100), st.just(1.0))
@@ -348,29 +328,12 @@ def test_where_it_is_not_known_what_is_asked_similarity_decides(read: str) -> No
     assert list(decision.selected) == [seen.memory_id for seen in record.pool][:4]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("chosen", [{"read": "kernel"}, {"read": "network", "cold_rows": 4}], ids=str)
-def test_every_read_keeps_the_contract(chosen: dict[str, Any], check: Any) -> None:
-    check(lambda: make_policy("memento", chosen))
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"read": "best"}, {"bandwidth": 0}, {"cold_rows": 1}, {"learning_rate": 1}, {"unused_q": 2}, {"k2": 11}]
-)
-def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError):
-        make_policy("memento", wrong)
-
-
 def test_each_read_says_what_it_is_and_every_adapted_one_where_it_differs() -> None:
     cards = [memento(read=read).spec for read in SPECS]
     assert [(card.variant, card.learns) for card in cards] == [
         ("paper", "nothing"), ("adapted", "kernel"), ("adapted", "network"),
     ]  # fmt: skip
-    for card in cards[1:]:
-        assert card.deviations
-        assert "label" in card.update
-        assert "MemRL's q belongs to the memory" in card.idea
+    assert all(card.deviations for card in cards[1:])
 
 
 def test_k_follows_the_variant_and_the_card_says_whose_rules_these_are() -> None:
@@ -380,7 +343,7 @@ def test_k_follows_the_variant_and_the_card_says_whose_rules_these_are() -> None
     assert [memento(variant=variant).spec.variant for variant in ("paper", "code")] == ["paper", "code"]
     assert memento(variant="code").spec.deviations == SPEC.deviations
     other = memento(variant="code", k2=3).spec
-    assert (other.variant, other.deviations[-1][:35]) == ("code", "K = 3; the released code sets 8. Th")
+    assert (other.variant, numbers(other.deviations[-1])[:2]) == ("code", ["3", "8"])
     assert memento(delta=0.2).spec.variant == "adapted"
     assert {memento(read=read, variant="code").spec.variant for read in ("kernel", "network")} == {"adapted"}
 
@@ -456,12 +419,3 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
         learned=learned_before(agent.bank, "r", last.step),
     )
     assert make_policy("memento", last.settings).select(last.recall, view, last.decision.seed) == last.decision
-
-
-def test_steps_of_another_policy_teach_it_too(tmp_path: Path) -> None:
-    agent = an_agent_of(tmp_path / "bank", "memrl")
-    traces = list(agent.run(FOUR, epochs=3))
-    state = learned_before(agent.bank, "r", len(traces) + 1, "memento")
-    prompted = [memory_id for trace in traces if trace.decision for memory_id in trace.decision.selected]
-    assert len(state.uses) == len(prompted)
-    assert set(state.numbers) == set(prompted)

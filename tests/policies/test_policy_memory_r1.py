@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import Asking, templates
@@ -19,7 +18,6 @@ from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import SettingsError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
@@ -134,11 +132,6 @@ def test_a_reply_that_does_not_fit_the_form_does_nothing_and_is_recorded() -> No
     assert [one.filled for one in ask.asked] == [None]
 
 
-def test_the_form_knows_four_operations() -> None:
-    with pytest.raises(ValidationError):
-        Chosen.model_validate({"operation": "MERGE"})
-
-
 def test_the_nearest_memories_are_shown_and_no_more() -> None:
     memories = [a_memory(f"m{n}", LOST, "failure", f"put a hot egg number {n} on the table") for n in range(5)]
     view, new = a_view(*memories, OTHER), newcomer()
@@ -207,15 +200,3 @@ def test_a_run_with_the_simulated_model_keeps_its_memory_small(tmp_path: Path) -
     assert sum(done.values()) == len(traces) == 12
     assert done["UPDATE"] + done["DELETE"] + done["NOOP"] > 0
     assert len(agent.bank.utilities("r")) == done["ADD"] - done["DELETE"]
-
-
-def test_it_never_carries_the_bare_name_of_the_trained_system() -> None:
-    spec = MemoryR1Ops.spec
-    assert (spec.title, spec.variant) == ("Memory-R1 operations (prompted look-alike)", "adapted")
-    assert "trained manager" in spec.deviations[0] and "trained answer agent" in spec.deviations[1]
-
-
-@pytest.mark.parametrize("values", [{"shown": 0}, {"shown": 201}, {"alpha": 0.1}])
-def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError):
-        MemoryR1OpsSettings.of(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,23 +13,23 @@ from memrl_core.policies.methods.memrl import SPEC
 from memrl_core.records import Utility
 from memrl_core.settings import PRESETS, MemRLSettings
 
-CODE: Mapping[str, Mapping[str, Any]] = {
-    "set mean and sd": {"normaliser": "fixed"},
-    "z-scores are switched off": {"normaliser": "raw"},
-    "k1 counts intents, and": {"k1_counts": "intent"},
-    "with the chance ε": {"epsilon": 0.1},
-    "no q below the floor": {"q_floor": 0.0},
-    "below the least q are not": {"q_min": -0.8},
-    "under that one's embedding": {"duplicates": "group"},
-    "HLE runner gives 1": {"q0_success": 1.0},
-    "5 tasks of an epoch recall": {"batch_size": 5},
-}
-OURS: Mapping[str, Mapping[str, Any]] = {
-    "bonus of UCB": {"exploration": "ucb"},
-    "Thompson": {"exploration": "thompson"},
-    "the task that is asked": {"exclude_same_task": True},
-    "keep both": {"duplicates": "skip"},
-}
+CODE: Sequence[Mapping[str, Any]] = (
+    {"normaliser": "fixed"},
+    {"normaliser": "raw"},
+    {"k1_counts": "intent"},
+    {"epsilon": 0.1},
+    {"q_floor": 0.0},
+    {"q_min": -0.8},
+    {"duplicates": "group"},
+    {"q0_success": 1.0},
+    {"batch_size": 5},
+)
+OURS: Sequence[Mapping[str, Any]] = (
+    {"exploration": "ucb"},
+    {"exploration": "thompson"},
+    {"exclude_same_task": True},
+    {"duplicates": "skip"},
+)
 
 
 def card(**settings: Any) -> tuple[str, tuple[str, ...]]:
@@ -40,11 +40,12 @@ def card(**settings: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def test_a_mean_and_sd_of_none_of_the_configurations_are_told() -> None:
-    assert any("stand in none" in sentence for sentence in card(normaliser="fixed")[1])
+    foreign = set(card(normaliser="fixed")[1])
     for preset in PRESETS.values():
         variant, reported = card(**preset)
         assert variant == "code"
-        assert not any("stand in none" in sentence or "As in the paper" in sentence for sentence in reported)
+        assert not any(sentence.startswith("As in the paper") for sentence in reported)
+        assert foreign - set(reported)
 
 
 # Mean, sd, k1, k2, ε, least q, floor, first q of a success and a failure, r−, cosine from which intents are grouped.
@@ -81,34 +82,34 @@ def test_the_defaults_are_the_papers() -> None:
     assert card() == ("paper", ())
 
 
-@pytest.mark.parametrize("says", CODE)
-def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_told(says: str) -> None:
-    variant, reported = card(**CODE[says])
+@pytest.mark.parametrize("chosen", CODE, ids=str)
+def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_told(chosen: Mapping[str, Any]) -> None:
+    variant, reported = card(**chosen)
     assert variant == "code"
-    assert [says in sentence for sentence in reported].count(True) == 1
     assert reported[0].startswith("Official code: ")
+    assert card(**chosen, exploration="ucb", **({} if "epsilon" in chosen else {"epsilon": 0.5}))[0] == "adapted"
 
 
-@pytest.mark.parametrize("says", OURS)
+@pytest.mark.parametrize("chosen", OURS, ids=str)
 @pytest.mark.parametrize("beside", [{}, {"normaliser": "fixed"}])
-def test_any_option_of_neither_makes_it_adapted_and_is_told(says: str, beside: Mapping[str, Any]) -> None:
-    variant, reported = card(**{**beside, **OURS[says]})
+def test_any_option_of_neither_makes_it_adapted_and_is_told(
+    chosen: Mapping[str, Any], beside: Mapping[str, Any]
+) -> None:
+    variant, reported = card(**{**beside, **chosen})
     assert variant == "adapted"
-    assert says in reported[-1]
+    assert set(reported) - set(card(**beside)[1])
 
 
 @pytest.mark.parametrize(
     ("chosen", "kept"),
     [
-        ({"normaliser": "fixed"}, ["k1 counts memories", "its own embedding"]),
-        ({"epsilon": 0.1, "k1_counts": "intent"}, ["within the pool", "its own embedding"]),
-        ({"normaliser": "fixed", "k1_counts": "intent", "duplicates": "group"}, []),
+        ({"normaliser": "fixed"}, 2),
+        ({"epsilon": 0.1, "k1_counts": "intent"}, 2),
+        ({"normaliser": "fixed", "k1_counts": "intent", "duplicates": "group"}, 0),
     ],
 )
-def test_where_the_paper_stands_beside_the_code_the_mixture_is_told(chosen: dict[str, Any], kept: list[str]) -> None:
-    mixed = [sentence for sentence in card(**chosen)[1] if sentence.startswith("As in the paper")]
-    assert len(mixed) == len(kept)
-    assert all(says in sentence for says, sentence in zip(kept, mixed, strict=True))
+def test_where_the_paper_stands_beside_the_code_the_mixture_is_told(chosen: dict[str, Any], kept: int) -> None:
+    assert sum(sentence.startswith("As in the paper") for sentence in card(**chosen)[1]) == kept
 
 
 @pytest.mark.parametrize(("floor", "path"), [(0.0, [0, 0, 0, 0.3]), (-10, [-0.3, -0.51, -0.657, -0.1599])])
@@ -121,7 +122,3 @@ def test_the_update_stores_no_q_below_the_floor(floor: float, path: list[float])
         believed = Utility(change.after, change.visits)
         stored.append(change.after)
     assert stored == pytest.approx(path)
-
-
-def test_an_epsilon_that_is_left_aside_is_no_option_in_force() -> None:
-    assert not any("chance ε" in sentence for sentence in card(epsilon=0.5, exploration="ucb")[1])

