@@ -14,7 +14,6 @@ from memrl_core.analysis.run import consultations as module
 from memrl_core.analysis.run.consultations import consultations
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import UnknownRun
 from memrl_core.policies.methods.webcoach import COACH, CONDENSE
 from memrl_core.records import Consulted, Phase
 from tests.builders import a_bank, a_run, a_step
@@ -83,10 +82,6 @@ def test_without_a_model_there_is_no_rate_of_failure(tmp_path: Path) -> None:
     assert {one.failure_rate for one in reported.values()} == {None}
 
 
-def test_a_run_that_asked_nothing_has_none(tmp_path: Path) -> None:
-    assert consultations(a_bank_that_asked(tmp_path / "bank", (), ()), "r") == []
-
-
 def test_long_runs_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READ_AT_ONCE", 2)
     bank = a_bank_that_asked(tmp_path / "bank", *[(a_question("advice", {}),)] * 5)
@@ -99,8 +94,3 @@ def test_a_fork_counts_its_own_steps_only(tmp_path: Path) -> None:
     trace, vectors = a_step(3, run="f")
     bank.commit_step(replace(trace, consulted=(a_question("grade", {}),)), vectors)
     assert [(one.purpose, one.asked) for one in consultations(bank, "f")] == [("grade", 1)]
-
-
-def test_an_unknown_run_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UnknownRun):
-        consultations(a_bank(tmp_path / "bank"), "nobody")

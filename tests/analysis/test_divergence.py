@@ -150,14 +150,6 @@ def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path
     assert [[pair.one.step for pair in pairs] for pairs in comparison.pairs] == [[5, 6], [3, 4, 5, 6]]
 
 
-def test_runs_that_never_differ_say_so_for_what_is_known() -> None:
-    reported = [("x", ("a-1",), "p", None), ("y", (), "p", None)]
-    entries = divergences(pairs_of(a_pairing(reported, reported), 1, {}))
-    assert [(e.difference, e.differing, e.known, e.first, e.interval) for e in entries] == [
-        (difference, 0, 2, None, (0.0, 0.0)) for difference in (MEMORIES, ORDER, ANSWER)
-    ]
-
-
 def test_the_interval_of_a_share_is_that_of_all_draws_of_whole_tasks() -> None:
     differs = {"x": [True, True, False], "y": [False, True], "z": [False]}
     reported = [(task, flag) for task, flags in differs.items() for flag in flags]

@@ -38,9 +38,3 @@ def test_steps_without_a_decision_do_not_count(tmp_path: Path) -> None:
     assert list(table["selected"]) == [None, None]
     found = fallback(table)
     assert (found.steps, found.empty_steps, found.empty.n, len(found.sizes)) == (0, 0, 0, 0)
-
-
-def test_a_run_that_has_not_begun_has_no_attempts(tmp_path: Path) -> None:
-    table = attempts(a_bank(tmp_path / "bank"), "r")
-    assert list(table.columns) == ["step", "epoch", "task", "outcome", "reward", "pool", "selected"]
-    assert table.empty and fallback(table).steps == 0

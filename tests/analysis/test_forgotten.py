@@ -33,36 +33,9 @@ def test_a_loss_names_what_was_swapped_since_the_last_success() -> None:
     assert (loss.left, loss.entered, loss.stayed) == (("a",), ("c",), ("b",))
 
 
-def test_a_failure_after_a_failure_is_a_loss_of_the_success_before_both() -> None:
-    table = a_table([(1, "t", "s", ("a",)), (2, "t", "f", ("a",)), (3, "t", "f", ("b",)), (4, "t", "s", ())])
-    first, second = losses(table)
-    assert (first.directly, second.directly) == (True, False)
-    assert (second.solved_step, second.failed_step, second.left, second.entered) == (1, 3, ("a",), ("b",))
-
-
-def test_attempts_that_nobody_rated_are_passed_over() -> None:
-    (loss,) = losses(a_table([(1, "t", "s", ("a",)), (2, "t", "u", ()), (3, "t", "f", ("a",))]))
-    assert loss.directly and (loss.left, loss.entered) == ((), ())
-
-
 def test_a_step_without_a_decision_has_no_swap() -> None:
     (loss,) = losses(a_table([(1, "t", "s", None), (2, "t", "f", ("a",))]))
     assert (loss.left, loss.entered, loss.stayed) == (None, None, None)
-
-
-def test_the_four_readings_of_the_forgetting_rate() -> None:
-    table = a_table(
-        [
-            *((1, task, letter, ()) for task, letter in zip("abcd", "sssf", strict=True)),
-            *((2, task, letter, ()) for task, letter in zip("abcd", "sffs", strict=True)),
-            *((3, task, letter, ()) for task, letter in zip("abcd", "fffs", strict=True)),
-        ]
-    )
-    first, second, third = forgetting(table)
-    assert (first.lost_last, first.of_solved(), first.of_failures()) == (0, None, 0.0)
-    assert (second.of_failures(), second.of_solved()) == (1.0, pytest.approx(2 / 3))
-    assert (third.of_failures(), third.of_failures(ever=True)) == (pytest.approx(1 / 3), 1.0)
-    assert (third.of_solved(), third.of_solved(ever=True)) == (0.5, 0.75)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("sfu")), max_size=14))

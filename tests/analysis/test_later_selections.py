@@ -35,7 +35,7 @@ from memrl_core.recorder import Recorder
 from memrl_core.records import Recalled, RecallRecord, StepTrace, UtilityPoint
 from memrl_core.settings import MemRLSettings
 from tests.analysis.eventful import believed_by_definition
-from tests.builders import DIMENSION, a_run, a_step, a_vector, an_agent
+from tests.builders import DIMENSION, a_run, a_step, a_vector, an_agent, numbers
 from tests.oracles.ledger import believed
 from tests.oracles.selection import taken, z_sides
 
@@ -158,7 +158,7 @@ def test_late_rewards_mark_the_steps_that_select_otherwise_by_definition(bank: M
         assert all(set(one.selected) == selected[one.step] for one in found)
         assert as_sets(marked(choices, after)) == marks_by_definition(bank)
     marks = marked(choices, after)
-    assert marks, "these rewards change something"
+    assert marks
     assert all(one.selected == choices.of_step[one.step].selected for one in marks)
 
 
@@ -189,7 +189,7 @@ def test_only_steps_whose_pool_holds_a_rated_memory_are_decided(bank: MemoryBank
         return {s: choice.seed for s, choice in choices.of_step.items() if rated_memories & set(choice.q)}
 
     reached = holding(step)
-    assert set(holding(earlier)) - set(reached), "some steps see the earlier reward only"
+    assert set(holding(earlier)) - set(reached)
     decided.clear()
     differing(choices, before, bank.histories("r"))
     assert {seed for s, seed in reached.items() if s > step} <= set(decided) <= set(reached.values())
@@ -259,7 +259,7 @@ def test_a_memory_without_an_earlier_entry_keeps_the_q_that_the_step_recorded(ba
 
 
 def test_a_q_that_is_no_number_is_refused(bank: MemoryBank) -> None:
-    with pytest.raises(InputError, match="not a finite number"):
+    with pytest.raises(InputError):
         selections_with(choices_of(bank), lambda memory_id, step: float("nan"))
 
 
@@ -282,10 +282,7 @@ def test_steps_of_others_are_left_out_with_a_reason(tmp_path: Path) -> None:
     choices = choices_of(bank)
     assert list(choices.of_step) == [1]
     assert choices.left_out == {2: OTHER_RULES, 3: NOT_RECORDED, 4: FROM_A_FILE, 5: OTHER_RULES, 6: OTHER_RULES}
-    assert choices.why_left_out == (
-        "5 of 6 steps cannot be decided again by q alone: 3 selected by rules that are not known here, "
-        "1 recorded without pool, q or selection, 1 read from files of another program."
-    )
+    assert numbers(choices.why_left_out) == ["5", "6", "3", "1", "1"]
     assert list(selections_with(choices, lambda memory_id, step: 0.0, [1, 2, 3])) == [1]
 
 
@@ -337,5 +334,5 @@ def test_extending_choices_reads_nothing_when_no_step_has_ended_and_can_be_stopp
 def test_a_step_that_cannot_be_read_is_named(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     bank = MemoryBank.open(str(folders[0]))
     monkeypatch.setattr(bank, "step_table", lambda *_: pa.table({"step": [4], "trace": ["{"]}))
-    with pytest.raises(BankDamaged, match="Step 4 of run r cannot be read"):
+    with pytest.raises(BankDamaged, match="Step 4 of run r"):
         compiled(bank, "r")

@@ -29,7 +29,6 @@ from memrl_core.analysis.run.learned.deciding import (
     what_became,
 )
 from memrl_core.analysis.run.learned.notes import (
-    case_calibration,
     case_history,
     edits,
     kernel_weights,
@@ -215,22 +214,6 @@ def test_the_network_watched_is_the_one_that_the_run_has_learned(bank: MemoryBan
     ]
     assert np.array_equal(history.after.network.theta, learned.network.theta)
     assert len(history.before.uses) == len(watching.before().uses) < len(history.after.uses)
-
-
-def test_calibration_holds_each_prediction_against_its_outcome(bank: MemoryBank) -> None:
-    watching = watched(bank, "memento.network")
-    history = case_history(watching, "network")
-    assert history is not None
-    uses = [use for use in history.after.uses.rows if not math.isnan(use["predicted"])]
-    bins: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for use in uses:
-        bins[min(9, int(use["predicted"] * 10))].append((use["predicted"], use["outcome"]))
-    found = case_calibration(history)
-    assert list(found["n"]) == [len(bins[number]) for number in sorted(bins)]
-    for row, number in zip(found.to_dict("records"), sorted(bins), strict=True):
-        assert row["p"] == pytest.approx(sum(p for p, _ in bins[number]) / len(bins[number]))
-        assert row["success"] == pytest.approx(sum(r for _, r in bins[number]) / len(bins[number]))
-        assert row["success_low"] <= row["success"] <= row["success_high"]
 
 
 def test_another_read_can_be_tried_out_on_a_run(bank: MemoryBank) -> None:
@@ -485,13 +468,6 @@ def test_operations_are_counted_by_epoch(bank: MemoryBank) -> None:
         )
         assert {name: int(n) for name, n in row.items() if n} == reported
     assert len(found) == 3 and len([name for name in OPERATIONS if found[name].sum()]) > 1
-
-
-def test_replies_of_no_use_are_counted_apart(tmp_path: Path) -> None:
-    with a_bank_of(tmp_path / "bank", {"memory_r1_ops": {}}, FillsForms(lambda reported: "add it, please")) as bank:
-        found = operations_by_epoch(watched(bank, "memory_r1_ops"))
-        assert found["no usable answer"].sum() == STEPS
-        assert found[["ADD", "UPDATE", "DELETE", "NOOP"]].to_numpy().sum() == 0
 
 
 def test_pass_at_k_counts_the_tasks_solved_within_k_tries(bank: MemoryBank) -> None:

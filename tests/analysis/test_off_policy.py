@@ -73,11 +73,11 @@ def test_a_run_that_explored_tells_what_other_settings_earn_and_a_greedy_one_say
     assert same.ips.value == same.self_normalised.value == pytest.approx(np.mean(rewards))
     other = would_have_earned(agent.bank, "r", {"weight": 0.0, "epsilon": 0.0})
     assert 0 < other.effective < other.steps and other.heaviest > 1
-    with pytest.raises(InputError, match="another number of memories"):
+    with pytest.raises(InputError):
         would_have_earned(agent.bank, "r", {"k2": 3})
     greedy = an_agent(tmp_path / "greedy", k1=4, k2=1, delta=-1.0)
     list(greedy.run(tasks, 4))
-    with pytest.raises(InputError, match=r"always took the best.*ε of 0.1 or more makes it possible"):
+    with pytest.raises(InputError, match=r"ε of 0\.1"):
         would_have_earned(greedy.bank, "r", {"weight": 0.0})
 
 

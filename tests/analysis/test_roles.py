@@ -14,7 +14,6 @@ from memrl_core.analysis.memory.neighbourhoods import Neighbourhood, neighbourho
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.records import Utility
 from tests.builders import a_bank, a_step, an_agent
 
 K2 = 3
@@ -157,7 +156,7 @@ def test_intents_that_point_the_same_way_are_one_neighbourhood(tmp_path: Path) -
     assert [n.similarity for n in found] == pytest.approx(
         [np.mean(np.cos(np.radians(a))) for a in ([0, 10, 20], [90, 95], [180])]
     )
-    assert found[0].intent == "task 3", "the one in the middle"
+    assert found[0].intent == "task 3"
     assert opposed(found, 0.0)
     assert not opposed(found, -0.8)
     assert not opposed(found[2:], 0.0)
@@ -184,15 +183,6 @@ def test_the_neighbourhoods_of_a_real_memory_hold_each_of_its_uses_once(learned:
         assert n.intent in {learned.trace("r", step).task.intent for step in n.steps}
         moved = [learned.trace("r", step).reward for step in n.steps]
         assert n.mean_reward == pytest.approx(np.mean([r.reward for r in moved if r and r.reward is not None]))
-
-
-def test_what_is_known_of_a_memory_does_not_need_its_text() -> None:
-    frame = pd.DataFrame(
-        {"step": [1], "memory_id": ["m"], "rank_recall": [1], "selected": [True], "similarity": [0.5],
-         "outcome": ["success"]}
-    )  # fmt: skip
-    (row,) = profile(frame, {"m": Utility(0.25, 1)}, {}, 1).to_dict("records")
-    assert (row["q"], row["near"], row["success"], row["intent"]) == (0.25, 1, 1.0, "")
 
 
 def test_what_hurt_most_is_the_sum_of_the_rewards_of_the_steps_that_used_it(learned: MemoryBank) -> None:

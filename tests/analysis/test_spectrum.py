@@ -119,12 +119,6 @@ def test_a_flip_by_hand() -> None:
     assert lines.scores(0.25).tolist() == pytest.approx([0.5, -0.5])
 
 
-def test_the_recorded_weight_does_not_matter() -> None:
-    similarity, q = [0.9, 0.6, 0.5, 0.2], [0.1, 0.9, -0.3, 0.4]
-    one, other = (spectrum(decided(similarity, q, 2, w, "pool")) for w in (0.0, 1.0))
-    assert (one.intervals, one.flips) == (other.intervals, other.flips)
-
-
 @pytest.mark.slow
 def test_a_thousand_candidates_on_a_falling_line_are_decided_within_little_memory() -> None:
     n = 1000

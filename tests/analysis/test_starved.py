@@ -179,5 +179,5 @@ def test_a_large_memory_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_intent_is_too_few() -> None:
     for view in (a_view(np.eye(3), groups=[5, 5, 5]), a_view(np.eye(2), visible=[True, False])):
-        with pytest.raises(InputError, match="two different intents"):
+        with pytest.raises(InputError):
             suggest_delta(view)

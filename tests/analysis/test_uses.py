@@ -65,7 +65,7 @@ def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:
     agent = _run(tmp_path / "bank")
     bank = agent.bank
     early, other, last = _selecting(bank), _selecting(bank, 3), _selecting(bank, -1)
-    assert last.step == bank.next_step("r") - 1, "rated before the next step began"
+    assert last.step == bank.next_step("r") - 1
     for trace, value in ((early, 0.5), (early, -0.25), (other, 1.0), (last, -0.75)):
         bank.give_reward("r", trace.step, trace.id, trace.decision.selected, value, "ann")
     bank.give_reward("r", early.step, early.id, early.decision.selected, 0.75, "bob")
