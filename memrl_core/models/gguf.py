@@ -40,6 +40,8 @@ from memrl_core.settings import home
 PREFIX = "gguf:"
 READ_AT_ONCE = 128
 """Tokens of a prompt between two looks at whether to go on: a second or two on a busy processor."""
+CACHE_MIB = 256
+"""Memory for what was computed of earlier prompts; left to itself llama.cpp takes up to 8 GiB of a laptop's."""
 SMALLEST = 512
 """Tokens of the window with which a file is tried."""
 
@@ -374,6 +376,7 @@ def _loaded(path: Path, num_ctx: int, num_thread: int | None) -> Any:
     given.n_parallel = 1
     given.n_batch = given.n_ubatch = READ_AT_ONCE
     given.warmup = False
+    given.cache_ram_mib = CACHE_MIB
     given.verbosity = -1
     # Two threads on a busy machine of two cores were measured at 1 token a second, one at 92.
     threads = num_thread or max(1, (os.cpu_count() or 2) // 2)
