@@ -110,6 +110,14 @@ def spread(case: Case) -> None:
         st.info("This run has no memory yet. Play some steps first; then this shows how their q are spread.")
         return
     show(q_by_epoch_picture(found), "q_by_epoch")
+    if found["never recalled"].isna().all():
+        names = ", ".join(f"{row.epoch}: {literal(row.run)}" for row in found.itertuples())
+        several = f"The checkpoints of these memories in this bank, the one with the fewest updates first: {names}."
+        alone = "Import the checkpoints of other epochs into this bank to see q over the run."
+        st.caption(
+            "A checkpoint holds the q and the visits that each memory had when it was written, and no more: it cannot "
+            "tell which memories were never recalled, nor how q lay before. " + (several if len(found) > 1 else alone)
+        )
 
 
 def calibrated(case: Case) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.over_time import ORIGINS, q_by_epoch, transfer
+from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.official.reader import read_official
+from memrl_core.figures.run.reliability import q_by_epoch_picture
 from memrl_core.records import Memory
 from tests.builders import a_vector, an_agent
+from tests.exchange.official_writer import CheckpointWriter, Written
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +91,24 @@ def test_the_spread_of_q_by_epoch_is_that_of_the_bank_at_its_end(lived: Agent) -
         assert row["never recalled"] == pytest.approx(np.mean([memory not in pooled for memory in then]))
         assert row["never updated"] == pytest.approx(np.mean([known.visits == 0 for known in then.values()]))
     assert found["positive"].iloc[-1] + found["negative"].iloc[-1] == pytest.approx(found["not zero"].iloc[-1]) != 0
+
+
+def test_of_imported_checkpoints_the_q_at_the_end_of_each_is_known_and_no_pool(tmp_path: Path) -> None:
+    said = [
+        [Written("m1", "one", q=0.3, visits=1)],
+        [Written("m1", "one", q=0.76, visits=4), Written("m2", "two", q=-0.3)],
+    ]
+    alone = [Written("m9", "other", q=0.5, visits=9)]
+    runs = []
+    for number, memories in enumerate((said[1], said[0], alone)):
+        folder = CheckpointWriter(memories).write(tmp_path / str(number) / "snapshot" / "1")
+        runs.append(bring_in(read_official(folder), str(tmp_path / "bank")).runs[0])
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        newer, older, other = (q_by_epoch(bank, run, uses(bank, run)) for run in runs)
+    assert newer.equals(older) and list(newer["run"]) == [runs[1], runs[0]] and list(newer["epoch"]) == [1, 2]
+    assert list(newer["memories"]) == [1, 2] and list(newer["mean"]) == pytest.approx([0.3, 0.23])
+    assert list(newer["positive"]) == [1, 0.5] and list(newer["never updated"]) == [0, 0.5]
+    assert newer["never recalled"].isna().all()
+    assert (list(other["run"]), list(other["epoch"]), list(other["q50"])) == ([runs[2]], [0], [0.5])
+    picture = q_by_epoch_picture(newer)
+    assert "never recalled" not in {trace.name for trace in picture.figure.data}

@@ -6,6 +6,7 @@ say whether "previous" means the last attempt or any before it. All four reading
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,8 +199,8 @@ def fallback(attempts: pd.DataFrame) -> Fallback:
 
 Q_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Q_BY_EPOCH = (
-    "epoch", "step", "memories", "not zero", "positive", "negative", "never recalled", "never updated", "mean", "least",
-    *(f"q{round(100 * quantile):02d}" for quantile in Q_QUANTILES), "greatest",
+    "run", "epoch", "step", "memories", "not zero", "positive", "negative", "never recalled", "never updated", "mean",
+    "least", *(f"q{round(100 * quantile):02d}" for quantile in Q_QUANTILES), "greatest",
 )  # fmt: skip
 
 
@@ -208,24 +209,51 @@ def q_by_epoch(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
 
     `uses` are the run's (see `uses.uses`). `not zero`, `positive`, `negative`, `never recalled` (in no pool so far) and
     `never updated` are shares of the memories. What people said of a step since counts at that step. A run without
-    steps, such as an imported checkpoint, has one row with epoch 0; one without memories has none.
+    memories has no row.
+
+    Of a run whose q all came with an imported checkpoint only their end is known: it has one row, with epoch 0 and
+    without `never recalled`. Where the bank holds other checkpoints of the same memories there is a row for each, the
+    one with the fewest updates first, numbered from 1; `run` names it.
     """
-    ends = {0: bank.run(run).first_step - 1}
-    if rows := bank.step_rows(run):
-        ends = pd.DataFrame({"epoch": [row.epoch for row in rows], "step": [row.step for row in rows]})
-        ends = ends.groupby("epoch")["step"].max().to_dict()
     histories = bank.histories(run)
+    first = bank.run(run).first_step
+    if all(point.step < first for points in histories.values() for point in points):
+        return _by_checkpoint(bank, run)
+    ends = pd.DataFrame(
+        {"epoch": [row.epoch for row in bank.step_rows(run)], "step": [row.step for row in bank.step_rows(run)]}
+    )
     first_pool = uses.groupby("memory_id")["step"].min()
     found = []
-    for epoch, end in sorted(ends.items(), key=lambda known: known[1]):
+    for epoch, end in ends.groupby("epoch")["step"].max().sort_values().items():
         until = {memory: [point for point in points if point.step <= end] for memory, points in histories.items()}
         last = {memory: points[-1] for memory, points in until.items() if points}
-        q = np.array([point.after for point in last.values()])
-        if not q.size:
-            continue
-        unseen = first_pool.reindex(list(last)).fillna(np.inf) > end
-        untouched = np.mean([point.visits == 0 for point in last.values()])
-        shares = ((q != 0).mean(), (q > 0).mean(), (q < 0).mean(), unseen.mean(), untouched)
-        spread = (q.mean(), q.min(), *np.quantile(q, Q_QUANTILES), q.max())
-        found.append((epoch, end, len(q), *map(float, shares), *map(float, spread)))
+        if last:
+            unseen = first_pool.reindex(list(last)).fillna(np.inf) > end
+            q, visits = ([getattr(point, name) for point in last.values()] for name in ("after", "visits"))
+            found.append((run, epoch, end, *_spread(q, visits, float(unseen.mean()))))
     return pd.DataFrame(found, columns=Q_BY_EPOCH)
+
+
+def _by_checkpoint(bank: MemoryBank, run: str) -> pd.DataFrame:
+    mine, environment = bank.utilities(run), bank.run(run).environment
+    alike = {run: mine}
+    for info in bank.runs():
+        if info.id == run or info.base is not None or info.environment != environment:
+            continue
+        known = bank.utilities(info.id)
+        points = (point for points in bank.histories(info.id).values() for point in points)
+        if known.keys() & mine.keys() and all(point.step < info.first_step for point in points):
+            alike[info.id] = known
+    ordered = sorted(alike.items(), key=lambda one: sum(utility.visits for utility in one[1].values()))
+    rows = []
+    for number, (name, known) in enumerate(ordered, start=1):
+        q, visits = ([getattr(utility, value) for utility in known.values()] for value in ("q", "visits"))
+        rows.append((name, number if len(ordered) > 1 else 0, 0, *_spread(q, visits, np.nan)))
+    return pd.DataFrame(rows if mine else [], columns=Q_BY_EPOCH)
+
+
+def _spread(q: Sequence[float], visits: Sequence[int], unseen: float) -> tuple[float, ...]:
+    """The columns of `Q_BY_EPOCH` from `memories` on."""
+    of = np.array(q)
+    shares = ((of != 0).mean(), (of > 0).mean(), (of < 0).mean(), unseen, np.mean(np.array(visits) == 0))
+    return (len(of), *map(float, (*shares, of.mean(), of.min(), *np.quantile(of, Q_QUANTILES), of.max())))

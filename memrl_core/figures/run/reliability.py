@@ -112,7 +112,8 @@ def q_by_epoch_picture(spread: pd.DataFrame) -> Picture:
 
     `spread` is that of `analysis.run.over_time.q_by_epoch`, with at least one row.
     """
-    epochs = spread["epoch"]
+    epochs, known = spread["epoch"], spread["never recalled"].notna().all()
+    unit = "epoch" if known else "checkpoint"
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.6, 0.4], vertical_spacing=0.06)
     for low, high, name in (("q05", "q95", "90 % of memories"), ("q25", "q75", "half of them")):
         figure.add_scatter(
@@ -123,7 +124,8 @@ def q_by_epoch_picture(spread: pd.DataFrame) -> Picture:
         x=epochs, y=spread["q50"], mode="lines+markers", name="median", line={"color": UTILITY, "width": 2.5},
         customdata=spread[["memories", "mean", "least", "greatest"]],
         hovertemplate=(
-            "epoch %{x}: median %{y:+.3f}, mean %{customdata[1]:+.3f}, from %{customdata[2]:+.3f} to "
+            f"{unit} %{{x}}: median %{{y:+.3f}}, "
+            "mean %{customdata[1]:+.3f}, from %{customdata[2]:+.3f} to "
             "%{customdata[3]:+.3f}, %{customdata[0]:,} memories<extra></extra>"
         ),
         row=1, col=1,
@@ -134,7 +136,7 @@ def q_by_epoch_picture(spread: pd.DataFrame) -> Picture:
             x=epochs, y=shares[name], name=name, marker={"color": colour, "pattern": {"shape": shape}},
             hovertemplate=f"%{{y:.1%}} {name}<extra></extra>", row=2, col=1,
         )  # fmt: skip
-    for name, symbol in (("never recalled", "circle-open"), ("never updated", "x")):
+    for name, symbol in (("never recalled", "circle-open"), ("never updated", "x"))[0 if known else 1 :]:
         figure.add_scatter(
             x=epochs, y=shares[name], mode="markers+lines", name=name,
             line={"color": CUT, "dash": "dot", "width": 1}, marker={"symbol": symbol, "size": 9},
@@ -143,11 +145,13 @@ def q_by_epoch_picture(spread: pd.DataFrame) -> Picture:
     figure.update_layout(bare_layout(height=HEIGHT, barmode="stack"), shapes=[level(0, color=CUT, width=1)])
     figure.update_yaxes(title_text="q", row=1, col=1, zeroline=False)
     figure.update_yaxes(title_text="memories", range=[0, 1.02], tickformat=".0%", row=2, col=1)
-    figure.update_xaxes(title_text="epoch", dtick=1 if len(epochs) <= 20 else None, row=2, col=1)
+    figure.update_xaxes(title_text=unit, dtick=1 if len(epochs) <= 20 else None, row=2, col=1)
     last = spread.iloc[-1]
+    unused = "never recalled" if known else "never updated"
+    when = f"After epoch {int(last['epoch'])}" if known else "In the last checkpoint"
     title = (
-        f"After epoch {int(last['epoch'])} the median q of {int(last['memories']):,} memories is "
+        f"{when} the median q of {int(last['memories']):,} memories is "
         f"{signed(last['q50'])}; {last['positive']:.0%} are above 0, {last['negative']:.0%} below, and "
-        f"{last['never recalled']:.0%} were never recalled"
+        f"{last[unused]:.0%} were {unused}"
     )
-    return Picture(figure, spread, title, f"Bands of quantiles of q by epoch, over stacked shares by sign. {title}.")
+    return Picture(figure, spread, title, f"Bands of quantiles of q by {unit}, over stacked shares by sign. {title}.")
