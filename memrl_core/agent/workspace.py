@@ -30,7 +30,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
 from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
-from memrl_core.environments import environment_class, environment_names, make_environment
+from memrl_core.environments import OWN_WORDS, environment_class, environment_names, make_environment
 from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import (
@@ -64,6 +64,8 @@ from memrl_core.records import Message, RunInfo, StepTrace, Task
 from memrl_core.settings import PolicySettings
 from memrl_core.settings import home as home
 
+SMALL = "gguf:smollm2"
+"""The weights that come with the program."""
 DEMO, REAL_DEMO = "demo", "demo-smollm2"
 RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_smollm2_bank"}
 """The banks that come recorded, and their folders in the sample data: one with the simulated model, one with a real."""
@@ -396,6 +398,14 @@ def is_simulated(model: str) -> bool:
     return model == SIMULATED or NAME.fullmatch(model) is not None
 
 
+def begins_with(environment: str, model: str) -> Mapping[str, Any]:
+    """The options of `environment` that a run with `model` begins with, where nobody chose."""
+    if is_simulated(model):
+        return environment_class(environment).simulated_options
+    # Asked for a lesson, a model of this size writes prose that has nothing to do with it, and memories fill with it.
+    return {OWN_WORDS: False} if model == SMALL else {}
+
+
 def is_of_ollama(model: str) -> bool:
     """Whether `model` names a model of Ollama, which a plain name does."""
     return not is_simulated(model) and not is_gguf(model) and not model.startswith(OPENAI_PREFIX)
@@ -458,16 +468,16 @@ def start_run(
     """Start a run in `bank`, with what its world gives it or with what the run `base` knows now; `by` is the person.
 
     `settings` are the policy's; None stands for its defaults. `model_facts` are what `must_be_there` gave just now; the
-    model is asked where they are not given. With the simulated model, options of the environment that nobody chose are
-    those that it begins with; what its world draws is drawn from the seed. Raises `InputError` or `SettingsError` for a
-    part or a setting that does not exist, `EnvironmentFailed` for a world that this machine cannot run, and
-    `ModelError` for a model that cannot be asked, before anything is written; and `NotAllowed`.
+    model is asked where they are not given. Options of the environment that nobody chose are those of `begins_with`;
+    what its world draws is drawn from the seed. Raises `InputError` or `SettingsError` for a part or a setting that
+    does not exist, `EnvironmentFailed` for a world that this machine cannot run, and `ModelError` for a model that
+    cannot be asked, before anything is written; and `NotAllowed`.
     """
     chosen = settings_of(policy, settings.model_dump() if settings is not None else {}).model_dump()
     make_policy(policy, chosen)
     simulated = is_simulated(model)
     found = environment_class(environment)
-    options = {**(found.simulated_options if simulated else {}), **(environment_options or {})}
+    options = {**begins_with(environment, model), **(environment_options or {})}
     if found.seed_option and found.seed_option not in options:
         known = bank.run(base).environment_options if base else {}
         options[found.seed_option] = known.get(found.seed_option, seed)

@@ -53,7 +53,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         embedder = "" if new_bank in known else embedder_choice("new_run")
         if "delta" in often_changed(policy):
             _propose_delta(values["delta"], embedder, known.get(new_bank), tasks)
-        options = _environment_options(environment, workspace.is_simulated(model))
+        options = _environment_options(environment, model)
         seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
         if place is not None and place.run and new_bank == place.bank_name:
             begins = ["empty", f"what {place.run.id} knows now"]
@@ -146,16 +146,16 @@ def _environment_and_tasks() -> tuple[str, str | None]:
     return environment, tasks
 
 
-def _environment_options(environment: str, simulated: bool) -> dict[str, Any]:
+def _environment_options(environment: str, model: str) -> dict[str, Any]:
     """What the environment is made with, where that differs from how it is by itself."""
     found = environment_class(environment)
-    begins_with = found.simulated_options if simulated else {}
+    simulated, begins_with = workspace.is_simulated(model), workspace.begins_with(environment, model)
     chosen = {}
     for name, field in found.Options.model_fields.items():
         if simulated and name == OWN_WORDS:
             continue  # It has none.
         usual = begins_with.get(name, field.default)
-        value = _field_input(name, field, usual, f"new_{environment}_{name}_{simulated}")
+        value = _field_input(name, field, usual, f"new_{environment}_{name}_{usual}")
         if value != field.default or name in begins_with:
             chosen[name] = value
     return chosen

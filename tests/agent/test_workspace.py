@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,18 @@ def test_a_run_of_unknown_parts_is_refused_before_anything_is_written(tmp_path: 
     with pytest.raises(SettingsError, match="no policy"):
         workspace.start_run(bank, environment="household", tasks="household-train", policy="other")
     assert bank.runs() == []
+
+
+@pytest.mark.parametrize(("model", "own_words"), [("gguf:smollm2", False), ("llama3.2", True)])
+def test_a_model_too_small_for_lessons_is_asked_for_none_unless_somebody_wants_them(
+    tmp_path: Path, model: str, own_words: bool
+) -> None:
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
+        parts: Any = {"environment": "household", "tasks": "household-demo", "model": model, "model_facts": {}}
+        usual = workspace.start_run(bank, **parts, run="usual").environment_options
+        asked = workspace.start_run(bank, **parts, run="asked", environment_options={"own_words": True})
+    assert usual.get("own_words", True) is own_words
+    assert asked.environment_options["own_words"] is True
 
 
 def test_a_run_takes_settings_and_knowledge_of_its_base(tmp_path: Path) -> None:

@@ -509,7 +509,7 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     app.text_input(key="new_run_bank").set_value(" fresh ").run()
     app.selectbox(key="new_run_model").set_value("simulated").run()
     app.number_input(key="new_run_memrl_weight").set_value(0.25)
-    app.number_input(key="new_household_shift_at_True").set_value(7)
+    app.number_input(key="new_household_shift_at_0").set_value(7)
     app.run()
     button(app, "start_run").click().run()
     assert not app.exception
