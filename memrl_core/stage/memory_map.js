@@ -295,8 +295,11 @@ export class MemoryMap {
 
   // `phases[p]` is how much of phase p has run, from 0 to 1.
   render(phases, lit) {
+    const { model, view } = this;
+    const shown = [...phases, ...lit, view.x, view.y, view.kx, view.ky].join();
+    if (!this.dirty && !this.stale && this.drawn === shown) return;
     if (this.dirty) this.paint();
-    const { model } = this;
+    [this.drawn, this.stale] = [shown, false];
     const step = model.steps[this.index];
     const query = step.query ? this.at(...step.query) : null;
     const landed = phases[1] >= 1;
@@ -358,6 +361,7 @@ export class MemoryMap {
   openGroup(at) {
     if (at === this.open && at >= 0) return;
     this.open = at;
+    this.stale = true;
     this.shown = null;
     this.opened.replaceChildren();
     const glyph = this.byGroup?.get(at);
@@ -380,6 +384,7 @@ export class MemoryMap {
     if (this.byGroup.get(at)?.seen.length > 1) return this.openGroup(at);
     this.openGroup(-1);
     this.shown = n;
+    this.stale = true;
     const { shape, ring } = this.dot(n, this.opened, "copy");
     set(shape, { d: shapePath(5, this.signOf(n)), fill: css(this.colourOf(n)) });
     set(ring, { r: 8, opacity: 1 });

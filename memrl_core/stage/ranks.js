@@ -62,6 +62,7 @@ export class Ranks {
     svg("rect", { x: x.bar, y: -40, width: x.barEnd - x.bar - 2, height: 80 }, holder);
     this.axes(step, pool, missed);
     const chosenBySimilarity = new Set(pool.slice(0, step.decision?.selected.length ?? 0).map((one) => one.memory));
+    const rests = pool.some((one) => one.rest?.length || (one.rank_b != null && !one.z));
     candidates.forEach((candidate, order) => {
       const n = candidate.memory;
       const id = model.ids[n];
@@ -86,7 +87,7 @@ export class Ranks {
       const row = { n, candidate, order, y, group, bar, texts };
       this.listen(group, n, order);
       if (candidate.rank_b != null) {
-        const path = svg("path", { class: "stage-slope", "data-memory": id, pathLength: 1, "stroke-dasharray": "1 1" }, this.slopes);
+        const path = svg("path", { class: "stage-slope", "data-memory": id, pathLength: 1 }, this.slopes);
         const other = svg("g", { class: "stage-row-b", "data-memory": id }, this.svg);
         svg("rect", { class: "stage-hit", x: x.slopeEnd, y: -half, width: x.end - x.slopeEnd, height: this.tall }, other);
         const b = { other, path, was: chosenBySimilarity.has(n) };
@@ -96,8 +97,8 @@ export class Ranks {
           b.score = svg("text", { class: "stage-mini stage-number", x: x.end, y: 3.5, "text-anchor": "end" }, other);
         }
         const height = Math.max(1.5, this.tall - Math.min(14, half * 0.8));
-        b.parts = ["similarity", "q", "rest"].map((name) => svg("rect", { class: `stage-part-${name}`, y: -height / 2, height }, other));
-        b.sum = svg("circle", { class: "stage-sum", r: Math.min(3.4, half) }, other);
+        b.parts = (rests ? ["similarity", "q", "rest"] : ["similarity", "q"]).map((name) => svg("rect", { class: `stage-part-${name}`, y: -height / 2, height }, other));
+        if (half > 2) b.sum = svg("circle", { class: "stage-sum", r: Math.min(3.4, half) }, other);
         for (const node of [other, path]) this.listen(node, n, order);
         row.b = b;
       }
@@ -215,16 +216,25 @@ export class Ranks {
     const pool = rows.filter((row) => !row.candidate.missed).length;
     for (const row of rows) {
       const come = clamp(phases[2] * (pool + 3) - Math.min(row.order, pool), 0, 1);
-      const grown = ease(come);
-      set(row.bar, { x: Math.min(this.toBar(0), this.toBar(row.candidate.similarity * grown)), width: Math.abs(this.toBar(row.candidate.similarity * grown) - this.toBar(0)).toFixed(2) });
-      set(row.group, { opacity: come });
+      if (row.come !== come) {
+        row.come = come;
+        const grown = this.toBar(row.candidate.similarity * ease(come));
+        set(row.bar, { x: Math.min(this.toBar(0), grown), width: Math.abs(grown - this.toBar(0)).toFixed(2) });
+        set(row.group, { opacity: come });
+      }
       if (!row.b) continue;
       const { b } = row;
       const drawn = ease(clamp(phases[3] * 1.6 - 0.6 * (row.order / Math.max(1, pool))));
+      const shown = [drawn, b.selected, ...b.now].join();
+      if (b.shown === shown) continue;
+      b.shown = shown;
       const [y, score, ...parts] = b.now;
       const [from, to] = [x.slope - (this.slim ? 6 : 8), x.slopeEnd - 2];
       const third = (to - from) / 3;
-      set(b.path, { d: `M${from},${row.y.toFixed(2)}C${from + third},${row.y.toFixed(2)} ${to - third},${y.toFixed(2)} ${to},${y.toFixed(2)}`, "stroke-dashoffset": (1 - drawn).toFixed(3), opacity: drawn ? 1 : 0 });
+      set(b.path, { d: `M${from},${row.y.toFixed(2)}C${from + third},${row.y.toFixed(2)} ${to - third},${y.toFixed(2)} ${to},${y.toFixed(2)}`, opacity: drawn ? 1 : 0 });
+      // A dashed line takes long to paint: only while it is drawn.
+      if (drawn < 1) set(b.path, { "stroke-dasharray": "1 1", "stroke-dashoffset": (1 - drawn).toFixed(3) });
+      else b.path.removeAttribute("stroke-dasharray");
       const kind = b.selected ? (b.was ? "kept" : "entered") : b.was ? "left" : "out";
       if (b.kind !== kind) {
         b.kind = kind;
@@ -233,14 +243,14 @@ export class Ranks {
       }
       set(b.other, { transform: `translate(0 ${y.toFixed(2)})`, opacity: clamp(drawn * 2 - 1) });
       let [left, right] = [0, 0];
-      parts.forEach((part, i) => {
+      parts.slice(0, b.parts.length).forEach((part, i) => {
         const begin = part >= 0 ? right : left + part;
         if (part >= 0) right += part;
         else left += part;
         const [low, high] = [this.toScore(begin * drawn), this.toScore((begin + Math.abs(part)) * drawn)];
         set(b.parts[i], { x: low.toFixed(2), width: Math.max(0, high - low).toFixed(2) });
       });
-      set(b.sum, { cx: this.toScore(score * drawn).toFixed(2), opacity: b.score && row.candidate.score != null ? 1 : 0 });
+      if (b.sum) set(b.sum, { cx: this.toScore(score * drawn).toFixed(2), opacity: b.score && row.candidate.score != null ? 1 : 0 });
     }
   }
 }

@@ -552,25 +552,27 @@ class Stage {
   fly(phases) {
     const { step } = this;
     const flights = [];
+    const moving = this.t < this.goal || this.t !== Math.round(this.t);
+    // To ask where things are has a browser lay them out.
+    if (!moving) return this.flights.replaceChildren();
     const root = this.root.getBoundingClientRect();
     const middle = (node) => {
       const box = node?.getBoundingClientRect();
       return box && box.width ? [box.left + Math.min(box.width / 2, 30) - root.left, box.top + box.height / 2 - root.top] : null;
     };
-    const moving = this.t < this.goal || this.t !== Math.round(this.t);
-    if (moving && phases[1] < 1 && step.query) {
+    if (phases[1] < 1 && step.query) {
       const plot = this.map.box.getBoundingClientRect();
       const [x, y] = this.map.at(...step.query);
       const scale = plot.width / this.map.width || 1;
       flights.push([middle(this.taskText), [plot.left - root.left + x * scale, plot.top - root.top + y * scale], ease(phases[1]), "star"]);
     }
-    if (moving && phases[4] > 0 && phases[4] < 0.45) {
+    if (phases[4] > 0 && phases[4] < 0.45) {
       for (const chip of this.chips.querySelectorAll(".stage-chip:not(.stage-chip-gone)")) {
         const row = this.ranks.rows.find((one) => this.model.ids[one.n] === chip.dataset.memory);
         flights.push([middle(row?.b?.other), middle(chip), ease(phases[4] / 0.45), "chosen"]);
       }
     }
-    if (moving && phases[6] > 0 && phases[6] < 0.35) {
+    if (phases[6] > 0 && phases[6] < 0.35) {
       for (const one of this.axis.dots.filter((dot) => dot.moved.moves)) flights.push([middle(this.rewardValue), middle(one.dot), ease(phases[6] / 0.35), "reward"]);
     }
     const whole = flights.filter(([from, to]) => from && to);
