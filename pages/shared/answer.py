@@ -22,17 +22,33 @@ def answer(bank: MemoryBank, trace: StepTrace) -> None:
         st.caption("This step was recorded without its answer.")
         return
     turns, environment = trace.generate.turns, bank.run(trace.run).environment
-    if environment in PROSE:
+    if environment in PROSE or environment in SQL:
         for turn in turns:
-            formatted(turn.reply.text or "(nothing)")
-    elif environment in SQL:
-        for number, turn in enumerate(turns):
-            st.code(turn.reply.text or "(nothing)", language="sql", wrap_lines=True)
-            _result(_observed(trace, turn), number)
+            said(environment, turn.reply.text or "(nothing)")
+            if environment in SQL:
+                observed(environment, _observed(trace, turn))
     else:
         verbatim("\n".join(line for turn in turns for line in _lines(trace, turn)))
     if turns[-1].reply.stopped:
         st.caption("The answer was stopped by a person.")
+
+
+def said(environment: str, text: str) -> None:
+    """Draw one reply of the model as what it is in an environment."""
+    if environment in PROSE:
+        formatted(text)
+    elif environment in SQL:
+        st.code(text, language="sql", wrap_lines=True)
+    else:
+        verbatim(text)
+
+
+def observed(environment: str, text: str) -> None:
+    """Draw what an environment said to a reply: the results of SQL as tables."""
+    if environment in SQL:
+        _result(text)
+    else:
+        verbatim(text)
 
 
 def _observed(trace: StepTrace, turn: Turn) -> str:
@@ -50,7 +66,7 @@ def _lines(trace: StepTrace, turn: Turn) -> list[str]:
     return [turn.reply.text or "(nothing)", *(f"    ⤷ {line}" for line in observed)]
 
 
-def _result(observation: str, number: int) -> None:
+def _result(observation: str) -> None:
     """The tables that a statement gave as tables, what else it gave as text."""
     text: list[str] = []
     rows: list[list[str]] = []

@@ -11,7 +11,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
 from memrl_core.analysis.people.rating_queue import RatingSession
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.ratings import Rating, Supposed
 from memrl_core.bank.roles import Role
 from memrl_core.learning.scales import (
     MARKS,
@@ -146,15 +146,20 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
                 row[f"q if {name} {signed(value)}"] = signed(moved[name]) if name in moved else "–"
         rows.append({**row, "intent": panel.bank.memory(memory_id).intent})
     st.dataframe(rows, hide_index=True, key="would_move", alt="The memories in the prompt, with q after each choice")
-    after = panel.bank.next_step(panel.trace.run) - 1 - panel.trace.step
+    later_selections(panel.bank, panel.trace, ends, blind)
+
+
+def later_selections(bank: MemoryBank, trace: StepTrace, ends: Mapping[str, Supposed], blind: bool = False) -> None:
+    """How many of the selections after a step each of some rewards for it would have changed."""
+    after = bank.next_step(trace.run) - 1 - trace.step
     if not after:
         st.caption("No step came after this one, so no later selection could differ.")
         return
-    choices = choices_of(panel.bank, panel.trace.run)
+    choices = choices_of(bank, trace.run)
     if choices is None:
         st.caption("Counting the later selections that hang on this reward …")
         return
-    whole = panel.bank.histories(panel.trace.run)
+    whole = bank.histories(trace.run)
     then = {name: {**whole, **supposed.histories} for name, supposed in ends.items()}
     if blind:
         (first, one), (second, two) = list(then.items())[:2]

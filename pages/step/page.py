@@ -44,7 +44,6 @@ with memory:
     layout_notes(layout_of(place.bank.uri, place.bank))
 with story:
     parts.task(view)
-    parts.recall(view)
     parts.rerank(view)
     parts.answer(view)
     parts.reward(view)

@@ -1,4 +1,6 @@
-"""The seven parts of a step, each a function of what is at a moment."""
+"""What the stage has no room for, phase by phase: what was sent, every formula, verdicts; and a person's reward.
+
+Each part is a function of what is at a moment."""
 
 from __future__ import annotations
 
@@ -25,7 +27,6 @@ from memrl_core.analysis.decision.outline import (
     value_label,
 )
 from memrl_core.analysis.people.later_selections import compiled, marked
-from memrl_core.figures.palette import q_range
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import messages_sent, offered, sent
@@ -38,9 +39,8 @@ from memrl_core.records import (
     Reply,
     StepTrace,
     Turn,
-    UtilityPoint,
-    ValueChange,
 )
+from pages.shared.answer import observed, said
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
@@ -56,7 +56,6 @@ LOOK = 0.1
 """Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
-OPEN_AT_FIRST = (Phase.RECALL, Phase.SELECT)
 
 
 def _title(view: View, phase: Phase) -> str:
@@ -71,11 +70,9 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     key = f"part_{phase.value}"
     # An expander forgets that it is open when its label changes, so who is open is remembered here.
     opened = st.session_state.setdefault(OPEN_PARTS, {})
-    if phase not in opened and view.moment.next_phase is None:
-        nothing_yet = view.moment.trace is None
-        if phase is Phase.EMBED if nothing_yet else phase in OPEN_AT_FIRST:
-            opened[phase] = True
-            st.session_state[AUTO_OPENED] = (*st.session_state.get(AUTO_OPENED, ()), phase)
+    if phase is Phase.EMBED and phase not in opened and view.moment.trace is None:
+        opened[phase] = True
+        st.session_state[AUTO_OPENED] = (phase,)
     st.session_state[key] = opened.get(phase, False)
     with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
         if not box.open:
@@ -97,11 +94,6 @@ def _toggled(phase: Phase, key: str) -> None:
 def task(view: View) -> None:
     """① What is asked, and how its intent became a vector."""
     _part(view, Phase.EMBED, _task, ready=True)
-
-
-def recall(view: View) -> None:
-    """② Phase A: the pool, its gate and its cut."""
-    _part(view, Phase.RECALL, _recall, view.moment.reached(Phase.RECALL))
 
 
 def rerank(view: View) -> None:
@@ -155,30 +147,6 @@ def _task(view: View) -> None:
         with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
             for sentence in trace.lacks:
                 st.text(sentence)
-
-
-def _recall(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None and trace.recall is not None
-    found = trace.recall
-    if found.rule == "nothing":
-        st.info(f"Memory is not asked in this step: {literal(found.why or 'the method recalls nothing')}.")
-        return
-    if not found.memories:
-        st.info("No memories yet: this task runs without help; its memory will be the first point on the map.")
-        return
-    if trace.origin == "recorder":
-        st.caption("What another agent recalled, as it reports it. See above what it left out.")
-        return
-    if found.rule != "similarity":
-        st.caption(literal(f"This method recalls by {found.rule}. {found.why}"))
-        return
-    gate = ">" if found.strict else "≥"
-    unit = "intents" if found.k1_counts == "intent" else "memories"
-    st.caption(
-        f"Phase A keeps the k1 = {found.k1} most similar {unit} with cosine {gate} δ = {found.delta:.3f}. "
-        "Similarity alone decides here; utility has no say yet."
-    )
 
 
 def _rerank(view: View) -> None:
@@ -297,7 +265,7 @@ def _answer(view: View) -> None:
             icon=":material/rule:",
         )
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
-        _turns(record, record.turns)
+        _turns(view, record, record.turns)
     consulted(trace, Phase.GENERATE)
     st.download_button(
         "Prompt and answer as JSON",
@@ -417,10 +385,10 @@ def _arriving(view: View) -> None:
     record = episode.trace.generate if episode is not None and episode.phase is not None else None
     if record is not None:
         st.caption("The turn before:")
-        _turns(record, record.turns[-1:])
+        _turns(view, record, record.turns[-1:])
 
 
-def _turns(record: GenerateRecord, turns: Sequence[Turn]) -> None:
+def _turns(view: View, record: GenerateRecord, turns: Sequence[Turn]) -> None:
     """What came back in each turn, and what the world said to it."""
     who = "simulated model" if record.simulated else record.model
     for turn in turns:
@@ -433,11 +401,11 @@ def _turns(record: GenerateRecord, turns: Sequence[Turn]) -> None:
             if turn.reply.thinking:
                 with st.expander("Thinking, which is no part of the answer"):
                     verbatim(turn.reply.thinking)
-            verbatim(turn.reply.text or "(nothing had arrived)")
+            said(view.run.environment, turn.reply.text or "(nothing had arrived)")
             _about_reply(turn.reply)
         if turn.observation:
             with st.chat_message("user", avatar=":material/public:"):
-                verbatim(turn.observation)
+                observed(view.run.environment, turn.observation)
 
 
 def _prompt(view: View) -> GenerateRecord:
@@ -501,11 +469,11 @@ def _update(view: View) -> None:
         st.info(f"No value moved: {_why_nothing_moved(view)}.")
         consulted(trace, Phase.UPDATE)
         return
-    moved = trace.update.of_q
+    of_q = trace.update.of_q
     verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
     if len(trace.update.changes) > MOST_FORMULAS:
-        st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved; the table below has them all.")
-    others = [change for change in trace.update.changes if change not in moved]
+        st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved: the stage has those of q.")
+    others = [change for change in trace.update.changes if change not in of_q]
     if others:
         st.dataframe(
             [
@@ -516,8 +484,6 @@ def _update(view: View) -> None:
             hide_index=True,
             alt="The learned values that moved, before and after",
         )
-    if moved:
-        _moved_memories(view, moved)
     consulted(trace, Phase.UPDATE)
 
 
@@ -532,46 +498,6 @@ def _why_nothing_moved(view: View) -> str:
     if not view.moment.selected:
         return "no memory was in the prompt"
     return "there was no usable feedback in this step"
-
-
-def _moved_memories(view: View, moved: Sequence[ValueChange]) -> None:
-    trace = view.moment.trace
-    assert trace is not None
-    low, _, high = q_range(trace.settings)
-    st.dataframe(
-        [
-            {
-                "memory": memory_label(change.memory_id, view.run.id),
-                "q before": signed(change.before),
-                "q after": signed(change.after),
-                "Δ": signed(change.after - change.before),
-                "uses": change.visits,
-                "q since it was written": [p.after for p in _history(view, change.memory_id)],
-            }
-            for change in moved
-        ],
-        key="moved_histories",
-        hide_index=True,
-        column_config={"q since it was written": st.column_config.LineChartColumn(y_min=low, y_max=high)},
-        alt="The memories whose q moved, with the line of q since each was written",
-    )
-    with st.container(horizontal=True):
-        for memory_id, q in {change.memory_id: change.after for change in moved}.items():
-            memory_button(view, memory_id, f"moved_{memory_id}", q)
-
-
-def _history(view: View, memory_id: str) -> list[UtilityPoint]:
-    """The memory's q up to and with this step, whether the step is stored already or not."""
-    trace = view.moment.trace
-    assert trace is not None and trace.update is not None
-    # What is known now needs no fold of what was known then, which takes a second in a large bank.
-    known = view.place.bank.history(view.run.id, memory_id, as_of=None if view.moment.live else trace.step)
-    if known and known[-1].step == trace.step:
-        return known
-    moved = [c for c in trace.update.of_q if c.memory_id == memory_id]
-    return known + [
-        UtilityPoint(c.memory_id, trace.step, c.before, c.after, c.visits, c.reward, None, ()) for c in moved
-    ]
 
 
 def _new_memory(view: View) -> None:

@@ -21,7 +21,7 @@ from memrl_core.records import LedgerEvent, Phase
 from pages.shared.answer import answer
 from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
-from pages.shared.reward_rate import CHOSEN, option_button
+from pages.shared.reward_rate import CHOSEN, later_selections, option_button
 from pages.shared.text import literal
 from pages.shared.view import View
 from pages.step.controls import move
@@ -166,6 +166,11 @@ def reward_form(view: View) -> None:
                 on_change=_reason_changed, args=(view,),
             )  # fmt: skip
             name_field("reward_rater", "Rater")
+    if bank.has_step(view.run.id, trace.step) and _credited(view):
+        choices = _choices(view)
+        ends = {option.label.lower(): option.reward for option in (choices[0], choices[-1])}
+        rated = {name: Rating(view.run.id, trace.step, value, rater) for name, value in ends.items()}
+        later_selections(bank, trace, {name: bank.ratings.supposed(rating) for name, rating in rated.items()})
     if applying:
         st.caption("The reward is being applied: it can be changed once the step has ended.")
     elif mine is not None:

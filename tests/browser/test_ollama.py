@@ -108,7 +108,7 @@ def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
         page.goto(address)
         press_step(page)
         press_step(page)
-        expect(part(page, "RECALL")).to_be_visible()
+        expect(part(page, "SELECT")).to_be_visible()
     page.wait_for_timeout(5500)
     page.reload()
     expect(page.locator(".st-key-model_banner")).to_contain_text("Ollama is not running at")

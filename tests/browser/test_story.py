@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from benchmarks.map import RUN, large_bank
 from tests.browser.conftest import RunningApp, listeners, watched_page
 
-PARTS = ("RECALL", "SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
+PARTS = ("SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
 SERIOUS = ("serious", "critical")
 QUIET = 500
 """Milliseconds."""

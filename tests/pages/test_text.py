@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from streamlit.testing.v1 import AppTest
 
 from pages.shared.text import WORD_JOINER, harmless, in_badge, literal
 
@@ -77,3 +78,22 @@ def test_in_formatted_prose_emphasis_is_drawn_and_nothing_acts(text: str) -> Non
     assert not {block.type for block in blocks} & {"html_block"}
     assert not any(sign in harmless(text) for sign in ("http://", "https://", "ftp://", "www.", "@e"))
     assert "strong_open" in {c.type for b in parser.parse(harmless("a **b** c")) for c in b.children or ()}
+
+
+def _replies() -> None:
+    from pages.shared.answer import observed, said
+
+    said("sql", "SELECT id, name FROM pan")
+    observed("sql", "[1] 2 rows\n  id | name\n  1 | big\n  2 | <b>small</b>")
+    said("conversation", "# Pans\n\nA **big** one:\n```python\nprint(1)\n```\n<img src=x>")
+    said("household", "take **pan** from counter")
+
+
+def test_a_reply_is_drawn_as_what_it_is() -> None:
+    app = AppTest.from_function(_replies, default_timeout=60).run()
+    assert [(block.language, block.value) for block in app.code] == [
+        ("sql", "SELECT id, name FROM pan"), ("python", "print(1)"), ("plaintext", "take **pan** from counter"),
+    ]  # fmt: skip
+    assert app.dataframe[0].value.to_dict("list") == {"id": ["1", "2"], "name": ["big", "<b>small</b>"]}
+    prose = [text.value for text in app.markdown]
+    assert prose[0].startswith("# Pans") and "**big**" in prose[0] and prose[1].strip() == "\\<img src=x>"
