@@ -1,4 +1,4 @@
-"""A finished step answered again with other memories in the prompt: same task, same seed, nothing stored."""
+"""A finished step answered again, with other memories or with another prompt: same task, nothing stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy, outcome_judged
-from memrl_core.records import Consulted, GenerateRecord, Outcome, Phase, StepTrace, TurnRecall
+from memrl_core.records import (
+    Consulted,
+    GenerateRecord,
+    MemorySpan,
+    Message,
+    Outcome,
+    Phase,
+    StepTrace,
+    TurnRecall,
+)
 from memrl_core.retrieval.view import Asked, MemoryView
 
 Method = Literal["leave-one-out", "Shapley"]
@@ -163,17 +172,65 @@ class Rerunner:
         Raises `ModelError` when the model cannot be had, and `InputError` when the policy recalls within the episode
         and there is no `embed`.
         """
+        view, observation = self._begun()
+        read = [self._bank.memory(memory_id) for memory_id in memories]
+        messages, spans = self._policy.render(
+            read, self._environment.instructions, self._trace.task.intent, observation, view
+        )
+        record = self._record(self._recorded.options, messages, spans)
+        return self._played(record, memories, view, observation, on_text, cancelled)
+
+    def rerun_prompt(
+        self,
+        messages: Sequence[Message],
+        temperature: float,
+        seed: int,
+        on_text: OnText | None = None,
+        cancelled: Cancelled | None = None,
+        on_turn: Callable[[GenerateRecord], None] | None = None,
+    ) -> Rerun:
+        """The answer to `messages` in the place of the recorded ones, with this temperature and seed.
+
+        `on_turn` hears the record after each turn. Where memories stand in an edited prompt is not known, so none is
+        left out where it does not fit. Raises as `rerun`.
+        """
+        view, observation = self._begun()
+        chosen = {**self._recorded.options, "temperature": temperature, "seed": seed}
+        spans = self._recorded.spans if tuple(messages) == self._recorded.messages else ()
+        record = self._record(chosen, tuple(messages), spans)
+        return self._played(record, self.memories, view, observation, on_text, cancelled, on_turn)
+
+    @property
+    def _recorded(self) -> GenerateRecord:
+        assert self._trace.generate is not None
+        return self._trace.generate
+
+    def _record(
+        self, options: Mapping[str, Any], messages: tuple[Message, ...], spans: tuple[MemorySpan, ...]
+    ) -> GenerateRecord:
+        return GenerateRecord(self._model.name, self._model.simulated, options, messages, spans, turns=())
+
+    def _begun(self) -> tuple[MemoryView, str]:
+        """What the step recalled from, and what its world says first."""
         if self._must_hold is not None:
             self._must_hold()
-        trace, world = self._trace, self._environment
-        assert trace.decision is not None and trace.generate is not None
-        observation = world.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
-        view = self._view or view_before(self._bank, trace)
-        read = [self._bank.memory(memory_id) for memory_id in memories]
-        messages, spans = self._policy.render(read, world.instructions, trace.task.intent, observation, view)
-        record = GenerateRecord(
-            self._model.name, self._model.simulated, trace.generate.options, messages, spans, turns=()
-        )
+        trace = self._trace
+        assert trace.decision is not None
+        observation = self._environment.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
+        return self._view or view_before(self._bank, trace), observation
+
+    def _played(
+        self,
+        record: GenerateRecord,
+        memories: Sequence[str],
+        view: MemoryView,
+        observation: str,
+        on_text: OnText | None,
+        cancelled: Cancelled | None,
+        on_turn: Callable[[GenerateRecord], None] | None = None,
+    ) -> Rerun:
+        """The episode that begins with the prompt in `record`."""
+        world = self._environment
         ask = Asking(
             self._model, ModelOptions.model_validate(record.options), Phase.GENERATE, on_text=None, cancelled=cancelled
         )
@@ -181,6 +238,8 @@ class Rerunner:
             recalled = self._recalled(len(record.turns), observation, view, ask) if record.turns else None
             turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled, selected=memories)
             record, observation = with_turn(record, turn), turn.observation
+            if on_turn is not None:
+                on_turn(record)
         last = record.turns[-1]
         judged = self.rewarded and not last.reply.stopped and info.get("success", True) is not None
         reward = self._policy.reward_of(last.reward) if judged else None

@@ -553,8 +553,8 @@ def fork(
     return forked
 
 
-def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Rerunner:
-    """What answers a finished step of this program's agent again, with its model and its world.
+def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences, model: str = "") -> Rerunner:
+    """What answers a finished step of this program's agent again, with its world and with its model or another `model`.
 
     Raises `InputError` for a step of another agent: its world is not here.
     """
@@ -569,10 +569,10 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences) -> Re
     return Rerunner(
         bank,
         trace,
-        make_model(info.model, preferences),
+        make_model(model or info.model, preferences),
         world,
         embed=embed,
-        must_hold=lambda: _must_be_the_same(info, preferences),
+        must_hold=None if model not in ("", info.model) else lambda: _must_be_the_same(info, preferences),
     )
 
 

@@ -10,13 +10,15 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
+from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.analysis.memory.contamination import Contamination, contamination
 from memrl_core.analysis.memory.uses import attempts
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed
-from memrl_core.records import GenerateRecord, StepTrace
+from memrl_core.records import GenerateRecord, Message, StepTrace
 from pages.decision.case import Case
+from pages.shared.models import chat_model_choice
 from pages.shared.person import person
 from pages.shared.picture import in_signs
 from pages.shared.text import literal, verbatim
@@ -92,6 +94,115 @@ def _conversation(record: GenerateRecord) -> None:
         if turn.observation:
             st.caption("and the environment")
             verbatim(turn.observation)
+
+
+def prompt_again(case: Case) -> None:
+    """What does this prompt get with another temperature, seed, model or text?"""
+    record = case.trace.generate
+    if record is None:
+        st.info("The prompt of this step was not stored.")
+        return
+    # Whether the run's own model can be had is asked when it is chosen.
+    if _rerunner(case, workspace.SIMULATED) is None:
+        return
+    with st.form("prompt_again", border=False):
+        model, temperature, seed = st.columns([2, 1, 1], vertical_alignment="bottom")
+        with model:
+            chosen = chat_model_choice("again", own=case.bank.run(case.run).model)
+        warmth = temperature.number_input(
+            "Temperature", 0.0, 2.0, float(record.options.get("temperature", 0.0)), 0.1, key=f"again_t_{case.trace.id}"
+        )
+        drawn = seed.number_input(
+            "Seed", 0, 2**31 - 1, int(record.options.get("seed", 0)), key=f"again_seed_{case.trace.id}"
+        )
+        messages = tuple(
+            Message(
+                message.role,
+                st.text_area(
+                    f"{message.role} message", message.content, key=f"again_{n}_{case.trace.id}",
+                    height=HEIGHT if message.role == "user" else "content",
+                ),
+            )
+            for n, message in enumerate(record.messages)
+        )  # fmt: skip
+        if layout := {"block": "", None: ""}.get(record.options.get("layout"), record.options.get("layout")):
+            st.caption(literal(f"Memories are laid out as {layout} when this is sent, as they were in the run."))
+        if st.form_submit_button("Run this prompt", type="primary", icon=":material/play_arrow:"):
+            st.session_state["asked_prompt"] = (case.trace.id, chosen, warmth, drawn, messages)
+    asked = st.session_state.get("asked_prompt")
+    st.caption("The episode is played to its end in the step's own world. Nothing is stored, and no q moves.")
+    if asked is None or asked[0] != case.trace.id:
+        return
+    _, name, warmth, drawn, messages = asked
+
+    def begin() -> _Episode:
+        again = workspace.rerunner(case.bank, case.trace, workspace.load_preferences(), name)
+        return _Episode(again, messages, warmth, drawn)
+
+    try:
+        found = working("prompt", repr(asked), begin, "turns", _draw_episode)
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return
+    if found is None:
+        return
+    before = case.trace.reward
+    left, right = st.columns(2)
+    with left:
+        st.markdown(f"**Recorded** · {literal(record.model)}")
+        _answered(record, before.reward if before else None, before.verdict if before else "", "asked_recorded")
+    with right:
+        st.markdown(f"**Now** · {literal(found.generate.model)}" + (" · stopped" if found.stopped else ""))
+        _answered(found.generate, found.reward, found.verdict, "asked_now")
+
+
+class _Episode(Work[Rerun]):
+    """A prompt that is answered: `record` has the turns that are over, `text` what came of the one under way."""
+
+    def __init__(self, again: Rerunner, messages: tuple[Message, ...], temperature: float, seed: int) -> None:
+        self.record: GenerateRecord | None = None
+        self.text = ""
+
+        def ask(report: Report, cancelled: Cancelled) -> Rerun:
+            return again.rerun_prompt(messages, temperature, seed, self._take, cancelled, self._turned)
+
+        super().__init__(ask)
+
+    def _take(self, piece: str) -> None:
+        self.text += piece
+
+    def _turned(self, record: GenerateRecord) -> None:
+        self.record, self.text = record, ""
+
+
+def _draw_episode(work: _Episode) -> None:
+    if work.record is not None:
+        _conversation(work.record)
+    if work.text:
+        verbatim(work.text)
+
+
+def _answered(record: GenerateRecord, reward: float | None, verdict: str, key: str) -> None:
+    """One side: what it was worth, whether it could be used, what it took, and what was said."""
+    replies = [turn.reply for turn in record.turns]
+    facts = ["no reward" if reward is None else f"reward {signed(reward)}", f"{len(replies)} turns"]
+    if unusable := sum(reply.offered is False or not reply.text for reply in replies):
+        facts.append(f"{unusable} of them not valid")
+    for count, what in (
+        (sum(reply.prompt_tokens or 0 for reply in replies), "read"),
+        (sum(reply.answer_tokens or 0 for reply in replies), "written"),
+    ):
+        if count:
+            facts.append(f"{count:,} tokens {what}")
+    facts.append(f"{sum(reply.seconds for reply in replies):.2f} s")
+    st.markdown(literal(" · ".join(facts)))
+    if notes := dict.fromkeys(note for reply in replies for note in reply_notes(reply)):
+        st.caption(literal("; ".join(notes)))
+    with st.container(height=HEIGHT, key=key):
+        _conversation(record)
+        if verdict:
+            st.caption("verdict")
+            verbatim(verdict)
 
 
 def shares(case: Case) -> None:
@@ -239,9 +350,9 @@ def contaminated(case: Case) -> None:
     )
 
 
-def _rerunner(case: Case) -> Rerunner | None:
+def _rerunner(case: Case, model: str = "") -> Rerunner | None:
     try:
-        return workspace.rerunner(case.bank, case.trace, workspace.load_preferences())
+        return workspace.rerunner(case.bank, case.trace, workspace.load_preferences(), model)
     except MemRLError as error:
         st.info(literal(str(error)))
         return None

@@ -42,6 +42,8 @@ QUESTIONS = (
              needs="own"),
     Question("prompt", DECISION, "What did the model read, and what does it answer without A?", again.prompt, "a",
              "step"),
+    Question("again", DECISION, "What does this prompt get with another temperature, seed, model or text?",
+             again.prompt_again, needs="step"),
     Question("shares", DECISION, "Who earned the reward?", again.shares, "", "step"),
     Question("normalisers", DECISION, "Did normalisation decide it?", this_decision.normalisers, needs="own",
              rules="score"),

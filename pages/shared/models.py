@@ -42,11 +42,16 @@ MOST_TRIED = 64
 """Tokens of an answer that is only tried."""
 
 
-def chat_model_choice(key: str, begin_with: str = "") -> str:
-    """A model that is at hand, or another one that a person names; `begin_with` is the one to begin with, if any."""
+def chat_model_choice(key: str, begin_with: str = "", own: str = "") -> str:
+    """A model that is at hand, or another one that a person names; `begin_with` is the one to begin with, if any.
+
+    `own` is a run's model, which goes first whether it is at hand or not.
+    """
     status = status_of(workspace.load_preferences().ollama_address, None)
     bare = {model.name for model in status.models if model.chat_template is False}
     at_hand = workspace.models_at_hand(model.name for model in status.models if model.can_chat)
+    if own:
+        at_hand = list(dict.fromkeys([own, *at_hand]))
     chosen = st.selectbox(
         "Model",
         at_hand,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from memrl_core.agent import workspace
 from memrl_core.agent.rerun import Credit, Rerun, credit, subsets
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.records import GenerateRecord, Reply, Turn
+from memrl_core.records import GenerateRecord, Message, Reply, Turn
 from memrl_core.settings import MemRLSettings
 from pages.shared.work import Work
 
@@ -110,6 +111,68 @@ def test_nothing_is_stored_by_answering_again(learned: MemoryBank) -> None:
     again = workspace.rerunner(learned, learned.trace("base", STEPS), workspace.Preferences())
     credit("leave-one-out", again.memories, again.rerun)
     assert learned.facts == facts
+
+
+# --- the prompt itself, asked again -----------------------------------------------------------------------------------
+
+
+class Parrot:
+    """A model that says one line, and keeps what it was asked and how."""
+
+    name, simulated, binds = "parrot", False, False
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.asked: list[tuple[tuple[Message, ...], float, int]] = []
+
+    def chat(self, messages, options, on_text=None, cancelled=None, schema=None) -> Reply:
+        self.asked.append((tuple(messages), options.temperature, options.seed))
+        if on_text is not None:
+            on_text(self.line)
+        return Reply(self.line, cancelled is not None and cancelled(), 7, 2, 0.5)
+
+
+def test_the_recorded_prompt_with_the_recorded_options_gives_the_recorded_episode(learned: MemoryBank) -> None:
+    trace = learned.trace("base", STEPS)
+    assert trace.generate is not None and trace.reward is not None
+    then, facts = trace.generate, learned.facts
+    heard: list[int] = []
+    again = workspace.rerunner(learned, trace, workspace.Preferences(), "simulated")
+    found = again.rerun_prompt(
+        then.messages,
+        then.options["temperature"],
+        then.options["seed"],
+        on_turn=lambda now: heard.append(len(now.turns)),
+    )
+    assert [t.reply.text for t in found.generate.turns] == [t.reply.text for t in then.turns]
+    assert (found.reward, found.generate.spans) == (trace.reward.reward, then.spans)
+    assert heard == list(range(1, len(then.turns) + 1))
+    assert learned.facts == facts
+
+
+def test_an_edited_prompt_goes_to_the_model_that_is_chosen_with_its_temperature_and_seed(
+    learned: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parrot = Parrot("fly to the moon")
+    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: parrot)
+    trace = learned.trace("base", STEPS)
+    assert trace.generate is not None
+    system, user = trace.generate.messages
+    edited = (replace(system, content="Say anything."), user)
+    found = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot").rerun_prompt(edited, 0.9, 41)
+    assert parrot.asked[0] == (edited, 0.9, 41)
+    assert found.generate.spans == () and found.generate.model == "parrot"
+    assert all(turn.reply.offered is False for turn in found.generate.turns)
+    assert found.reward == trace.settings["reward_failure"]
+
+
+def test_a_prompt_that_is_stopped_has_no_reward(learned: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: Parrot("go"))
+    trace = learned.trace("base", STEPS)
+    assert trace.generate is not None
+    again = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot")
+    found = again.rerun_prompt(trace.generate.messages, 0.0, 1, cancelled=lambda: True)
+    assert found.stopped and found.reward is None and len(found.generate.turns) == 1
 
 
 # --- shares ---------------------------------------------------------------------------------------------------------

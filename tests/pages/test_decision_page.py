@@ -62,6 +62,24 @@ def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: st
     assert FIFTEEN[key] in plain(app)
 
 
+def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        trace, facts = bank.trace(RUN, STEP), bank.facts
+    assert trace.generate is not None
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="again")
+    areas = [area for area in app.text_area if str(area.key).startswith("again_")]
+    assert [area.value for area in areas] == [message.content for message in trace.generate.messages]
+    areas[1].set_value("Say hello.")
+    next(button for button in app.button if button.label == "Run this prompt").click().run()
+    app = at_rest(app, "prompt")
+    assert not app.error
+    found = app.session_state["work_prompt"][1].result
+    assert found.generate.messages[1].content == "Say hello."
+    assert found.generate.turns[0].reply.text in [code.value for code in app.code]
+    with MemoryBank.open(str(demo)) as bank:
+        assert bank.facts == facts
+
+
 @pytest.mark.parametrize("key", sorted(BY_KEY.keys() - FIFTEEN.keys()))
 def test_the_further_questions_are_answered_too(demo: Path, visit: Visit, key: str) -> None:
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
