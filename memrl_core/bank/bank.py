@@ -378,8 +378,8 @@ class MemoryBank(BankReading):
                 )
             )
         events += [self._event_of(op, trace) for op in trace.write.operations if op.op != "NOOP"] if trace.write else []
-        known = {event.id for event in self._state.events_of(event.id for event in events)}
-        new = [event for event in events if event.id not in known]
+        # Those of an earlier call that failed wait with its step or are stored with it, and a stored step is refused.
+        new = [event for event in events if event.id not in self._state.pending.events]
         # Equal numbers would be sorted by id, and an operation may be about what an earlier one has written.
         return [replace(event, seq=event.seq + position) for position, event in enumerate(new)]
 

@@ -234,7 +234,7 @@ def _utilities(bank: MemoryBank) -> Finding:
         events = state.events(info.id)
         made = folded(state.start(info.id), events, state.committed(events))
         kept = state.live(info.id)
-        kept.histories.read_all()
+        kept.histories.read()
         for memory_id in [*made.histories, *(kept.histories.keys() - made.histories.keys())]:
             count += 1
             utility = made.utilities.get(memory_id) or made.away.get(memory_id)

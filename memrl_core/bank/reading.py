@@ -237,7 +237,7 @@ class BankReading:
         """How every q of the run came about; what it began with has the step before its first."""
         with self._lock:
             histories = self._state.live(run).histories
-            histories.read_all()
+            histories.read()
             return self._state.beginning_before(run, histories)
 
     def histories_of(self, run: str, memory_ids: Iterable[str]) -> dict[str, Sequence[UtilityPoint]]:

@@ -203,7 +203,9 @@ class Fold:
         for event in events:
             if event.kind in (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED):
                 self.settings = event.payload["settings"]
-        for memory_id, reward in moves_of(events, self.settings):
+        moves = list(moves_of(events, self.settings))
+        self.histories.read({memory_id for memory_id, _ in moves})
+        for memory_id, reward in moves:
             known = self.utilities if memory_id in self.utilities else self.away
             before = known.get(memory_id)
             if before is not None:

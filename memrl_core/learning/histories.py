@@ -66,12 +66,13 @@ class Histories(MutableMapping[str, list[UtilityPoint]]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def read_all(self) -> None:
-        """Read all that is stored and was not read yet, in one go."""
-        if self._read is not None and any(kept is None for kept in self._kept.values()):
-            for memory_id, points in self._read(None).items():
-                if self._kept.get(memory_id, points) is None:
-                    self._kept[memory_id] = points
+    def read(self, memory_ids: Iterable[str] | None = None) -> None:
+        """Read what of these, or of all, is stored and was not read yet, in one go."""
+        wanted = self._kept if memory_ids is None else self._kept.keys() & memory_ids
+        unread = [memory_id for memory_id in wanted if self._kept[memory_id] is None]
+        if self._read is not None and unread:
+            found = self._read(None if memory_ids is None else unread)
+            self._kept.update((memory_id, found[memory_id]) for memory_id in unread if memory_id in found)
 
     def begin(self, memory_id: str, step: int, believed: Utility) -> None:
         """Begin the history of a memory, anew if it has one."""
@@ -91,7 +92,7 @@ class Histories(MutableMapping[str, list[UtilityPoint]]):
 
     def copied(self) -> Histories:
         """The same, which can grow without changing these."""
-        self.read_all()
+        self.read()
         other = Histories()
         for memory_id, kept in self._kept.items():
             if isinstance(kept, tuple):
