@@ -105,7 +105,7 @@ def _playground() -> Iterator[Claim]:
         yield Claim("docs/screens.md", row, partial(_of_preset, preset), quick=preset.name in ("default", "blind to q"))
 
     before, changed = 0, 1
-    told = (
+    sentences = (
         ("λ = 0.5: {} % before the shift; of what changes, {} % at the end.", "default", (before, changed)),
         ("Of what changes, {} % at the end, not {}.", "stiff", (changed,)),
         ("{} % and not {} while the world stays; of what changes, {} % and not {}.", "nervous", (before, changed)),
@@ -113,7 +113,7 @@ def _playground() -> Iterator[Claim]:
         ("stays ({} %). Of what changes, {} % at the end and not {}.", "blind to q", (before, changed)),
         ("first. {} % before the shift, not {}; of what changes, {} %, not {}.", "blind to meaning", (before, changed)),
     )
-    for says, name, columns in told:
+    for says, name, columns in sentences:
         yield Claim("memrl_core/lessons/presets.py", says, partial(_beside_default, name, columns, says.count("{}")))
 
 
@@ -144,19 +144,43 @@ def _plane(results: Path | None) -> list[Interval]:
 
 
 def _room() -> Iterator[Claim]:
-    """What each question of a room says came of it over 60 seeds."""
-    for title, says in (
-        ("Does worth help when the world shifts?", "Over 60 seeds the difference is {} points, ±{}"),
-        ("Worth alone, or similarity as well?", "Over 60 seeds worth alone costs {} points, ±{}"),
-        ("Stiff or nervous?", "Over 60 seeds the quick one solves {} points more, ±{}"),
-        ("One memory or three?", "Over 60 seeds three memories solve {} points more than one, ±{}"),
+    """What each question of a room says came of it over 60 seeds, and in how many of them it came otherwise."""
+    for title, says, otherwise in (
+        (
+            "Does worth help when the world shifts?",
+            "Over 60 seeds the difference is {} points, ±{}",
+            "In {} of the 60 the one that also goes by worth solves more",
+        ),
+        (
+            "Worth alone, or similarity as well?",
+            "Over 60 seeds worth alone costs {} points, ±{}",
+            "In {} of the 60 it solves more",
+        ),
+        (
+            "Stiff or nervous?",
+            "Over 60 seeds the quick one solves {} points more, ±{}",
+            "In {} of the 60 the slow one does",
+        ),
+        (
+            "One memory or three?",
+            "Over 60 seeds three memories solve {} points more than one, ±{}",
+            "In {} of the 60 one memory solves more",
+        ),
     ):
         yield Claim("memrl_core/lessons/questions.py", says, partial(_of_question, title))
+        yield Claim("memrl_core/lessons/questions.py", otherwise, partial(_otherwise, title))
+
+
+_effect = cache(lambda title: effect_of(QUESTIONS[title]))
 
 
 def _of_question(title: str, results: Path | None) -> list[Interval]:
-    mean, half, _ = effect_of(QUESTIONS[title])
+    mean, half, _ = _effect(title)
     return [exactly(abs(mean) if "costs" in QUESTIONS[title].because else mean, 1), exactly(half, 1)]
+
+
+def _otherwise(title: str, results: Path | None) -> list[Interval]:
+    return [exactly(_effect(title)[2])]
 
 
 # --- experiments ------------------------------------------------------------------------------------------------------
@@ -185,23 +209,34 @@ def _results(name: str, results: Path | None, streams: Sequence[str] = (), arms:
         return plan, run_experiment(plan, Path(folder), jobs=1).epochs
 
 
-def _study(stream: str, results: Path | None) -> list[Interval]:
-    """The row of one condition of the study: last epoch of both arms, the difference in each, own memories."""
-    plan, epochs = _results("when-utility-helps", results, [stream])
-    found = conditions(plan, epochs)
-    rows = found[found["stream"] == stream].sort_values("epoch")
-    values = [rows[name].iloc[-1] for name in ("reference", "success")]
-    for name in rows.to_dict("records"):
-        values += [name["difference"], name["low"], name["high"]]
-    return [exactly(100 * float(value), 1) for value in values]
+def _condition(name: str, stream: str, arms: Sequence[str], own: bool, results: Path | None) -> list[Interval]:
+    """The row of one condition: last epoch of both arms, the difference in each, and perhaps own memories.
+
+    `arms` are the reference and the arm, in an experiment that has more.
+    """
+    plan, epochs = _results(name, results, [stream], arms)
+    found = conditions(plan, epochs[epochs["arm"].isin(arms)] if arms else epochs)
+    rows = found[found["stream"] == stream].sort_values("epoch").to_dict("records")
+    values = [rows[-1][name] for name in ("reference", "success")]
+    for row in rows:
+        values += [row["difference"], row["low"], row["high"]]
+    return [exactly(100 * float(value), 1) for value in values] + [exactly(100 * rows[-1]["own_memory"])] * own
+
+
+def _row(name: str, stream: str, epochs: int, arms: Sequence[str] = ()) -> Claim:
+    """The row of one condition in the table of a study."""
+    called = f"{stream} · {arms[1]} against {arms[0]}" if arms else stream
+    says = f"| {called} | {{}} → {{}} % |" + " {} pp ({}…{}) |" * epochs + " {} % |" * bool(arms)
+    return Claim(f"docs/results/{name}.md", says, partial(_condition, name, stream, arms, bool(arms)))
 
 
 def _weight(results: Path | None) -> list[Interval]:
     """What λ = 0.5 adds to λ = 0 in the last epoch, in percentage points."""
-    _, epochs = _results("lambda", results, arms=("λ = 0", "λ = 0.5"))
+    without, with_utility = "similarity alone (λ = 0)", "MemRL (λ = 0.5)"
+    _, epochs = _results("main-comparison", results, arms=(without, with_utility))
     last = epochs[(epochs["phase"] == "learn") & (epochs["epoch"] == epochs["epoch"].max())]
     by_arm = last.pivot_table(index="seed", columns="arm", values="accuracy")
-    low, high = paired_interval(by_arm["λ = 0.5"].to_numpy(), by_arm["λ = 0"].to_numpy())
+    low, high = paired_interval(by_arm[with_utility].to_numpy(), by_arm[without].to_numpy())
     return [(100 * float(low), 100 * float(high))]
 
 
@@ -216,14 +251,13 @@ CLAIMS: tuple[Claim, ...] = (
         _plane,
         quick=True,
     ),
-    Claim(
-        "docs/results/when-utility-helps.md",
-        f"| {WIDE_AND_NOISY} | {{}} → {{}} % |" + " {} pp ({}…{}) |" * 5,
-        partial(_study, WIDE_AND_NOISY),
-    ),
-    Claim("docs/results/lambda.md", "| λ = 0.5 | 90.3 % (88.7…92.2) | {} pp", _weight),
+    _row("when-utility-helps", WIDE_AND_NOISY, 5),
+    _row("what-decides", "tasks parametric-far", 5, ("λ = 0.0, k2 = 1", "λ = 0.5, k2 = 1")),
+    _row("other-families", "middle", 1, ("λ = 0.0, δ = 0.2", "λ = 1.0, δ = 0.2")),
+    _row("other-families", "middle", 1, ("λ = 0.0, δ = 0.5", "λ = 1.0, δ = 0.5")),
+    Claim("docs/results/main-comparison.md", "| MemRL (λ = 0.5) | 84.2 % (80.7…87.5) | {} pp", _weight),
 )
-"""All that is stated as a finding. What a real model did once is told there as a measurement with its date."""
+"""All that is stated as a finding. What a real model did once stands there as a measurement with its date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,12 +59,12 @@ def _how_chosen(experiment: Experiment) -> list[str]:
     tied = {name: (part["tied"].mean(), part["other_by_tie"].mean()) for name, part in of.items()}
     notes = []
     if any(share for share, _ in tied.values()):
-        told = ", ".join(f"{name} {100 * one:.0f} % ({100 * other:.0f} %)" for name, (one, other) in tied.items())
-        notes.append(f"choices that went by a tie (and that the other rule for ties would change): {told}")
+        shares = ", ".join(f"{name} {100 * one:.0f} % ({100 * other:.0f} %)" for name, (one, other) in tied.items())
+        notes.append(f"choices that went by a tie (and that the other rule for ties would change): {shares}")
     own = {name: part["used_same_task"].map(any).mean() for name, part in of.items()}
     if any(own.values()):
-        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in own.items())
-        notes.append(f"prompts with a memory of the very task: {told}")
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in own.items())
+        notes.append(f"prompts with a memory of the very task: {shares}")
     return notes
 
 

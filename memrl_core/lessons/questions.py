@@ -18,10 +18,10 @@ QUESTIONS = {
     "Does worth help when the world shifts?": Question(
         "Two agents do the same tasks. One chooses memories by similarity alone (λ = 0), the other also by what they "
         "were worth (λ = 0.5). After 144 of 240 tasks half of what worked stops working. Who solves more?",
-        ("The one that goes by similarity alone", "The one that also goes by worth", "On average, both the same"),
+        ("The one that goes by similarity alone", "The one that also goes by worth", "Sixty seeds show no difference"),
         answer=2,
-        because="Over 60 seeds the difference is −0.2 points, ±1.2: the model itself leaves what failed, if only "
-        "the memory tells it. Half of the seeds say one thing and half the other.",
+        because="Over 60 seeds the difference is −0.2 points, ±1.2: they show none. "
+        "In 30 of the 60 the one that also goes by worth solves more.",
         effect="what choosing by worth (λ = 0.5) adds to similarity alone (λ = 0)",
         left={"weight": 0.0, **_SHIFT},
         right={"weight": 0.5, **_SHIFT},
@@ -29,10 +29,9 @@ QUESTIONS = {
     "Worth alone, or similarity as well?": Question(
         "One agent weighs similarity and worth alike (λ = 0.5). The other goes by worth alone (λ = 1). Who solves "
         "more?",
-        ("The one that weighs both", "The one that goes by worth alone", "On average, both the same"),
+        ("The one that weighs both", "The one that goes by worth alone", "Sixty seeds show no difference"),
         answer=0,
-        because="Over 60 seeds worth alone costs 5.8 points, ±1.1: what was worth much for another kind of task is put "
-        "in front of the model. In 4 of the 60 it is the other way round.",
+        because="Over 60 seeds worth alone costs 5.8 points, ±1.1. In 4 of the 60 it solves more.",
         effect="what worth alone (λ = 1) adds to both (λ = 0.5)",
         left={"weight": 0.5, **_SHIFT},
         right={"weight": 1.0, **_SHIFT},
@@ -40,7 +39,7 @@ QUESTIONS = {
     "Stiff or nervous?": Question(
         "Two agents do the same tasks, and after 144 of 240 half of what worked stops working. One moves its q slowly "
         "(α = 0.05), the other quickly (α = 0.7). Who solves more?",
-        ("The slow one", "The quick one", "On average, both the same"),
+        ("The slow one", "The quick one", "Sixty seeds show no difference"),
         answer=1,
         because="Over 60 seeds the quick one solves 2.4 points more, ±1.1. In 13 of the 60 the slow one does.",
         effect="what a quick q (α = 0.7) adds to a slow one (α = 0.05)",
@@ -49,10 +48,10 @@ QUESTIONS = {
     ),
     "One memory or three?": Question(
         "One agent gives the model the best memory, the other the best three. Who solves more?",
-        ("The one with one memory", "The one with three", "On average, both the same"),
+        ("The one with one memory", "The one with three", "Sixty seeds show no difference"),
         answer=1,
-        because="Over 60 seeds three memories solve 5.1 points more than one, ±1.2: one memory may have worked by "
-        "luck. In 10 of the 60 it is the other way round.",
+        because="Over 60 seeds three memories solve 5.1 points more than one, ±1.2. "
+        "In 10 of the 60 one memory solves more.",
         effect="what three memories add to one",
         left={"k2": 1, **_SHIFT},
         right={"k2": 3, **_SHIFT},

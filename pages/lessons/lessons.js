@@ -339,11 +339,11 @@ export default function ({ parentElement, data }) {
     if (!isTold) return;
     const same = JSON.stringify(start) === JSON.stringify(given);
     const mineAt = picture === "trails" ? [] : [measureOnce(start), same ? undefined : measureOnce(given)];
-    const told = paintSeeds(seeds, {
+    const summary = paintSeeds(seeds, {
       from, to: same && picture !== "trails" ? [] : to, own: mineAt, unit: inUnit(name), top: name === "pair" ? 2 : 1,
       names: picture === "trails" ? ["trained on", "memory"] : [inWords(start), inWords(given)],
     });
-    seeds.setAttribute("aria-label", `${from.length} seeds: ${told}`);
+    seeds.setAttribute("aria-label", `${from.length} seeds: ${summary}`);
   }
 
   const known = new Map();

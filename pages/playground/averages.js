@@ -57,7 +57,7 @@ function slices() {
   };
 }
 
-// Mean, and the tenth and ninetieth of a hundred, over seeds; told as often as something is new.
+// Mean, and the tenth and ninetieth of a hundred, over seeds; reported whenever something is new.
 function* bandOf(settings, seeds, tell) {
   const all = [], at = (sorted, part) => sorted[Math.round(part * (sorted.length - 1))];
   for (let seed = 1; seed <= seeds; seed += 1) {

@@ -148,10 +148,10 @@ function paintMap(canvas, run, t, q, phase, hovered = -1) {
   context.textAlign = "center";
   context.fillStyle = ink;
   const made = next ?? run.steps[t - 1];
-  const told = !made ? "Nothing is remembered yet." : !next || phase > 0.45
+  const caption = !made ? "Nothing is remembered yet." : !next || phase > 0.45
     ? `${taskName(made.task)} → ${WAY_NAMES[made.way]}${!next || phase > 0.55 ? (made.success ? " worked" : " failed") : ""}`
     : `${taskName(made.task)} has come`;
-  context.fillText(told, width / 2, height / 2 + 38 * small);
+  context.fillText(caption, width / 2, height / 2 + 38 * small);
   if (made?.explored && (!next || phase > 0.28)) context.fillText("ε: the memories were drawn by chance", width / 2, height / 2 + 56 * small);
   return where;
 }
@@ -436,9 +436,9 @@ function paintSeeds(canvas, { from, to, names, own, unit, top = 1 }) {
   if (to.length) context.fillText(unit(average(to)), x[1] + 9, y(average(to)));
   else if (from.length) context.fillText(unit(average(from)), x[0] + 9, y(average(from)));
   bigger(context, 11.5);
-  const told = to.length ? `mean ${unit(average(from))} → ${unit(average(to))}; higher in ${to.filter((b, i) => b > from[i]).length} of ${to.length}` : `mean ${from.length ? unit(average(from)) : ""}`;
-  context.fillText(`${from.length} seeds: ${told}`, 4, 9 * type, width - 8);
-  return told;
+  const summary = to.length ? `mean ${unit(average(from))} → ${unit(average(to))}; higher in ${to.filter((b, i) => b > from[i]).length} of ${to.length}` : `mean ${from.length ? unit(average(from)) : ""}`;
+  context.fillText(`${from.length} seeds: ${summary}`, 4, 9 * type, width - 8);
+  return summary;
 }
 
 // q of some memories over the steps up to `t`: a mark for each reward, up for +1 and down for −1.

@@ -3,32 +3,32 @@
 const MOST_SHIFTS = 6;
 // The state that an address names, and a sentence for each part of it that could not be taken as it is.
 function stateOf(search) {
-  const asked = new URLSearchParams(search), state = defaults(), told = [];
+  const asked = new URLSearchParams(search), state = defaults(), notes = [];
   let step = 0;
   for (const [name, [least, most]] of Object.entries(RANGES)) {
     if (!asked.has(name)) continue;
     const given = Number(asked.get(name));
     if (asked.get(name).trim() === "" || Number.isNaN(given)) {
-      told.push(`${name} is a number`);
+      notes.push(`${name} is a number`);
       continue;
     }
     const whole = Number.isInteger(RANGES[name][2]) ? Math.round(given) : given;
     state[name] = Math.min(Math.max(whole, least), most);
-    if (state[name] !== given) told.push(`${name} is ${state[name]} (from ${least} to ${most}; the link asks for ${asked.get(name).slice(0, 12)})`);
+    if (state[name] !== given) notes.push(`${name} is ${state[name]} (from ${least} to ${most}; the link asks for ${asked.get(name).slice(0, 12)})`);
   }
   if (asked.has("shift")) {
     const given = asked.get("shift").split(",").filter(Boolean), steps = given.map(Number);
     state.shifts = [...new Set(steps.filter((one) => Number.isInteger(one) && one >= 1 && one <= LENGTH))].sort((a, b) => a - b).slice(0, MOST_SHIFTS);
     if (state.shifts.length !== given.length && asked.get("shift") !== "none") {
-      told.push(`shift is at most ${MOST_SHIFTS} steps from 1 to ${LENGTH}; here: ${state.shifts.join(", ") || "none"}`);
+      notes.push(`shift is at most ${MOST_SHIFTS} steps from 1 to ${LENGTH}; here: ${state.shifts.join(", ") || "none"}`);
     }
   }
   if (asked.has("step")) {
     const given = Number(asked.get("step"));
     step = Number.isFinite(given) ? Math.min(Math.max(Math.round(given), 0), LENGTH) : 0;
-    if (step !== given) told.push(`step is ${step} (from 0 to ${LENGTH})`);
+    if (step !== given) notes.push(`step is ${step} (from 0 to ${LENGTH})`);
   }
-  return { state, step, paused: asked.has("step"), told };
+  return { state, step, paused: asked.has("step"), notes };
 }
 
 function addressOf(state, step) {
@@ -48,7 +48,7 @@ function markup(presets) {
     <p class="pg-idea">The model never changes. The memory learns: <b>stable</b> is what it keeps, <b>plastic</b> what it can still learn.</p>
     <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" aria-pressed="false">${one.name}</button>`).join("")}</div>
     <button type="button" class="pg-link">Copy link</button></header>
-  <p class="pg-told" role="status"></p>
+  <p class="pg-status" role="status"></p>
   <section class="pg-model" aria-label="The model and its task">
     <div class="pg-box">${LOCK}<div><b>Frozen model</b><small>0 weights change</small></div></div>
     <h2>The task</h2><p class="pg-task">–</p>
@@ -113,7 +113,7 @@ export default function ({ parentElement, data }) {
     settle();
     averages();
     address();
-    $(".pg-told").textContent = tell;
+    $(".pg-status").textContent = tell;
   }
 
   function controls() {
@@ -259,9 +259,9 @@ export default function ({ parentElement, data }) {
     const link = window.location.origin + window.location.pathname + addressOf(state, t);
     try {
       await navigator.clipboard.writeText(link);
-      $(".pg-told").textContent = "The link is copied: it opens this very state.";
+      $(".pg-status").textContent = "The link is copied: it opens this very state.";
     } catch {
-      $(".pg-told").textContent = link;
+      $(".pg-status").textContent = link;
     }
   });
   const hint = (canvas, box, text, event) => {
@@ -306,7 +306,7 @@ export default function ({ parentElement, data }) {
   // The theme can change under the page.
   const themed = setInterval(() => (dirty = true), 1000);
   controls();
-  changed(opened.told.length ? `Of this link: ${opened.told.join("; ")}.` : presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")?.sentence);
+  changed(opened.notes.length ? `Of this link: ${opened.notes.join("; ")}.` : presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")?.sentence);
   requestAnimationFrame((time) => {
     last = time;
     frame(time);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from memrl_core.cli import app
 from memrl_core.commands import claims
 from memrl_core.commands.claims import Claim, checked
+from memrl_core.lessons.questions import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
 SAYS = "Over {} seeds it gains {} points, of {} %."
@@ -48,3 +50,11 @@ def test_the_command_counts_and_fails_where_one_does_not_hold(monkeypatch: pytes
 def test_the_quick_claims_hold() -> None:
     done = CliRunner().invoke(app, ["claims", "check", "--quick"])
     assert done.exit_code == 0, done.output
+
+
+def test_every_number_of_a_rooms_answers_is_a_claim() -> None:
+    says = [claim.says for claim in claims.CLAIMS if claim.where == "memrl_core/lessons/questions.py"]
+    for question in QUESTIONS.values():
+        stated = re.sub("60", "", question.because)
+        covered = [claim for claim in says if claims.Claim("", claim, lambda results: []).stated(question.because)]
+        assert sum(claim.count("{}") for claim in covered) == len(re.findall(claims.NUMBER, stated)), question.because
