@@ -94,9 +94,9 @@ def measure(sizes: Sizes) -> list[Row]:
             row(what="share of the memories that is drawn", value=share, unit="", peak_mb=app.peak_mb()),
             row(what="Step, from the key to the map redrawn", seconds=_redrawn(stepped),
                 reference="a rerun of a blank page", reference_seconds=reruns, aim=Aim("ratio", 4.0),
-                peak_mb=app.peak_mb(), size=_told(stepped)),
+                peak_mb=app.peak_mb(), size=_of_keys(stepped)),
             row(what="the next step of a replay, from the key to its last frame", seconds=_redrawn(replayed),
-                aim=Aim("median_s", 0.1), peak_mb=app.peak_mb(), size=_told(replayed)),
+                aim=Aim("median_s", 0.1), peak_mb=app.peak_mb(), size=_of_keys(replayed)),
         ]  # fmt: skip
 
 
@@ -158,5 +158,5 @@ def _redrawn(waits: Sequence[float]) -> tuple[float, ...]:
     return tuple(waited for waited in waits if waited > 0)
 
 
-def _told(waits: Sequence[float]) -> str:
+def _of_keys(waits: Sequence[float]) -> str:
     return f"{len(_redrawn(waits))} of {len(waits)} keys changed the map"

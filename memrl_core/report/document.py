@@ -6,8 +6,6 @@ browser run these two alone, known by their hashes, and load nothing from anywhe
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +18,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core import __version__
 from memrl_core.bank.ledger import now
+from memrl_core.exchange.html_file import html_document
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.figures.picture import Shown
 from memrl_core.numerals import fixed
@@ -93,34 +92,15 @@ class Document:
     def html(self) -> str:
         """The whole document."""
         scripts = [get_plotlyjs(), _DRAW] if self._pictures else []
-        allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
-        policy = (
-            f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-            "base-uri 'none'; form-action 'none'"
-        )
         made = f"Made by MemRL Inspector {__version__} on {now()[:19].replace('T', ' ')} UTC."
-        return "\n".join(
-            (
-                "<!doctype html>",
-                '<html lang="en">',
-                "<head>",
-                '<meta charset="utf-8">',
-                f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                '<meta name="referrer" content="no-referrer">',
-                f"<title>{escape(self.title)}</title>",
-                f"<style>\n{_STYLE}</style>",
-                "</head>",
-                "<body>",
-                "<main>",
-                *self._body,
-                "</main>",
-                f"<footer>{escape(made)}</footer>",
-                *(f"<script>{script}</script>" for script in scripts),
-                "</body>",
-                "</html>\n",
-            )
+        body = (
+            "<main>",
+            *self._body,
+            "</main>",
+            f"<footer>{escape(made)}</footer>",
+            *(f"<script>{script}</script>" for script in scripts),
         )
+        return html_document(self.title, f"\n{_STYLE}", "'unsafe-inline'", body, scripts, "data: blob:")
 
 
 def picture_report(picture: Shown) -> str:
@@ -137,10 +117,6 @@ def write_report(html: str, target: Path, overwrite: bool = False) -> None:
     """
     with drafted(target, overwrite) as file:
         file.write(html.encode("utf-8"))
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _figure_json(picture: Shown) -> str:

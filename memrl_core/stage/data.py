@@ -69,7 +69,7 @@ LONGEST_INTENT = 300
 DIGITS = 4
 """Of coordinates: a thousandth of a pixel."""
 
-NOT_TOLD = "This step came from elsewhere, and that did not report this part."
+NOT_REPORTED = "This step came from another agent, which did not report this part."
 NEVER_CAME = "The step ended before this phase."
 NOT_YET = "Not reached yet."
 
@@ -359,7 +359,7 @@ def _no_step() -> dict[str, Any]:
 def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
     records = (trace.embed, trace.recall, trace.decision, trace.generate, trace.reward, trace.update, trace.write)
     waiting = list(Phase).index(next_phase) if next_phase is not None else len(records)
-    why = NEVER_CAME if trace.origin == "agent" else NOT_TOLD
+    why = NEVER_CAME if trace.origin == "agent" else NOT_REPORTED
     return {
         str(n + 1): NOT_YET if n >= waiting else why
         for n, record in enumerate(records)

@@ -425,7 +425,7 @@ export class MemoryMap {
       this.openGroup(glyph.at);
       this.on.redraw();
       const values = glyph.seen.map((n) => this.state.q[n]);
-      this.tell(`${glyph.seen.length} copies · q ${signed(Math.min(...values))} … ${signed(Math.max(...values))}\n${shortened(this.model.intent(glyph.seen[0]), 80)}`, x, y);
+      this.tooltip(`${glyph.seen.length} copies · q ${signed(Math.min(...values))} … ${signed(Math.max(...values))}\n${shortened(this.model.intent(glyph.seen[0]), 80)}`, x, y);
     });
     this.box.addEventListener("pointerleave", () => {
       this.tip.hidden = true;
@@ -515,10 +515,10 @@ export class MemoryMap {
     const n = this.model.numbers.get(id);
     const q = this.state.q[n];
     const worth = Number.isNaN(q) ? "" : ` · q ${signed(q)} · ${this.state.visits[n]} uses`;
-    this.tell(`${this.model.labels[n]}${worth}\n${shortened(this.model.intent(n), 80)}`, x, y);
+    this.tooltip(`${this.model.labels[n]}${worth}\n${shortened(this.model.intent(n), 80)}`, x, y);
   }
 
-  tell(text, x, y) {
+  tooltip(text, x, y) {
     this.tip.hidden = false;
     if (this.tip.textContent !== text) this.tip.textContent = text;
     const left = clamp(x + 14, 0, Math.max(0, this.width - 224));

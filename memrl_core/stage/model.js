@@ -105,9 +105,9 @@ export class Model {
 
   // How the q of a memory came about up to and with a step: [[step, q]].
   history(index, n) {
-    const told = this.data.memories.histories?.[n];
+    const known = this.data.memories.histories?.[n];
     const upTo = this.steps[index].step;
-    if (told?.length) return told.filter(([step]) => step <= upTo);
+    if (known?.length) return known.filter(([step]) => step <= upTo);
     const points = [];
     const first = this.data.before[n];
     if (first) points.push([this.steps[0].step - 1, first[0]]);

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.addresses import is_local, shown
 from memrl_core.errors import InputError
+from memrl_core.exchange.html_file import hash_source, html_document
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.records import Memory, StepTrace
 from memrl_core.stage import stage_script, stage_style
@@ -50,32 +49,13 @@ def player_document(data: Mapping[str, Any]) -> str:
     style = stage_style() + (_HERE / "player.css").read_text(encoding="utf-8")
     script = stage_script() + (_HERE / "player.js").read_text(encoding="utf-8")
     packed = gzip.compress(json.dumps(finite(data), separators=(",", ":"), allow_nan=False).encode("utf-8"), 9, mtime=0)
-    policy = (
-        f"default-src 'none'; script-src '{_sha256(script)}'; style-src '{_sha256(style)}'; base-uri 'none'; "
-        "form-action 'none'"
+    body = (
+        '<main id="player"><p id="opening">Opening …</p></main>',
+        f'<script type="application/gzip+base64" id="data">{base64.b64encode(packed).decode("ascii")}</script>',
+        f'<script type="module">{script}</script>',
     )
-    title = escape(f"{data['run']['id']} · {data['run']['bank']} · MemRL player")
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{title}</title>",
-            f"<style>{style}</style>",
-            "</head>",
-            "<body>",
-            '<main id="player"><p id="opening">Opening …</p></main>',
-            f'<script type="application/gzip+base64" id="data">{base64.b64encode(packed).decode("ascii")}</script>',
-            f'<script type="module">{script}</script>',
-            "</body>",
-            "</html>\n",
-        )
-    )
+    title = f"{data['run']['id']} · {data['run']['bank']} · MemRL player"
+    return html_document(title, style, hash_source(style), body, [script])
 
 
 def source_of_run(bank: MemoryBank, run: str) -> StageSource:
@@ -163,7 +143,3 @@ def _queries(
         vectors = np.array([trace.embed.embedding for trace in others if trace.embed], dtype=np.float32)
         found |= zip((trace.step for trace in others), amid(vectors), strict=True)
     return found
-
-
-def _sha256(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

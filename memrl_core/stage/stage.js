@@ -317,7 +317,7 @@ class Stage {
   showAnswer() {
     const { step } = this;
     this.answer.replaceChildren();
-    this.arriving = this.told = null;
+    this.arriving = this.waiting = null;
     this.words = [];
     this.model_.textContent = step.answer ? (step.answer.simulated ? "simulated model" : step.answer.model) : "";
     const add = (text, name) => {
@@ -341,8 +341,8 @@ class Stage {
   }
 
   // While a step waits for it: what goes on, in a line, and what has arrived of an answer.
-  tell(line, text) {
-    this.told = line;
+  showWaiting(line, text) {
+    this.waiting = line;
     this.arriving ??= el("div", "stage-said", this.answer);
     if (this.arriving.textContent !== text) this.arriving.textContent = text;
     this.answer.scrollTop = this.answer.scrollHeight;
@@ -497,7 +497,7 @@ class Stage {
     const { t, step } = this;
     const phases = [0, ...PHASES.map((_, p) => clamp(t - p))];
     if (step.next === 4) phases[4] = clamp(phases[4] / UNDER_WAY);
-    const current = this.told ? Math.max(4, this.phase) : this.phase;
+    const current = this.waiting ? Math.max(4, this.phase) : this.phase;
     const most = this.most();
     this.phaseButtons.forEach((button, i) => {
       const state = i + 1 === current ? "current" : i + 1 < current ? "done" : i + 1 > most ? "waiting" : "next";
@@ -510,7 +510,7 @@ class Stage {
       set(this.playButton, { "aria-label": this.playing ? "Pause" : "Play" });
     }
     set(this.root, { "data-step": step.step });
-    const said = this.told ?? this.sentence(current);
+    const said = this.waiting ?? this.sentence(current);
     if (this.line.textContent !== said) this.line.textContent = said;
     const lit = new Set([this.hovered, this.pinned].filter((n) => n !== null));
     const share = ease(clamp((phases[6] - 0.35) / 0.65));
@@ -518,7 +518,7 @@ class Stage {
     this.map.render(phases, lit);
     this.axis.render(phases[2], share);
     this.chips.style.opacity = clamp(phases[4] * 3.4 - 0.6);
-    this.answerBox.style.opacity = phases[4] > 0.3 || this.told ? 1 : 0.35;
+    this.answerBox.style.opacity = phases[4] > 0.3 || this.waiting ? 1 : 0.35;
     this.write(ease(clamp((phases[4] - 0.35) / 0.65)));
     const reward = step.reward?.reward ?? null;
     this.rewardBox.style.opacity = clamp(phases[5] * 2);

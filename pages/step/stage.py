@@ -61,7 +61,7 @@ _arriving = st.components.v2.component(
     "memrl_stage_arriving",
     js="""
 export default function ({ data }) {
-  window.memrlStage?.tell(data.line, data.text);
+  window.memrlStage?.showWaiting(data.line, data.text);
 }
 """,
 )

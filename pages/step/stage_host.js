@@ -45,7 +45,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   const turn = own.turn;
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
-  // What the page below has to follow: told when a person rests, or before the steps at hand run out.
+  // What the page below has to follow: reported when a person rests, or before the steps at hand run out.
   own.report = (at_once) => {
     own.count += 1;
     clearTimeout(own.clock);
@@ -116,7 +116,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   });
   // Back and next in a replay need no server.
   window.memrlStage = {
-    tell: (line, text) => host.isConnected && own.stage?.tell(line, text),
+    showWaiting: (line, text) => host.isConnected && own.stage?.showWaiting(line, text),
     move(name) {
       const by = { move_Back: -1, move_Next: 1 }[name];
       if (!own.stage || !own.replays || !host.isConnected) return false;

@@ -22,6 +22,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 th, td { padding: 0.3rem 0.6rem; text-align: left; border-bottom: 1px solid var(--st-border-color); }
 td:nth-child(2) { width: 34%; }
+[data-tone] { white-space: nowrap; }
 th { font-weight: 600; white-space: nowrap; background: var(--st-secondary-background-color); }
 th button { all: unset; cursor: pointer; }
 th button:focus-visible, a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
