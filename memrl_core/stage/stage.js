@@ -798,7 +798,7 @@ class Stage {
     this.selection = numbers;
     const { model } = this;
     const { q, visits } = model.before(this.index);
-    const card = this.openCard(`${numbers.length.toLocaleString("en")} memories in the lasso`);
+    const card = this.openCard(`${numbers.length.toLocaleString("en")} memories selected`);
     card.removeAttribute("data-memory");
     const rows = el("dl", "stage-facts", card);
     const fact = (name, value) => {

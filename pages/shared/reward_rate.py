@@ -157,7 +157,7 @@ def later_selections(bank: MemoryBank, trace: StepTrace, ends: Mapping[str, Supp
         return
     choices = choices_of(bank, trace.run)
     if choices is None:
-        st.caption("Counting the later selections that hang on this reward …")
+        _counting(bank, trace.run)
         return
     whole = bank.histories(trace.run)
     then = {name: {**whole, **supposed.histories} for name, supposed in ends.items()}
@@ -168,6 +168,14 @@ def later_selections(bank: MemoryBank, trace: StepTrace, ends: Mapping[str, Supp
     else:
         parts = [f"{name}: {_steps_words(differing(choices, whole, other), after)}" for name, other in then.items()]
         st.caption(f"Would have been others: {' · '.join(parts)}. They are marked, not rewritten.")
+
+
+@st.fragment(run_every=0.5)
+def _counting(bank: MemoryBank, run: str) -> None:
+    """What stands there until the selections have been read."""
+    if choices_of(bank, run) is not None:
+        st.rerun()
+    st.caption("Counting the later selections that hang on this reward …")
 
 
 def _shows_through(panel: Panel) -> bool:

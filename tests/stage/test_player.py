@@ -133,7 +133,7 @@ def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, p
     for x, y in corners:
         page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
     page.mouse.up()
-    expect(page.locator(".stage-card")).to_contain_text(f"{len(known)} memories in the lasso")
+    expect(page.locator(".stage-card")).to_contain_text(f"{len(known)} memories selected")
 
 
 def test_what_is_nearest_in_the_full_space_is_named_on_the_card_and_lit_on_the_map(
