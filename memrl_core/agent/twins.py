@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from memrl_core.agent import Agent, workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Vectors
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
 from memrl_core.logs import logger
-from memrl_core.policies import make_policy, policy_class
+from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings, PolicySettings, symbol
 
@@ -34,6 +35,14 @@ class Side:
 
     settings: PolicySettings | None = None
     policy: str = "memrl"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is otherwise from `step` on: the world, or a side's settings."""
+
+    step: int
+    text: str
 
 
 class TwinRuns:
@@ -78,9 +87,10 @@ class TwinRuns:
         if self.playing:
             raise StepError("The runs are playing. Pause them first.")
         self.error = None
-        for _ in range(count):
-            with self._between, self.bank.batch(2):
-                self._advance(lambda: False)
+        with self.bank.batch(2 * count):
+            for _ in range(count):
+                with self._between:
+                    self._advance(lambda: False)
 
     def play(self, per_second: float, steps: int | None = None) -> None:
         """Do `steps` steps in each run (None: until paused) in the background, at most `per_second` of them a second.
@@ -132,6 +142,22 @@ class TwinRuns:
                 self.bank.change_environment(run, {**info.environment_options, "shift_at": sorted(shifts)})
                 agent.environment = make_environment(info.environment, **self.bank.run(run).environment_options)
             return at
+
+    def change(self, side: int, **settings: Any) -> int:
+        """Give one side (0 left, 1 right) other settings from its next step on, as an event; returns that step.
+
+        Raises `SettingsError` for values that its policy does not allow.
+        """
+        run = self.runs[side]
+        with self._between:
+            changed = settings_of(self.bank.run(run).policy, {**self.bank.settings(run), **settings})
+            at = self.bank.next_step(run)
+            self.bank.change_settings(run, changed.model_dump(), at)
+            return at
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The unit vectors (n, d) of `texts`, as both sides have them. Raises `ModelError`."""
+        return self._agents[0].embed(texts)
 
     def _play(self, last: int | None) -> None:
         try:
@@ -221,6 +247,20 @@ def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
     """The steps of a run from which on the household's reliabilities are swapped."""
     given = bank.run(run).environment_options.get("shift_at", 0)
     return tuple(sorted(step for step in ([given] if isinstance(given, int) else given) if step))
+
+
+def changes_of(bank: MemoryBank, run: str) -> tuple[Change, ...]:
+    """The changes of a run's settings so far, one a step, with what each setting was and is."""
+    kind, found = _settings_of(bank.run(run).policy), []
+    before = bank.settings(run, bank.run(run).first_step - 1)
+    for step in range(bank.run(run).first_step, bank.next_step(run) + 1):
+        now = bank.settings(run, step)
+        different = [name for name in now if now[name] != before.get(name)] if now is not before else []
+        if different:
+            moves = (f"{symbol(name, kind)} {_shown(before.get(name))} → {_shown(now[name])}" for name in different)
+            found.append(Change(step, ", ".join(moves)))
+        before = now
+    return tuple(found)
 
 
 def labels(bank: MemoryBank, left: str, right: str) -> tuple[str, str]:

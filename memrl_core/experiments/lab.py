@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 
 from memrl_core.agent import workspace
-from memrl_core.agent.twins import TwinRuns, labels
-from memrl_core.analysis.run.metrics import (
-    OutcomeGrid,
-    cumulative_success,
-    epoch_accuracy,
-    outcome_grid,
-    solved_before_failing_now,
-)
+from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, start_twins
+from memrl_core.analysis.map.projection import Pca
+from memrl_core.analysis.memory.neighbourhoods import Landscape, Place, landscape
+from memrl_core.analysis.run.metrics import OutcomeGrid, outcome_grid
 from memrl_core.analysis.run.rates import Floats
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
+from memrl_core.figures.palette import Mark
 from memrl_core.figures.run.stability import Arm, Stream
 from memrl_core.settings import MemRLSettings
 
@@ -34,20 +31,8 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
 }
 """Questions with what the left and the right run change in the standard settings."""
 
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How one side stands: the share of its last `window` rated steps that were solved, and its newest epoch.
-
-    None where there is nothing yet.
-    """
-
-    name: str
-    recent: float | None
-    epoch: int
-    accuracy: float | None
-    csr: float | None
-    lost: float | None
+TASKS, EPOCHS_DONE, EPOCHS_BEFORE_THE_SHIFT = 20, 6, 4
+"""Of the pair that the Lab opens with: how many tasks an epoch has, how far it has come, and when the world shifts."""
 
 
 def lab_bank() -> MemoryBank:
@@ -67,6 +52,22 @@ def pairs_in(bank: MemoryBank) -> list[tuple[str, str]]:
     return [pair for pair in found if pair[1] in runs]
 
 
+def opening_pair(bank: MemoryBank) -> TwinRuns:
+    """The newest pair of a bank; one without any gets the first question's, some epochs and a shift of the world old.
+
+    Raises `BankReadOnly`, `BankFull`.
+    """
+    for pair in pairs_in(bank):
+        with suppress(InputError):  # Its tasks may be gone.
+            return open_twins(bank, *pair)
+    left, right = map(Side, settings_for(next(iter(QUESTIONS))))
+    twins = start_twins(bank, (left, right), task_count=TASKS)
+    twins.step(TASKS * EPOCHS_BEFORE_THE_SHIFT)
+    twins.shift()
+    twins.step(TASKS * (EPOCHS_DONE - EPOCHS_BEFORE_THE_SHIFT))
+    return twins
+
+
 def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:
     """The settings of both sides for one of `QUESTIONS`. Raises `InputError` for another."""
     if question not in QUESTIONS:
@@ -76,41 +77,63 @@ def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:
 
 
 def arms_of(twins: TwinRuns) -> tuple[Arm, Arm]:
-    """Both sides by epochs. Shifts lie between the steps of an epoch, as parts of it."""
-    tasks = len(twins.tasks)
-    shifts = tuple((step - 1) / tasks + 0.5 for step in twins.shifts)
+    """Both sides by epochs. What changed within an epoch lies between its steps, as a part of it."""
+    intents = {task.id: task.intent for task in twins.tasks}
     left, right = (
-        Arm(name, grid.success, tuple(at for at in shifts if at <= len(grid.epochs) + 0.5), grid.tasks)
-        for name, grid in zip(labels(twins.bank, *twins.runs), _grids(twins), strict=True)
+        Arm(
+            name,
+            grid.success,
+            tuple(
+                Mark((change.step - 1) / len(twins.tasks) + 0.5, change.text)
+                for change in _by_step((*_shifts(twins), *changes_of(twins.bank, run)))
+                if change.step <= len(grid.epochs) * len(twins.tasks) + 1
+            ),
+            tuple(intents.get(task, task) for task in grid.tasks),
+        )
+        for name, run, grid in zip(labels(twins.bank, *twins.runs), twins.runs, _grids(twins), strict=True)
     )
     return left, right
 
 
 def streams_of(twins: TwinRuns) -> tuple[Stream, Stream]:
-    """Both sides step by step."""
+    """Both sides step by step; a shift, which both meet, is marked with the left one."""
     left, right = (
-        Stream(name, _outcomes(twins.bank, run)[: twins.steps], twins.shifts)
-        for name, run in zip(labels(twins.bank, *twins.runs), twins.runs, strict=True)
+        Stream(
+            name,
+            _outcomes(twins.bank, run)[: twins.steps],
+            tuple(Mark(change.step, change.text) for change in _by_step((*shared, *changes_of(twins.bank, run)))),
+        )
+        for name, run, shared in zip(labels(twins.bank, *twins.runs), twins.runs, (_shifts(twins), ()), strict=True)
     )
     return left, right
 
 
-def standings(twins: TwinRuns, window: int) -> tuple[Standing, Standing]:
-    """How both stand now."""
-    left, right = (
-        _standing(stream, arm, window) for stream, arm in zip(streams_of(twins), arms_of(twins), strict=True)
+def places_of(twins: TwinRuns) -> dict[str, Place]:
+    """Where each task of a pair lies on its map, by intent: a PCA of the intents' embeddings, which never moves."""
+    intents = list(dict.fromkeys(task.intent for task in twins.tasks))
+    vectors = twins.embed(intents)
+    return {intent: (float(x), float(y)) for intent, (x, y) in zip(intents, Pca(vectors).place(vectors), strict=True)}
+
+
+def landscapes_of(twins: TwinRuns, places: Mapping[str, Place], frames: int) -> tuple[tuple[str, Landscape], ...]:
+    """Both sides' names and landscapes, at the same moments."""
+    names = labels(twins.bank, *twins.runs)
+    return tuple(
+        (name, landscape(twins.bank, run, places, frames, twins.steps))
+        for name, run in zip(names, twins.runs, strict=True)
     )
-    return left, right
 
 
-def _standing(stream: Stream, arm: Arm, window: int) -> Standing:
-    recent = stream.outcomes[-window:]
-    recent = recent[~np.isnan(recent)]
-    if not len(arm.success):
-        return Standing(stream.name, None, 0, None, None, None)
-    last = [float(of(arm.success)[-1]) for of in (epoch_accuracy, cumulative_success, solved_before_failing_now)]
-    accuracy, csr, lost = (None if np.isnan(value) else value for value in last)
-    return Standing(stream.name, float(recent.mean()) if len(recent) else None, len(arm.success), accuracy, csr, lost)
+def _shifts(twins: TwinRuns) -> tuple[Change, ...]:
+    return tuple(Change(step, "world shifted") for step in twins.shifts)
+
+
+def _by_step(changes: Iterable[Change]) -> list[Change]:
+    """In the order of steps, one a step."""
+    texts: dict[int, list[str]] = {}
+    for change in sorted(changes, key=lambda change: change.step):
+        texts.setdefault(change.step, []).append(change.text)
+    return [Change(step, "; ".join(parts)) for step, parts in texts.items()]
 
 
 def _grids(twins: TwinRuns) -> Iterator[OutcomeGrid]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -136,6 +137,18 @@ GAP = 0.06
 """Between two panels, as a share of the width."""
 
 
+LINES = 2
+"""On so many lines above a picture stand what its marks say, so that neighbours do not run into each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A change at a place on an axis of time: 3.5 lies between epochs 3 and 4."""
+
+    at: float
+    text: str
+
+
 def in_panel(panel: int) -> dict[str, str]:
     """The axes of a trace in a panel, counted from 0."""
     return {"xaxis": f"x{panel + 1 if panel else ''}", "yaxis": "y"}
@@ -143,27 +156,29 @@ def in_panel(panel: int) -> dict[str, str]:
 
 def panels(
     names: Sequence[str],
-    shifts: Sequence[Sequence[float]],
+    marked: Sequence[Sequence[Mark]],
     across: Mapping[str, Any],
     up: Mapping[str, Any],
     **more: Any,
 ) -> dict[str, Any]:
-    """The layout of a panel a run, side by side on the y axis `up`, with its name above and marks at its `shifts`.
+    """The layout of a panel a run, side by side on the y axis `up`, with its name and its marks above.
 
     Each has an x axis like `across`.
     """
     width = (1 - GAP * (len(names) - 1)) / len(names)
-    axes, titles, marks = {}, [], []
-    for panel, (name, at) in enumerate(zip(names, shifts, strict=True)):
+    axes, words, lines = {}, [], []
+    for panel, (name, marks) in enumerate(zip(names, marked, strict=True)):
         left, axis = panel * (width + GAP), in_panel(panel)["xaxis"]
         axes[axis.replace("x", "xaxis")] = {**across, "domain": [left, left + width], "anchor": "y"}
-        middle = {"x": left + width / 2, "xref": "paper", "y": 1, "yref": "paper", "yanchor": "bottom"}
-        titles.append({**middle, "text": f"<b>{plain(name)}</b>", "showarrow": False})
-        marks += shift_marks(at, axis)
+        begin = {"x": left, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
+        words.append({**begin, "text": f"<b>{plain(name)}</b>", "showarrow": False, "yshift": 4 + 13 * LINES})
+        drawn, said = mark_lines(marks, axis)
+        lines += drawn
+        words += said
     legend = {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0}
-    return bare_layout(
-        height=360, showlegend=True, legend=legend, yaxis=up, annotations=titles, shapes=marks, **axes, **more
-    )
+    margin = {"l": 0, "r": 0, "t": 26 + 13 * LINES, "b": 8}
+    layout = {"height": 360, "showlegend": True, "legend": legend, "margin": margin, **more}
+    return bare_layout(yaxis=up, annotations=words, shapes=lines, **axes, **layout)
 
 
 def epoch_axis(epochs: int) -> dict[str, Any]:
@@ -176,19 +191,19 @@ def share_axis(title: str) -> dict[str, Any]:
     return {"title": {"text": title}, "range": [-0.02, 1.02], "tickformat": ".0%", "zeroline": False}
 
 
-def shift_marks(shifts: Sequence[float], axis: str) -> list[dict[str, Any]]:
-    """A vertical line wherever the world changed."""
-    label = {
-        "text": "the world changed",
-        "textposition": "end",
-        "textangle": 0,
-        "xanchor": "left",
-        "yanchor": "top",
-        "font": {"size": 10},
-    }
-    line = {"color": CUT, "dash": "dot", "width": 1.5}
-    shape = {"type": "line", "xref": axis, "yref": "paper", "y0": 0, "y1": 1, "line": line, "label": label}
-    return [{**shape, "x0": at, "x1": at} for at in shifts]
+def mark_lines(
+    marks: Sequence[Mark], axis: str, colour: str = CUT
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A vertical line at every mark, and what it says above the picture."""
+    line = {"type": "line", "xref": axis, "yref": "paper", "y0": 0, "y1": 1}
+    lines = [{**line, "x0": mark.at, "x1": mark.at, "line": {"color": colour, "dash": "dot", "width": 1.5}}
+             for mark in marks]  # fmt: skip
+    above = {"xref": axis, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
+    words = [
+        {**above, "x": mark.at, "text": plain(mark.text), "yshift": 13 * (place % LINES), "font": {"size": 10}}
+        for place, mark in enumerate(marks)
+    ]
+    return lines, words
 
 
 def interval_bars(values: Floats, low: Floats, high: Floats, colour: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import streamlit as st
@@ -10,22 +11,24 @@ from memrl_core.agent import workspace
 from memrl_core.agent.twins import TwinRuns
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
-from memrl_core.experiments.lab import BANK, lab_bank
+from memrl_core.experiments.lab import BANK, lab_bank, opening_pair
 from pages.shared import place as places
 from pages.shared.pairs import pair_of
 from pages.shared.text import literal
 
 NAMES = ("bank", "left", "right", "view", "chart")
 STORED, MOVED = "lab_place", "lab_moved"
-TWINS, THEORY, LANDSCAPE, STUDY = VIEWS = ("twins", "theory", "landscape", "study")
-EPOCHS, CHANGES, GRID, RETENTION = CHARTS = ("epochs", "changes", "grid", "retention")
-VIEW_TITLES = {TWINS: "Twin runs", THEORY: "Theory beside practice", LANDSCAPE: "q over time on the map",
-               STUDY: "When utility helps"}  # fmt: skip
+TWINS, THEORY, STUDY = VIEWS = ("twins", "theory", "study")
+ACCURACY, MAP, EPOCHS = CHARTS = ("accuracy", "map", "epochs")
+VIEW_TITLES = {TWINS: "Two agents", THEORY: "Theory beside practice", STUDY: "When utility helps"}
+OPENING_SPEED, OPENING_EPOCHS = 5.0, 12
+"""Without a link the Lab opens with a pair that plays at so many steps a second, and stops after so many epochs."""
+_OPENING = threading.Lock()
 
 
 @dataclass(frozen=True)
 class LabPlace:
-    """A bank with the pair of runs that is looked at; `twins` is None before one was chosen."""
+    """A bank with the pair of runs that is looked at; `twins` is None in a view that needs none."""
 
     bank_name: str
     bank: MemoryBank
@@ -45,7 +48,8 @@ def go(**changes: str | None) -> None:
 def current() -> LabPlace:
     """Where the URL, or without one the session, says the person is; what does not exist gets a notice.
 
-    Where the bank or a run is not here, the URL stays as it is until the person goes elsewhere.
+    Without a pair in the link it is the newest one, at play. Where the bank or a run is not here, the URL stays as it
+    is until the person goes elsewhere.
     """
     asked = {name: st.query_params[name] for name in NAMES if name in st.query_params}
     if st.session_state.pop(MOVED, False) or not asked:
@@ -54,7 +58,7 @@ def current() -> LabPlace:
     known = places.known_banks()
     name = asked.get("bank", BANK)
     if name not in known and name != BANK:
-        wrong = f"There is no bank “{name[:80]}” on this machine. Nothing is shown in its place; below is a new pair."
+        wrong = f"There is no bank “{name[:80]}” on this machine. Below is the Lab's own."
         name = BANK
     if name not in known:
         lab_bank().close()
@@ -70,15 +74,17 @@ def current() -> LabPlace:
     if view not in VIEWS:
         _notice(f"The Lab has no view “{view}”.")
         view = TWINS
-    chart = asked.get("chart", EPOCHS)
+    chart = asked.get("chart", ACCURACY)
     if chart not in CHARTS:
         _notice(f"The Lab has no chart “{chart}”.")
-        chart = EPOCHS
+        chart = ACCURACY
+    if twins is None and view == TWINS:
+        name, (bank, twins) = BANK, _opened()
     kept = {
         "bank": name,
         **({"left": twins.runs[0], "right": twins.runs[1]} if twins else {}),
         "view": view,
-        **({"chart": chart} if chart != EPOCHS else {}),
+        **({"chart": chart} if chart != ACCURACY else {}),
     }
     st.session_state[STORED] = kept
     if wrong:
@@ -86,6 +92,19 @@ def current() -> LabPlace:
     else:
         st.query_params.from_dict(kept)
     return LabPlace(name, bank, twins, view, chart)
+
+
+def _opened() -> tuple[MemoryBank, TwinRuns]:
+    """The Lab's bank and the pair it opens with, at play up to the end of its last epoch."""
+    lab_bank().close()
+    bank = places.opened(str(workspace.banks_folder() / BANK))
+    with _OPENING, st.spinner("Two agents work through their first epochs …"):
+        twins = opening_pair(bank)
+        twins = pair_of(bank, *twins.runs)
+        left = OPENING_EPOCHS * len(twins.tasks) - twins.steps
+        if left > 0:
+            twins.play(OPENING_SPEED, left)
+    return bank, twins
 
 
 def choose_view(place: LabPlace) -> str:

@@ -1,51 +1,39 @@
-"""The pair at work: stepped or played, with the world shifting under it, and what came of it so far."""
+"""The pair at play: its settings, the world that shifts under it, and what came of it so far."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import streamlit as st
 
 from memrl_core.agent.twins import TwinRuns
+from memrl_core.analysis.memory.neighbourhoods import Place
 from memrl_core.errors import MemRLError
-from memrl_core.experiments.lab import Standing, arms_of, standings, streams_of
+from memrl_core.experiments.lab import arms_of, landscapes_of, places_of, streams_of
+from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.stability import (
-    Arm,
-    changes_picture,
-    curves_picture,
-    grid_picture,
-    moving_accuracy_picture,
-    retention_gain_picture,
-)
-from memrl_core.numerals import percent, signed
+from memrl_core.figures.run.stability import curves_picture, grid_picture, moving_accuracy_picture
+from memrl_core.settings import symbol
 from pages.lab import place as lab_place
+from pages.lab.new_pair import pair_menus
 from pages.lab.place import LabPlace
+from pages.shared.forms import settings_in_use
+from pages.shared.picture import show
 from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 
 SPEEDS = (1, 2, 5, 10, 20)
 REFRESH = 0.5
 WINDOW = 20
-ARMS = tuple[Arm, Arm]
-CHARTS: Mapping[str, tuple[str, Callable[[ARMS], list[Picture]]]] = {
-    lab_place.EPOCHS: ("Accuracy and CSR", lambda arms: [curves_picture(arms)]),
-    lab_place.CHANGES: ("New, kept, forgotten", lambda arms: [changes_picture(arms)]),
-    lab_place.GRID: ("Task by task", lambda arms: [grid_picture(arm) for arm in arms]),
-    lab_place.RETENTION: ("Retention and gain", lambda arms: [retention_gain_picture(arms)]),
-}
-NOW = "moving"
-MEASURES: Mapping[str, Callable[[Standing], float | None]] = {
-    f"solved of the last {WINDOW}": lambda side: side.recent,
-    "accuracy of this epoch": lambda side: side.accuracy,
-    "ever solved (CSR)": lambda side: side.csr,
-    "solved before, failing now": lambda side: side.lost,
-}
+FRAMES = 60
+CHANGEABLE = {"alpha": (0.01, 1.0, 0.01), "weight": (0.0, 1.0, 0.05), "epsilon": (0.0, 1.0, 0.05), "k2": (0, 10, 1)}
+"""Settings that are sliders, with least, most and step."""
+CHARTS = {lab_place.ACCURACY: "Accuracy", lab_place.MAP: "Both memories", lab_place.EPOCHS: "Accuracy and CSR by epoch"}
 
 
-def controls(twins: TwinRuns, playing: bool) -> None:
-    """Step, play, pause, shift."""
-    epoch_left = len(twins.tasks) - twins.steps % len(twins.tasks)
+def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
+    """Play, pause, step, shift, and the ways to other pairs and pages."""
+    tasks = len(twins.tasks)
     with st.container(horizontal=True, vertical_alignment="bottom", key="lab_controls"):
         if playing:
             st.button(
@@ -59,20 +47,33 @@ def controls(twins: TwinRuns, playing: bool) -> None:
                   on_click=_act, args=(twins.step,))  # fmt: skip
         st.button(
             # The buttons are not drawn again while they play, so a number would be that of an epoch long past.
-            "Finish epoch" if playing else f"Finish epoch {twins.steps // len(twins.tasks) + 1}",
+            "Finish epoch" if playing else f"Finish epoch {twins.steps // tasks + 1}",
             icon=":material/fast_forward:", key="lab_epoch", disabled=playing, on_click=_played,
-            args=(twins, epoch_left),
+            args=(twins, tasks - twins.steps % tasks),
         )  # fmt: skip
-        st.select_slider(
-            "Steps a second", SPEEDS, value=10, key="lab_speed", width=180, on_change=_faster, args=(twins,)
-        )
         st.button(
             "Shift the world", icon=":material/swap_horiz:", key="lab_shift", on_click=_act, args=(twins.shift,),
             help="From the next step on, what was the reliable appliance of each pair is the unreliable one. Nobody "
             "tells the agents.",
         )  # fmt: skip
+        st.select_slider(
+            "Steps a second", SPEEDS, value=5, key="lab_speed", width=150, on_change=_faster, args=(twins,)
+        )
+        pair_menus(place, twins)
     if twins.error is not None:
         st.error(literal(str(twins.error)), icon=":material/error:")
+
+
+def settings_of_both(twins: TwinRuns) -> None:
+    """The sliders of either side: what they change holds from its next step on, and is an event of its ledger."""
+    for side, (column, run) in enumerate(zip(st.columns(2, gap="medium"), twins.runs, strict=True)):
+        policy, now = twins.bank.run(run).policy, twins.bank.settings(run)
+        names = [name for name in CHANGEABLE if name in settings_in_use(policy)]
+        for part, name in zip(column.columns(len(CHANGEABLE)), names, strict=False):
+            key = f"lab_{run}_{name}"
+            low, high, step = CHANGEABLE[name]
+            st.session_state[key] = min(max(now[name], low), high)
+            part.slider(symbol(name), low, high, step=step, key=key, on_change=_changed, args=(twins, side, name, key))
 
 
 def while_they_play(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
@@ -88,30 +89,39 @@ def _so_far(place: LabPlace, twins: TwinRuns, played: bool) -> None:
     if not twins.steps:
         st.info("Nothing has happened yet. Press **Play**, or **Step** to see one task after the other.")
         return
-    _draw([moving_accuracy_picture(streams_of(twins), WINDOW)], NOW)
+    show_in_place(grid_picture(arms_of(twins)), "lab_grid")
     chart = _chosen_chart(place)
-    _draw(CHARTS[chart][1](arms_of(twins)), chart)
+    if chart == lab_place.ACCURACY:
+        show_in_place(moving_accuracy_picture(streams_of(twins), WINDOW), "lab_accuracy")
+    elif chart == lab_place.EPOCHS:
+        show_in_place(curves_picture(arms_of(twins)), "lab_epochs")
+    elif played:
+        show_in_place(_maps(twins, 1), "lab_map_now")
+    else:
+        show(_maps_kept(twins.bank.state, twins.runs, twins), "lab_map")
 
 
 def _figures(twins: TwinRuns) -> None:
-    tasks = len(twins.tasks)
+    tasks, done, info = len(twins.tasks), twins.steps, twins.bank.run(twins.runs[0])
+    epoch, task = (done - 1) // tasks + 1 if done else 1, (done - 1) % tasks + 1 if done else 0
+    simulated = " · simulated model" if info.simulated else ""
     shifted = f" · world shifted at step {', '.join(map(str, twins.shifts))}" if twins.shifts else ""
-    done = twins.steps
-    st.caption(f"Step {done} · epoch {max(done - 1, 0) // tasks + 1}, task {(done - 1) % tasks + 1 if done else 0} of "
-               f"{tasks}{shifted}")  # fmt: skip
-    sides = standings(twins, WINDOW)
-    rows = [[literal(side.name), *(_share(of(side)) for of in MEASURES.values())] for side in sides]
-    difference = [_difference(of(sides[1]), of(sides[0])) for of in MEASURES.values()]
-    table = [["", *MEASURES], [":--", *["--:"] * len(MEASURES)], *rows, ["*second − first*", *difference]]
-    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
+    st.caption(f"Step {done} · epoch {epoch}, task {task} of {tasks} · seed {info.seed}{simulated}{shifted}")
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"**{percent(value, 0)}**"
+def _maps(twins: TwinRuns, frames: int) -> Picture:
+    sides = landscapes_of(twins, _places(str(twins.bank.uri), twins.runs, twins), frames)
+    return landscape_picture(sides, twins.bank.settings(twins.runs[0]), twins.shifts)
 
 
-def _difference(one: float | None, other: float | None) -> str:
-    return "–" if one is None or other is None else f"{signed(100 * (one - other), 0)} pp"
+@st.cache_data(max_entries=8, show_spinner="Drawing the frames …")
+def _maps_kept(state: str, runs: tuple[str, str], _twins: TwinRuns) -> Picture:
+    return _maps(_twins, FRAMES)
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _places(uri: str, runs: tuple[str, str], _twins: TwinRuns) -> dict[str, Place]:
+    return places_of(_twins)
 
 
 def _chosen_chart(place: LabPlace) -> str:
@@ -122,20 +132,13 @@ def _chosen_chart(place: LabPlace) -> str:
         st.segmented_control(
             "Chart",
             list(CHARTS),
-            format_func=lambda name: CHARTS[name][0],
+            format_func=CHARTS.__getitem__,
             required=True,
             key=key,
             on_change=lambda: lab_place.go(chart=st.session_state[key]),
             label_visibility="collapsed",
         )
     )
-
-
-def _draw(pictures: list[Picture], name: str) -> None:
-    for number, (column, picture) in enumerate(zip(st.columns(len(pictures)), pictures, strict=True)):
-        key = f"lab_{name}_{number}"
-        with column:
-            show_in_place(picture, key)
 
 
 def _act(what: Callable[[], object]) -> None:
@@ -145,8 +148,12 @@ def _act(what: Callable[[], object]) -> None:
         st.session_state["failure"] = str(error)
 
 
+def _changed(twins: TwinRuns, side: int, name: str, key: str) -> None:
+    _act(lambda: twins.change(side, **{name: st.session_state[key]}))
+
+
 def _played(twins: TwinRuns, steps: int | None) -> None:
-    _act(lambda: twins.play(float(st.session_state.get("lab_speed", 10)), steps))
+    _act(lambda: twins.play(float(st.session_state.get("lab_speed", 5)), steps))
 
 
 def _paused(twins: TwinRuns) -> None:

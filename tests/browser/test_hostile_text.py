@@ -214,8 +214,7 @@ def tells(text: str, do: Do | None = None) -> Do:
 
 
 LAB = {
-    place.TWINS: "Steps of the left",
-    place.LANDSCAPE: "Steps of the left",
+    place.TWINS: "Look closer",
     place.THEORY: "What breaks the theory in this run",
     place.STUDY: "beats similarity in",
 }

@@ -14,9 +14,8 @@ from memrl_core.agent.twins import Side, TwinRuns, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments import lab
-from memrl_core.experiments.lab import QUESTIONS, arms_of, lab_bank, pairs_in, settings_for, standings, streams_of
+from memrl_core.experiments.lab import QUESTIONS, arms_of, lab_bank, opening_pair, pairs_in, settings_for, streams_of
 from memrl_core.settings import MemRLSettings
-from tests.oracles import metrics as oracle
 
 TASKS = 5
 
@@ -89,24 +88,16 @@ def test_a_question_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, TASKS - 1, TASKS, 3 * TASKS + 2])
-def test_arms_streams_and_standings_are_what_counting_by_hand_gives(bank: MemoryBank, steps: int) -> None:
+def test_arms_and_streams_are_what_counting_by_hand_gives(bank: MemoryBank, steps: int) -> None:
     twins = a_pair(bank, steps)
-    window = 4
-    both = zip(twins.runs, arms_of(twins), streams_of(twins), standings(twins, window), strict=True)
-    for run, arm, stream, standing in both:
+    for run, arm, stream in zip(twins.runs, arms_of(twins), streams_of(twins), strict=True):
         grid = grid_of(twins, run)
         reported = np.array([[math.nan if won is None else float(won) for won in row] for row in grid])
         np.testing.assert_array_equal(arm.success, reported)
-        assert list(arm.tasks) == [trace.task.id for trace in twins.bank.traces(run, (1, min(TASKS, steps)))]
+        assert list(arm.tasks) == [trace.task.intent for trace in twins.bank.traces(run, (1, min(TASKS, steps)))]
         met = [won for row in grid for won in row][:steps]
         assert list(stream.outcomes) == [float(bool(won)) for won in met]
-        last = len(grid) - 1
-        assert standing.epoch == last + 1
-        assert standing.recent == pytest.approx(sum(map(bool, met[-window:])) / len(met[-window:]))
-        assert standing.accuracy == pytest.approx(oracle.accuracy(grid, last))
-        assert standing.csr == pytest.approx(oracle.cumulative(grid, last))
-        assert standing.lost == pytest.approx(oracle.failing_after_success(grid, last))
-        assert arm.name == stream.name == standing.name
+        assert arm.name == stream.name
     assert [arm.name for arm in arms_of(twins)] == ["k2 = 0, λ = 0.5", "k2 = 3, λ = 1"]
 
 
@@ -114,10 +105,6 @@ def test_before_the_first_step_there_is_nothing_and_no_number_is_made_up(bank: M
     twins = a_pair(bank, 0)
     assert [arm.success.size for arm in arms_of(twins)] == [0, 0]
     assert [len(stream.outcomes) for stream in streams_of(twins)] == [0, 0]
-    for standing in standings(twins, 20):
-        assert (standing.recent, standing.epoch, standing.accuracy, standing.csr, standing.lost) == (
-            None, 0, None, None, None,
-        )  # fmt: skip
 
 
 def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None:
@@ -136,7 +123,6 @@ def test_an_unrated_step_counts_for_nothing(bank: MemoryBank) -> None:
     twins = lab_twins(bank)
     twins.step(2)
     assert all(np.isnan(stream.outcomes).tolist() == [True, True] for stream in streams_of(twins))
-    assert [(side.recent, side.accuracy, side.csr) for side in standings(twins, 20)] == [(None, None, None)] * 2
 
 
 def lab_twins(bank: MemoryBank) -> TwinRuns:
@@ -150,8 +136,32 @@ def test_a_shift_lies_where_its_step_is_on_the_axis_of_epochs(
     twins = a_pair(bank, before)
     assert twins.shift() == at
     # A shift before the first step of an epoch must not lie beyond the axis.
-    assert all(shift <= len(arm.success) + 0.5 for arm in arms_of(twins) for shift in arm.shifts)
+    assert all(mark.at <= len(arm.success) + 0.5 for arm in arms_of(twins) for mark in arm.marks)
     twins.step(TASKS)
-    for arm, stream in zip(arms_of(twins), streams_of(twins), strict=True):
-        assert arm.shifts == pytest.approx((place,))
-        assert tuple(stream.shifts) == (at,)
+    assert [[mark.at for mark in arm.marks] for arm in arms_of(twins)] == [[pytest.approx(place)]] * 2
+    # Both meet it, and one chart that shows both has it once.
+    assert [[mark.at for mark in stream.marks] for stream in streams_of(twins)] == [[at], []]
+
+
+def test_changed_settings_are_marked_on_their_side_where_they_begin_to_hold(bank: MemoryBank) -> None:
+    twins = a_pair(bank, TASKS)
+    assert twins.change(1, alpha=0.9) == TASKS + 1
+    twins.change(1, alpha=0.6, weight=0.0)  # Before the next step: what counts is what it meets.
+    twins.step(2)
+    twins.change(0, alpha=0.3)  # As it was.
+    left, right = arms_of(twins)
+    assert left.marks == ()
+    assert [(mark.at, mark.text) for mark in right.marks] == [(1.5, "λ 1 → 0, α 0.3 → 0.6")]
+    assert [(mark.at, mark.text) for mark in streams_of(twins)[1].marks] == [(TASKS + 1, "λ 1 → 0, α 0.3 → 0.6")]
+    assert [bank.trace(twins.runs[1], step).settings["alpha"] for step in (TASKS, TASKS + 1)] == [0.3, 0.6]
+
+
+def test_the_opening_pair_has_been_through_a_shift_and_is_made_once(
+    bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1), ("EPOCHS_DONE", 2)):
+        monkeypatch.setattr(lab, name, value)
+    twins = opening_pair(bank)
+    assert (twins.steps, twins.shifts) == (6, (4,))
+    assert [bank.settings(run)["weight"] for run in twins.runs] == [0.0, 0.5]
+    assert opening_pair(bank).runs == twins.runs

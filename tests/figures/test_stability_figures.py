@@ -17,24 +17,29 @@ from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
     epoch_accuracy,
-    epoch_changes,
     outcome_grid,
-    retention_and_gain,
     solved_before_failing_now,
     task_states,
 )
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.figures.palette import ARMS, FORGOTTEN, KEPT, NEVER_SOLVED, NEWLY_SOLVED, RECOVERED, STATE_PATTERNS
+from memrl_core.figures.palette import (
+    ARMS,
+    FORGOTTEN,
+    KEPT,
+    NEVER_SOLVED,
+    NEWLY_SOLVED,
+    RECOVERED,
+    STATE_PATTERNS,
+    Mark,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.stability import (
     STATES,
     Arm,
     Stream,
-    changes_picture,
     curves_picture,
     grid_picture,
     moving_accuracy_picture,
-    retention_gain_picture,
 )
 from tests.builders import an_agent, numbers
 
@@ -134,20 +139,18 @@ def test_two_arms_have_a_panel_each_on_one_axis_and_a_legend_once() -> None:
     ]
 
 
-def test_a_baseline_is_a_line_in_every_panel_and_a_column() -> None:
-    baseline = ("no memory", np.array([0.2, 0.3]))
-    picture = curves_picture([Arm("memrl", GRID), Arm("rag", OTHER)], baseline)
-    lines = named(picture, "no memory")
-    assert [line.xaxis for line in lines] == ["x", "x2"]
-    for line in lines:
-        assert (list(line.x), list(line.y)) == ([1, 2], [0.2, 0.3])
-    assert same(picture.table["baseline: no memory"], [0.2, 0.3, NAN] * 2)
-
-
-@pytest.mark.parametrize("make", [curves_picture, changes_picture])
-def test_shifts_are_marked_in_the_panel_of_their_arm(make: Callable[[list[Arm]], Picture]) -> None:
-    shapes = make([Arm("memrl", GRID, (1.5,)), Arm("rag", OTHER, (2, 2.25))]).figure.layout.shapes
-    assert [(shape.xref, shape.x0, shape.x1) for shape in shapes] == [("x", 1.5, 1.5), ("x2", 2, 2), ("x2", 2.25, 2.25)]
+@pytest.mark.parametrize("make", [curves_picture, grid_picture])
+def test_changes_are_marked_and_told_in_the_panel_of_their_arm(make: Callable[[list[Arm]], Picture]) -> None:
+    arms = [
+        Arm("memrl", GRID, (Mark(1.5, "world shifted"),)),
+        Arm("rag", OTHER, (Mark(2, "α 0.3 → 0.9"), Mark(2.25, "b"))),
+    ]
+    layout = make(arms).figure.layout
+    assert [(shape.xref, shape.x0, shape.x1) for shape in layout.shapes] == [
+        ("x", 1.5, 1.5), ("x2", 2, 2), ("x2", 2.25, 2.25),
+    ]  # fmt: skip
+    told = [(note.xref, note.x, note.text) for note in layout.annotations if note.xref != "paper"]
+    assert told == [("x", 1.5, "world shifted"), ("x2", 2, "α 0.3 → 0.9"), ("x2", 2.25, "b")]
 
 
 # --- while it plays ---------------------------------------------------------------------------------------------------
@@ -173,51 +176,38 @@ def test_the_moving_share_has_its_wilson_band_where_something_was_rated() -> Non
 
 
 def test_the_moving_title_tells_each_arms_last_window() -> None:
-    arms = [Stream("memrl", np.array([0.0, 1, 1]), (2,)), Stream("rag", np.array([1.0, 0]), (2,))]
+    arms = [
+        Stream("memrl", np.array([0.0, 1, 1]), (Mark(2, "world shifted"),)),
+        Stream("rag", np.array([1.0, 0]), (Mark(1, "λ 0 → 1"),)),
+    ]
     picture = moving_accuracy_picture(arms, 2)
     assert numbers(picture.title) == ["2", "2", "95", "34", "100", "1", "2", "95", "9", "91"]
-    assert [shape.x0 for shape in picture.figure.layout.shapes] == [2]
+    assert [(shape.x0, shape.line.color) for shape in picture.figure.layout.shapes] == [(2, ARMS[0]), (1, ARMS[1])]
     assert [line.line.dash for line in picture.figure.data[1::2]] == ["solid", "dash"]
 
 
 # --- what became of the tasks -----------------------------------------------------------------------------------------
 
 
-@given(grids)
-def test_the_bars_of_an_epoch_stack_up_to_its_rated_tasks(success: np.ndarray) -> None:
-    picture = changes_picture([Arm("memrl", success)])
-    heights = sum(values(bar.y) for bar in picture.figure.data)
-    assert same(heights, (~np.isnan(success)).sum(axis=1))
-    assert picture.figure.layout.barmode == "stack"
-    solved = sum(values(named(picture, name)[0].y) for name in ("kept", "recovered", "newly solved"))
-    assert same(solved, (success == 1).sum(axis=1))
-
-
-def test_bars_and_table_are_the_counted_changes() -> None:
-    picture = changes_picture([Arm("memrl", UNFINISHED), Arm("rag", OTHER)])
-    for name, field in (
-        ("newly solved", "newly_solved"), ("kept", "kept"), ("forgotten", "forgotten"), ("recovered", "recovered"),
-        ("never solved", "never"),
-    ):  # fmt: skip
-        bars = named(picture, name)
-        for bar, success in zip(bars, (UNFINISHED, OTHER), strict=True):
-            assert list(bar.y) == list(getattr(epoch_changes(success), field))
-        assert list(picture.table[name]) == [*bars[0].y, *bars[1].y]
-        assert list(bars[0].marker.opacity) == [1, 1, 1, 0.5]
-    assert numbers(picture.title) == ["3", "1", "1", "0", "1", "1", "3", "1", "0", "1", "0", "2"]
-
-
-def test_five_states_have_five_colours_five_hatchings_and_five_marks() -> None:
-    colours = {NEWLY_SOLVED, KEPT, FORGOTTEN, RECOVERED, NEVER_SOLVED}
-    assert {colour for _, colour, _ in STATES.values()} == colours
-    assert len({STATE_PATTERNS[colour] for colour in colours}) == 5
+def test_five_states_have_five_colours_and_five_marks() -> None:
+    assert {colour for _, colour, _ in STATES.values()} == {NEWLY_SOLVED, KEPT, FORGOTTEN, RECOVERED, NEVER_SOLVED}
     assert len({mark for _, _, mark in STATES.values()}) == 5
-    bars = changes_picture([Arm("memrl", GRID)]).figure.data
-    assert {(bar.marker.color, bar.marker.pattern.shape) for bar in bars} == set(STATE_PATTERNS.items())
+
+
+def test_a_row_is_one_task_in_both_panels_and_the_first_solved_by_either_is_on_top() -> None:
+    tasks = ("a", "b", "c", "d")
+    picture = grid_picture([Arm("memrl", OTHER, tasks=tasks), Arm("rag", GRID[:, [3, 2, 1, 0]], tasks=tasks)])
+    left, right = picture.figure.data
+    # Of the left a is solved in epoch 2 and b in 3, of the right c and d in 1 and b in 2.
+    assert list(left.hovertext[:, 0]) == list(right.hovertext[:, 0]) == ["c", "d", "a", "b"]
+    assert (left.xaxis, right.xaxis) == ("x", "x2") and (left.showscale, right.showscale) == (False, True)
+    assert list(picture.figure.layout.yaxis.ticktext) == ["c", "d", "a", "b"]
+    assert list(picture.table["arm"]) == ["memrl"] * 4 + ["rag"] * 4
+    assert numbers(picture.title) == ["2", "4", "0", "0", "3", "4", "2", "1"]
 
 
 def test_the_grid_has_the_state_of_every_task_with_the_first_solved_on_top() -> None:
-    picture = grid_picture(Arm("memrl", UNFINISHED, tasks=("late", "b", "c", "never")))
+    picture = grid_picture([Arm("memrl", UNFINISHED, tasks=("late", "b", "c", "never"))])
     (heatmap,) = picture.figure.data
     assert [row[0] for row in heatmap.hovertext] == ["late", "b", "c", "never"]
     order = list(STATES)
@@ -232,12 +222,12 @@ def test_the_grid_has_the_state_of_every_task_with_the_first_solved_on_top() -> 
 
 def test_tasks_are_sorted_by_their_first_success_and_else_stay_in_order() -> None:
     success = np.array([[0, 0, 1, 0, 1], [0, 1, 0, 0, 1], [1, 1, 1, 0, 0]], dtype=np.float64)
-    table = grid_picture(Arm("memrl", success)).table
+    table = grid_picture([Arm("memrl", success)]).table
     assert list(table["task"]) == ["task 3", "task 5", "task 2", "task 1", "task 4"]
 
 
 def test_the_grids_colours_are_discrete_and_its_legend_names_them() -> None:
-    (heatmap,) = grid_picture(Arm("memrl", GRID)).figure.data
+    (heatmap,) = grid_picture([Arm("memrl", GRID)]).figure.data
     for code, (name, colour, mark) in enumerate(STATES.values()):
         at = (code + 0.5) / len(STATES)
         assert {stop[1] for stop in heatmap.colorscale if abs(stop[0] - at) <= 0.1 + 1e-9} >= {colour}
@@ -247,68 +237,24 @@ def test_the_grids_colours_are_discrete_and_its_legend_names_them() -> None:
     assert (heatmap.zmin, heatmap.zmax) == (-0.5, 4.5)
 
 
-# --- retention and gain -----------------------------------------------------------------------------------------------
-
-
-@given(grids)
-def test_the_trail_is_the_metric_where_both_shares_are_defined(success: np.ndarray) -> None:
-    picture = retention_gain_picture([Arm("memrl", success)])
-    shares = retention_and_gain(success)
-    (trail,) = picture.figure.data
-    assert same(np.stack([trail.x, trail.y], axis=1), shares[~np.isnan(shares).any(axis=1)].reshape(-1, 2))
-    assert same(picture.table[["retention", "gain"]], shares)
-
-
-def test_the_last_point_is_a_star_and_alone_has_intervals() -> None:
-    picture = retention_gain_picture([Arm("memrl", GRID), Arm("rag", OTHER)])
-    trail, other = picture.figure.data
-    assert list(trail.marker.symbol) == ["circle", "star"]
-    assert (list(trail.x), list(trail.y)) == ([0.5, 0.5], [0.5, 0.5])
-    for bars in (trail.error_x, trail.error_y):
-        assert np.isnan(bars.array[0]) and np.isnan(bars.arrayminus[0])
-        assert (0.5 - bars.arrayminus[1], 0.5 + bars.array[1]) == pytest.approx(wilson(1, 2))
-    assert (list(other.x), other.y) == ([1.0], pytest.approx([1 / 3]))
-    assert 1 - other.error_x.arrayminus[0] == pytest.approx(wilson(1, 1)[0])
-    assert 1 / 3 + other.error_y.array[0] == pytest.approx(wilson(1, 3)[1])
-    assert trail.line.dash != other.line.dash
-    for axis in (picture.figure.layout.xaxis, picture.figure.layout.yaxis):
-        assert axis.range[0] <= 0 and axis.range[1] >= 1
-    assert numbers(picture.title) == ["3", "50", "50", "3", "100", "33"]
-
-
-def test_the_trail_of_an_unfinished_epoch_ends_hollow_and_says_its_count() -> None:
-    success = np.vstack([GRID, [1, NAN, 1, NAN]])
-    picture = retention_gain_picture([Arm("memrl", success)])
-    assert picture.figure.data[0].marker.symbol[-1] == "star-open"
-    assert numbers(picture.title)[:4] == ["4", "2", "4", "100"]
-
-
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
 def all_pictures(arm: Arm) -> list[Picture]:
     stream = Stream(arm.name, arm.success.ravel())
-    return [
-        curves_picture([arm], (arm.name, np.array([0.5]))),
-        moving_accuracy_picture([stream], 3),
-        changes_picture([arm]),
-        grid_picture(arm),
-        retention_gain_picture([arm]),
-    ]
+    return [curves_picture([arm]), moving_accuracy_picture([stream], 3), grid_picture([arm])]
 
 
 @pytest.mark.parametrize("success", [np.zeros((0, 3)), np.full((1, 3), NAN)], ids=["nothing begun", "nothing rated"])
 def test_before_the_first_rated_task_every_picture_says_so(success: np.ndarray) -> None:
-    curves, moving, changes, grid, trail = (picture.title for picture in all_pictures(Arm("memrl", success)))
+    curves, moving, grid = (picture.title for picture in all_pictures(Arm("memrl", success)))
     assert curves.startswith("memrl: no rated")
-    assert changes.startswith("memrl: no rated")
     assert moving.startswith("No rated step")
     assert numbers(grid)[:2] == ["0", "3"]
-    assert trail.endswith("and gain yet")
 
 
 def test_every_picture_can_be_sent_has_words_and_stands_on_any_background() -> None:
-    for picture in all_pictures(Arm("memrl", UNFINISHED, (2.5,))):
+    for picture in all_pictures(Arm("memrl", UNFINISHED, (Mark(2.5, HOSTILE),))):
         drawn = json.loads(picture.figure.to_json())
         assert drawn["layout"]["paper_bgcolor"] == drawn["layout"]["plot_bgcolor"] == "rgba(0,0,0,0)"
         assert picture.title in picture.alt
@@ -333,4 +279,4 @@ def test_a_real_run_is_drawn_as_it_ended(tmp_path: Any) -> None:
     assert curves_picture([arm]).table["accuracy"].iloc[-1] == pytest.approx(np.mean(last))
     stream = Stream("memrl", np.array([row.outcome == "success" for row in rows], dtype=np.float64))
     assert moving_accuracy_picture([stream], 8).table["solved"].iloc[-1] == sum(last)
-    assert set(grid_picture(arm).table["task"]) == set(grid.tasks)
+    assert set(grid_picture([arm]).table["task"]) == set(grid.tasks)

@@ -17,10 +17,13 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.parametric import Parametric
 from memrl_core.experiments import lab
 from memrl_core.experiments.lab import QUESTIONS, lab_bank, pairs_in, settings_for
+from memrl_core.records import EventKind
 from memrl_core.settings import MemRLSettings
+from pages.lab import place as lab_place
 from pages.lab import study
-from pages.lab.new_pair import OWN
+from pages.lab.new_pair import METHODS
 from pages.lab.twins import CHARTS
+from pages.shared.pairs import pairs
 from tests.pages.test_decision_page import plain
 
 Visit = Callable[..., AppTest]
@@ -79,58 +82,62 @@ def toasts(app: AppTest) -> str:
     return "\n".join(toast.value for toast in app.toast).replace("\\", "")
 
 
-# --- starting a pair --------------------------------------------------------------------------------------------------
+# --- opening, and starting a pair ------------------------------------------------------------------------------------
 
 
-def test_a_first_visit_makes_the_bank_and_asks_what_to_see(home: Path, visit: Visit) -> None:
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An opening pair of a few steps."""
+    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1), ("EPOCHS_DONE", 2)):
+        monkeypatch.setattr(lab, name, value)
+    monkeypatch.setattr(lab_place, "OPENING_EPOCHS", 3)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_first_visit_opens_with_a_pair_at_play_that_ends_by_itself(home: Path, visit: Visit) -> None:
     app = arrived(visit)
-    assert (home / "banks" / lab.BANK).is_dir()
-    assert list(app.selectbox(key="lab_question").options) == [*QUESTIONS, OWN]
-    assert "the same tasks" in plain(app) and "Earlier pairs" not in plain(app)
-    assert dict(app.query_params) == {"bank": lab.BANK, "view": "twins"}
+    (pair,) = started(home)
+    assert {name: app.query_params[name] for name in ("left", "right")} == {"left": pair[0], "right": pair[1]}
+    assert "of 3 · seed 0 · simulated model" in plain(app)
+    assert pairs()[str(workspace.banks_folder() / lab.BANK), *pair].wait(30)
+    assert "lab_play" in keys(app.run())
+    assert steps_in(pair) == [9, 9]
+    with lab_bank() as bank:
+        assert shifts_of(bank, pair[0]) == (4,)
+
+
+def pairs_menu(app: AppTest) -> AppTest:
+    app.session_state["lab_pairs"] = True
+    return app.run()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", list(QUESTIONS))
-def test_each_question_starts_the_pair_that_it_names(home: Path, visit: Visit, question: str) -> None:
-    app = arrived(visit)
+def test_each_question_starts_the_pair_that_it_names(pair: tuple[str, str], visit: Visit, question: str) -> None:
+    app = pairs_menu(visit("lab", **link_of(pair)))
     app.selectbox(key="lab_question").select(question).run()
     app.number_input(key="lab_count").set_value(6).run()
     pressed(app, "lab_begin")
-    (pair,) = started(home)
     with lab_bank() as bank:
-        assert [bank.settings(run) for run in pair] == [side.model_dump() for side in settings_for(question)]
-        assert bank.run(pair[0]).task_count == bank.run(pair[1]).task_count == 6
-    assert "Nothing has happened" in plain(app) and "6 tasks · seed 0 · simulated model" in plain(app)
-    assert {name: app.query_params[name] for name in ("left", "right")} == {"left": pair[0], "right": pair[1]}
+        new = pairs_in(bank)[0]
+        assert [bank.settings(run) for run in new] == [side.model_dump() for side in settings_for(question)]
+        assert bank.run(new[0]).task_count == bank.run(new[1]).task_count == 6
+    assert "Nothing has happened" in plain(app) and "of 6 · seed 0" in plain(app)
+    assert {name: app.query_params[name] for name in ("left", "right")} == {"left": new[0], "right": new[1]}
 
 
-def test_own_settings_start_a_pair(home: Path, visit: Visit) -> None:
-    app = arrived(visit)
-    app.selectbox(key="lab_question").select(OWN).run()
-    app.number_input(key=f"lab_left_{OWN}_delta").set_value(-0.5).run()
-    app.number_input(key=f"lab_right_{OWN}_k2").set_value(1).run()
-    pressed(app, "lab_begin")
-    (pair,) = started(home)
+def test_two_methods_start_a_pair_and_have_the_sliders_that_they_go_by(pair: tuple[str, str], visit: Visit) -> None:
+    app = pairs_menu(visit("lab", **link_of(pair)))
+    app.selectbox(key="lab_question").select(METHODS).run()
+    app.selectbox(key="lab_policy_left").select("rag").run()
+    app.selectbox(key="lab_policy_right").select("memrl").run()
+    app = pressed(app, "lab_begin")
     with lab_bank() as bank:
-        left, right = (bank.settings(run) for run in pair)
-    assert (left["delta"], left["k2"], right["delta"], right["k2"]) == (-0.5, 3, 0.2, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"), [("k2", 11, "k2 = 11 cannot be larger"), ("alpha", 0.0, "alpha")]
-)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_settings_that_cannot_be_get_a_sentence_and_start_nothing(
-    home: Path, visit: Visit, name: str, value: float, message: str, side: str
-) -> None:
-    app = arrived(visit)
-    app.selectbox(key="lab_question").select(OWN).run()
-    app.number_input(key=f"lab_{side}_{OWN}_{name}").set_value(value).run()
-    pressed(app, "lab_begin")
-    assert len(app.error) == 1 and message in app.error[0].value.replace("\\", "")
-    with lab_bank() as bank:
-        assert bank.runs() == []
+        left, right = pairs_in(bank)[0]
+        assert [bank.run(run).policy for run in (left, right)] == ["rag", "memrl"]
+    sliders = {str(slider.key) for slider in app.slider}
+    assert {f"lab_{right}_{name}" for name in ("alpha", "weight", "epsilon", "k2")} <= sliders
+    assert f"lab_{left}_weight" not in sliders and f"lab_{left}_k2" in sliders
 
 
 # --- stepping ---------------------------------------------------------------------------------------------------------
@@ -144,7 +151,7 @@ def test_each_step_moves_both_by_one(pair: tuple[str, str], visit: Visit) -> Non
     pressed(app, "lab_step")
     assert "Step 9 · epoch 3, task 1" in plain(app)
     assert steps_in(pair) == [9, 9]
-    assert "| λ = 0 |" in plain(app) and "| λ = 0.5 |" in plain(app)
+    assert "λ = 0: " in plain(app) and "λ = 0.5: " in plain(app)
 
 
 def test_finish_epoch_ends_with_its_last_task(pair: tuple[str, str], visit: Visit) -> None:
@@ -175,12 +182,33 @@ def test_the_world_shifts_and_says_so(pair: tuple[str, str], visit: Visit) -> No
         assert [shifts_of(bank, run) for run in pair] == [(8,), (8,)]
 
 
+def test_a_slider_is_an_event_that_holds_from_the_next_step_on(pair: tuple[str, str], visit: Visit) -> None:
+    app = visit("lab", **link_of(pair))
+    app.slider(key=f"lab_{pair[0]}_weight").set_value(1.0).run()
+    pressed(app, "lab_step")
+    with lab_bank() as bank:
+        (event,) = (event for event in bank.events(pair[0]) if event.kind is EventKind.SETTINGS_CHANGED)
+        assert (event.step, event.payload["settings"]["weight"]) == (8, 1.0)
+        assert [bank.trace(pair[0], step).settings["weight"] for step in (7, 8)] == [0.0, 1.0]
+        assert not [event for event in bank.events(pair[1]) if event.kind is EventKind.SETTINGS_CHANGED]
+    assert app.slider(key=f"lab_{pair[0]}_weight").value == 1.0
+
+
+def test_settings_that_cannot_be_change_nothing_and_are_told(pair: tuple[str, str], visit: Visit) -> None:
+    with lab_bank() as bank:
+        bank.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
+    app = visit("lab", **link_of(pair))
+    app.slider(key=f"lab_{pair[0]}_k2").set_value(9).run()
+    assert "k2 = 9 cannot be larger than k1 = 4" in plain(app) + "".join(error.value for error in app.error)
+    assert app.slider(key=f"lab_{pair[0]}_k2").value == 3
+
+
 @pytest.mark.parametrize("chart", list(CHARTS))
 def test_each_chart_is_drawn_and_kept_in_the_link(pair: tuple[str, str], visit: Visit, chart: str) -> None:
     app = visit("lab", **link_of(pair))
     app.segmented_control(key="lab_chart").set_value(chart).run()
-    assert app.query_params.get("chart", "epochs") == chart
-    app.toggle(key=f"lab_{chart}_0_table").set_value(True).run()
+    assert app.query_params.get("chart", "accuracy") == chart
+    app.toggle(key=f"lab_{chart}_table").set_value(True).run()
     assert len(app.dataframe) == 1 and len(app.dataframe[0].value)
     again = visit("lab", **link_of(pair, chart=chart))
     assert again.segmented_control(key="lab_chart").value == chart
@@ -190,14 +218,13 @@ def test_each_chart_is_drawn_and_kept_in_the_link(pair: tuple[str, str], visit: 
 
 
 def test_a_link_reopens_pair_view_and_chart(pair: tuple[str, str], visit: Visit) -> None:
-    link = link_of(pair, view="twins", chart="grid")
+    link = link_of(pair, view="twins", chart="epochs")
     app = visit("lab", **link)
-    assert "λ = 0 against λ = 0.5" in plain(app).replace("**", "")
-    assert app.segmented_control(key="lab_chart").value == "grid"
+    assert app.segmented_control(key="lab_chart").value == "epochs"
     assert dict(app.query_params) == link
 
 
-@pytest.mark.parametrize("view", ["theory", "landscape"])
+@pytest.mark.parametrize("view", ["theory", "study"])
 def test_a_link_reopens_the_other_views(pair: tuple[str, str], visit: Visit, view: str) -> None:
     assert visit("lab", **link_of(pair, view=view)).segmented_control(key="lab_view").value == view
 
@@ -212,19 +239,19 @@ def test_a_link_to_what_is_not_there_gets_a_notice_and_something_to_do(
 ) -> None:
     app = visit("lab", **{**link_of(pair), **wrong})
     assert message in toasts(app) + plain(app)
-    assert keys(app) & {"lab_begin", "lab_step"}
+    assert keys(app) & {"lab_step"}
     assert not app.error
     lasts = not wrong.keys() & {"view", "chart"}
     assert lasts == bool(wrong.items() <= dict(app.query_params).items()) == bool(app.warning)
 
 
-def test_runs_that_are_no_twins_get_a_notice_and_the_form(pair: tuple[str, str], visit: Visit) -> None:
+def test_runs_that_are_no_twins_get_a_notice_and_the_newest_pair(pair: tuple[str, str], visit: Visit) -> None:
     with lab_bank() as bank:
         workspace.start_run(bank, environment="household", tasks="household-train", seed=9, run="stranger")
     for right in ("stranger", pair[0]):
         app = visit("lab", **{**link_of(pair), "right": right})
         assert "twin" in plain(app)
-        assert "lab_begin" in keys(app)
+        assert "lab_step" in keys(app)
 
 
 def test_a_pair_in_another_bank_is_shown(home: Path, visit: Visit) -> None:
@@ -236,9 +263,10 @@ def test_a_pair_in_another_bank_is_shown(home: Path, visit: Visit) -> None:
     assert "Step 2 · epoch 1" in plain(app)
 
 
-def test_another_pair_shows_the_form_and_the_earlier_pairs_reopen(pair: tuple[str, str], visit: Visit) -> None:
-    app = pressed(visit("lab", **link_of(pair)), "lab_another")
-    assert "lab_begin" in keys(app) and "left" not in app.query_params
+def test_earlier_pairs_reopen(pair: tuple[str, str], visit: Visit) -> None:
+    with lab_bank() as bank:
+        later = a_pair(bank, 2)
+    app = pairs_menu(visit("lab", **link_of(later)))
     assert "7 steps" in app.button(key=f"lab_open_{pair[0]}").label
     pressed(app, f"lab_open_{pair[0]}")
     assert "Step 7 · epoch 2" in plain(app)
@@ -321,24 +349,16 @@ def test_the_step_size_of_the_run_is_where_theory_begins(home: Path, visit: Visi
     assert app.slider(key=f"theory_alpha_{pair[0]}").value == pytest.approx(alpha)
 
 
-# --- the landscape ----------------------------------------------------------------------------------------------------
+# --- both memories ----------------------------------------------------------------------------------------------------
 
 
-def test_a_landscape_without_steps_says_what_to_do(home: Path, visit: Visit) -> None:
-    with lab_bank() as bank:
-        pair = a_pair(bank)
-    app = visit("lab", **link_of(pair, view="landscape"))
-    assert "no memory yet" in plain(app)
-    assert not app.get("plotly_chart")
-
-
-def test_a_landscape_has_a_frame_a_step_for_either_side(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair, view="landscape"))
-    assert "after step 7" in plain(app)
-    assert len(app.get("plotly_chart")) == 1
-    app.segmented_control(key="landscape_run").set_value(pair[1]).run()
-    app.toggle(key="landscape_table").set_value(True).run()
-    assert "q after step 7" in app.dataframe[0].value.columns
+def test_both_memories_have_a_frame_a_step(pair: tuple[str, str], visit: Visit) -> None:
+    app = visit("lab", **link_of(pair, chart="map"))
+    (chart,) = app.get("plotly_chart")
+    assert "after step 7" in chart.proto.alt
+    app.toggle(key="lab_map_table").set_value(True).run()
+    table = app.dataframe[0].value
+    assert set(table["arm"]) == {"λ = 0", "λ = 0.5"} and {f"q after step {step}" for step in range(8)} <= set(table)
 
 
 # --- what is not to be trusted ----------------------------------------------------------------------------------------
@@ -349,11 +369,11 @@ def test_hostile_names_and_settings_stay_text(home: Path, visit: Visit) -> None:
         pair = a_pair(bank, 2)
         # What another program may have appended to the ledger.
         bank.change_settings(pair[0], {**bank.settings(pair[0]), "normaliser": HOSTILE}, 3)
-    for view in ("twins", "landscape"):
-        app = visit("lab", **link_of(pair, view=view))
+    for chart in CHARTS:
+        app = visit("lab", **link_of(pair, chart=chart))
         shown = "\n".join(element.value for kind in ("markdown", "caption", "toast") for element in app.get(kind))
         assert "hacked" in shown and not active(shown)
-    app = pressed(visit("lab", **link_of(pair)), "lab_another")
+    app = pairs_menu(visit("lab", **link_of(pair)))
     assert not active(app.button(key=f"lab_open_{pair[0]}").label)
     (warning,) = visit("lab", bank=lab.BANK, left=HOSTILE, right=HOSTILE).warning
     assert "hacked" in warning.value and not active(warning.value)

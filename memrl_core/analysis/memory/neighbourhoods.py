@@ -100,21 +100,24 @@ class Landscape:
     visits: npt.NDArray[np.int64]
 
 
-def landscape(bank: MemoryBank, run: str, places: Mapping[str, Place], frames: int = 60) -> Landscape:
-    """The landscape of a run at `frames` (>= 2) moments evenly among all, always with the first and the last.
+def landscape(
+    bank: MemoryBank, run: str, places: Mapping[str, Place], frames: int = 60, until: int | None = None
+) -> Landscape:
+    """The landscape of a run at `frames` moments evenly among all up to the end of step `until` (None: of the last).
 
-    `places` are those of the bank's map (`MapLayout.places()`); a memory without a place is left out. Raises
-    `UnknownRun`.
+    The first and the last are always among them; of one, it is the last. `places` has the place of every intent; a
+    memory of another one is left out. Raises `UnknownRun`.
     """
-    finished = [row.step for row in bank.step_rows(run)]
+    finished = [row.step for row in bank.step_rows(run) if until is None or row.step <= until]
     last = finished[-1] if finished else 0
     steps = _evenly([*(step - 1 for step in finished), last], frames)
     known = bank.utilities(run, last)
-    ids = [memory_id for memory_id in known if memory_id in places]
+    place_of = {memory_id: places.get(bank.memory(memory_id).intent) for memory_id in known}
+    ids = [memory_id for memory_id, place in place_of.items() if place is not None]
     q = np.full((len(steps), len(ids)), np.nan)
     visits = np.zeros((len(steps), len(ids)), dtype=np.int64)
     row_of = {step: row for row, step in enumerate(steps[:-1])}
-    for step, view in bank.walk(run):
+    for step, view in bank.walk(run) if len(steps) > 1 else ():
         row = row_of.get(step - 1)
         if row is None or not ids:
             continue
@@ -127,7 +130,7 @@ def landscape(bank: MemoryBank, run: str, places: Mapping[str, Place], frames: i
     return Landscape(
         ids=ids,
         labels=[memory_label(memory_id, run) for memory_id in ids],
-        positions=np.array([places[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2),
+        positions=np.array([place_of[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2),
         steps=steps,
         q=q,
         visits=visits,
@@ -135,5 +138,5 @@ def landscape(bank: MemoryBank, run: str, places: Mapping[str, Place], frames: i
 
 
 def _evenly(moments: Sequence[int], count: int) -> list[int]:
-    chosen = np.linspace(0, len(moments) - 1, min(count, len(moments))).round().astype(int)
-    return [moments[position] for position in chosen]
+    chosen = np.linspace(len(moments) - 1, 0, min(count, len(moments))).round().astype(int)
+    return [moments[position] for position in chosen[::-1]]

@@ -1,11 +1,11 @@
-"""The q landscape over time: the frozen map, played step by step in the browser.
+"""q over time on the frozen map, one run or two beside each other, played step by step in the browser.
 
 Position never changes and never encodes q; colour does, on one fixed scale for all frames, and shape shows its sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.memory.neighbourhoods import Landscape
-from memrl_core.figures.palette import CLEAR, NEUTRAL, bare_layout, plain, q_colorscale, q_range
+from memrl_core.figures.palette import CLEAR, CUT, GAP, NEUTRAL, bare_layout, plain, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
 
 FRAME_MILLISECONDS = 300
@@ -28,45 +28,32 @@ GOLDEN_ANGLE = np.pi * (3 - 5**0.5)
 Floats = npt.NDArray[np.float64]
 
 
-def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Picture:
-    """The landscape as one frame a moment, with buttons to play and a slider to scrub; it opens at the last moment.
+def landscape_picture(
+    sides: Sequence[tuple[str, Landscape]], settings: Mapping[str, Any], shifts: Sequence[int] = ()
+) -> Picture:
+    """Named landscapes of the same moments side by side, as one frame a moment; it opens at the last one.
 
-    Frames follow one another without a transition, so nothing moves that a wish for reduced motion would forbid: points
-    appear, and change colour and shape where they are.
+    Several moments have buttons to play them and a slider. Frames follow one another without a transition, so nothing
+    moves that a wish for reduced motion would forbid: points appear, and change colour and shape where they are. Around
+    a map stands a dotted frame from the first of the steps `shifts` on.
     """
-    landscape = replace(landscape, positions=fanned(landscape.positions))
     low, middle, high = q_range(settings)
-    looks = [_looks(landscape, frame, middle) for frame in range(len(landscape.steps))]
-    cards = np.array([landscape.ids, [plain(label) for label in landscape.labels]], dtype=object).T
-    shapes = (
-        ("circle", f"at {middle:g} or never updated", 7),
-        ("triangle-up", f"above {middle:g}", 11),
-        ("triangle-down", f"below {middle:g}", 11),
-    )
-    points = [
-        {
-            **look,
-            "x": landscape.positions[:, 0],
-            "mode": "markers",
-            "name": name,
-            "marker": {
-                **look["marker"],
-                "symbol": symbol,
-                "coloraxis": "coloraxis",
-                "size": size,
-                "line": {"width": 1, "color": NEUTRAL},
-            },
-            "customdata": cards,
-            "hovertemplate": "<b>%{customdata[1]}</b> q %{marker.color:+.3f}<extra></extra>",
-        }
-        for look, (symbol, name, size) in zip(looks[-1], shapes, strict=True)
+    steps = sides[0][1].steps
+    spread = [(name, replace(side, positions=fanned(side.positions))) for name, side in sides]
+    said = [[_said(name, side, frame, middle, shifts) for name, side in spread] for frame in range(len(steps))]
+    points = [trace for panel, (_, side) in enumerate(spread) for trace in _points(side, panel, middle)]
+    looks = [
+        [
+            look
+            for panel, (_, side) in enumerate(spread)
+            for look in _frame(side, frame, middle, said[frame][panel], shifts)
+        ]
+        for frame in range(len(steps))
     ]
-    names = [str(step) for step in landscape.steps]
-    sentence = [f"After step {step}: {_said(landscape, frame, middle)}" for frame, step in enumerate(landscape.steps)]
-    points.append(_caption(sentence[-1]))
+    points = [{**trace, **_joined(trace, look)} for trace, look in zip(points, looks[-1], strict=True)]
     frames = [
-        {"name": name, "data": [*look, {"text": [words]}], "traces": [0, 1, 2, 3]}
-        for name, look, words in zip(names, looks, sentence, strict=True)
+        {"name": str(step), "data": look, "traces": list(range(len(points)))}
+        for step, look in zip(steps, looks, strict=True)
     ]
     scale = {
         "colorscale": q_colorscale(),
@@ -74,14 +61,15 @@ def landscape_picture(landscape: Landscape, settings: Mapping[str, Any]) -> Pict
         "cmax": high,
         "colorbar": {"title": {"text": "q"}, "thickness": 10, "len": 0.75},
     }
-    figure = go.Figure(data=points, layout={**_layout(landscape, names), "coloraxis": scale}, frames=frames)
-    title = _title(landscape, middle)
+    layout = {**_layout([side for _, side in spread], steps), "coloraxis": scale}
+    figure = go.Figure(data=points, layout=layout, frames=frames if len(frames) > 1 else [])
+    title = " and ".join(name for name, _ in sides) + ": colour and shape are q, places never move"
     alt = (
-        f"A map of memories at {len(names):,} moments, from step {names[0]} to step {names[-1]}. Near points have "
+        f"Maps of memories at {len(steps):,} moments, from step {steps[0]} to step {steps[-1]}. Near points have "
         f"similar intents; colour shows q, triangles up or down show whether it is above or below {middle:g}, circles "
-        f"were never updated or lie at {middle:g}. {title}."
+        f"were never updated or lie at {middle:g}. At the last: {'; '.join(said[-1])}. {title}."
     )
-    return Picture(figure, _table(landscape), title, alt)
+    return Picture(figure, pd.concat([_table(name, side) for name, side in spread], ignore_index=True), title, alt)
 
 
 def fanned(positions: Floats) -> Floats:
@@ -98,16 +86,55 @@ def fanned(positions: Floats) -> Floats:
     return fan
 
 
-def _looks(landscape: Landscape, frame: int, middle: float) -> list[dict[str, Any]]:
-    """What differs between frames, for the points in the middle, above and below (see `q_symbol`).
+SHAPES = (("circle", 7), ("triangle-up", 11), ("triangle-down", 11))
 
-    A trace a shape makes the legend, and spares 60 lists of symbols. Plotly draws no point that has no y.
-    """
+
+def _points(landscape: Landscape, panel: int, middle: float) -> list[dict[str, Any]]:
+    """What stays the same in all frames of a panel: a trace a shape, the frame of a shift, and a line of words."""
+    cards = np.array([landscape.ids, [plain(label) for label in landscape.labels]], dtype=object).T
+    names = (f"at {middle:g} or never updated", f"above {middle:g}", f"below {middle:g}")
+    axes = {"xaxis": f"x{panel + 1}" if panel else "x", "yaxis": "y"}
+    traces = [
+        {
+            **axes,
+            "x": landscape.positions[:, 0],
+            "mode": "markers",
+            "name": name,
+            "marker": {
+                "symbol": symbol, "coloraxis": "coloraxis", "size": size, "line": {"width": 1, "color": NEUTRAL},
+            },
+            "customdata": cards,
+            "hovertemplate": "<b>%{customdata[1]}</b> q %{marker.color:+.3f}<extra></extra>",
+        }
+        for name, (symbol, size) in zip(names, SHAPES, strict=True)
+    ]  # fmt: skip
+    corner = {"xaxis": f"x{panel + 11}", "yaxis": "y2", "hoverinfo": "skip"}
+    border = {**corner, "x": [0, 1, 1, 0, 0], "mode": "lines", "line": {"color": CUT, "dash": "dot", "width": 2}}
+    # Words on axes of their own can change without a redraw, which titles need.
+    words = {**corner, "x": [0], "y": [1], "mode": "text", "textposition": "bottom right"}
+    return [*traces, border, words]
+
+
+def _frame(landscape: Landscape, frame: int, middle: float, words: str, shifts: Sequence[int]) -> list[dict[str, Any]]:
+    """What differs between frames, for each of `_points` (see `q_symbol`). Plotly draws no point that has no y."""
     q, updated, height = landscape.q[frame], landscape.visits[frame] > 0, landscape.positions[:, 1]
     up, down = updated & (q > middle), updated & (q < middle)
-    shown = (~np.isnan(q) & ~up & ~down, up, down)
     colour = _short(q)
-    return [{"y": _short(np.where(of, height, np.nan)), "marker": {"color": colour}} for of in shown]
+    looks = [
+        {"y": _short(np.where(of, height, np.nan)), "marker": {"color": colour}}
+        for of in (~np.isnan(q) & ~up & ~down, up, down)
+    ]
+    border = [0, 0, 1, 1, 0] if _shifted(shifts, landscape.steps[frame]) else [None] * 5
+    return [*looks, {"y": border}, {"text": [words]}]
+
+
+def _joined(trace: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
+    return {**look, **({"marker": {**trace["marker"], **look["marker"]}} if "marker" in look else {})}
+
+
+def _shifted(shifts: Sequence[int], step: int) -> list[int]:
+    """The shifts in whose world a finished step was done."""
+    return [shift for shift in shifts if shift <= step]
 
 
 def _short(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
@@ -115,27 +142,26 @@ def _short(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def _layout(landscape: Landscape, names: list[str]) -> dict[str, Any]:
+def _layout(sides: Sequence[Landscape], steps: Sequence[int]) -> dict[str, Any]:
     # SVG points need no redraw. Those of WebGL do, and vanish while frames play (a known fault of plotly.js), so
-    # this map has SVG points however many there are.
+    # these maps have SVG points however many there are.
     frame = {"duration": FRAME_MILLISECONDS, "redraw": False}
     at_once = {"mode": "immediate", "transition": {"duration": 0}}
     scrub = {**at_once, "frame": {**frame, "duration": 0}}
     play = [None, {**at_once, "frame": frame, "fromcurrent": True}]
     quiet = {"bgcolor": CLEAR, "bordercolor": NEUTRAL}
     # Fixed ranges: the frame would otherwise follow the points that are there.
-    x, y = (_range(landscape.positions[:, axis]) for axis in (0, 1))
-    return bare_layout(
-        margin={"l": 0, "r": 0, "t": 34, "b": 8},
-        hovermode="closest",
-        # The swatches of a legend would take the colour of one memory.
-        showlegend=False,
-        dragmode="pan",
-        xaxis={"visible": False, "range": x},
-        yaxis={"visible": False, "range": y},
-        xaxis2={"visible": False, "range": [0, 1], "overlaying": "x", "fixedrange": True},
-        yaxis2={"visible": False, "range": [0, 1], "overlaying": "y", "fixedrange": True},
-        updatemenus=[
+    x, y = (_range(np.concatenate([side.positions[:, axis] for side in sides])) for axis in (0, 1))
+    width = (1 - GAP * (len(sides) - 1)) / len(sides)
+    axes: dict[str, Any] = {}
+    for panel in range(len(sides)):
+        domain = [panel * (width + GAP), panel * (width + GAP) + width]
+        own = f"x{panel + 1}" if panel else "x"
+        axes[own.replace("x", "xaxis")] = {"visible": False, "range": x, "domain": domain}
+        axes[f"xaxis{panel + 11}"] = {"visible": False, "range": [0, 1], "overlaying": own, "domain": domain,
+                                      "fixedrange": True}  # fmt: skip
+    moved = {
+        "updatemenus": [
             {
                 **quiet,
                 "type": "buttons",
@@ -145,26 +171,38 @@ def _layout(landscape: Landscape, names: list[str]) -> dict[str, Any]:
                 "xanchor": "left",
                 "y": 0,
                 "yanchor": "top",
-                "pad": {"t": 28},
+                "pad": {"t": 18},
                 "buttons": [
                     {"label": "▶ play", "method": "animate", "args": play},
                     {"label": "❚❚ pause", "method": "animate", "args": [[None], scrub]},
                 ],
             }
         ],
-        sliders=[
+        "sliders": [
             {
                 **quiet,
-                "active": len(names) - 1,
-                "x": 0.22,
-                "len": 0.78,
+                "active": len(steps) - 1,
+                "x": 0.15,
+                "len": 0.85,
                 "y": 0,
-                "pad": {"t": 12},
+                "pad": {"t": 2},
                 "tickcolor": NEUTRAL,
                 "currentvalue": {"prefix": "step "},
-                "steps": [{"label": name, "method": "animate", "args": [[name], scrub]} for name in names],
+                "steps": [{"label": str(step), "method": "animate", "args": [[str(step)], scrub]} for step in steps],
             }
         ],
+    }
+    return bare_layout(
+        height=330,
+        margin={"l": 0, "r": 0, "t": 8, "b": 8},
+        hovermode="closest",
+        # The swatches of a legend would take the colour of one memory.
+        showlegend=False,
+        dragmode="pan",
+        yaxis={"visible": False, "range": y},
+        yaxis2={"visible": False, "range": [0, 1.06], "overlaying": "y", "fixedrange": True},
+        **axes,
+        **(moved if len(steps) > 1 else {}),
     )
 
 
@@ -176,36 +214,24 @@ def _range(values: npt.NDArray[np.float64]) -> list[float]:
     return [low - edge, high + edge]
 
 
-def _caption(text: str) -> dict[str, Any]:
-    """A line in the corner, on axes of its own, that frames can change without a redraw, which titles need."""
-    return {
-        "x": [0], "y": [1], "xaxis": "x2", "yaxis": "y2", "mode": "text", "text": [text],
-        "textposition": "bottom right", "hoverinfo": "skip",
-    }  # fmt: skip
-
-
-def _said(landscape: Landscape, frame: int, middle: float) -> str:
-    """What a frame shows."""
-    q = landscape.q[frame]
+def _said(name: str, landscape: Landscape, frame: int, middle: float, shifts: Sequence[int]) -> str:
+    """What a frame shows of one side."""
+    q, step = landscape.q[frame], landscape.steps[frame]
     there = ~np.isnan(q)
-    count, updated = int(there.sum()), there & (landscape.visits[frame] > 0)
+    updated = there & (landscape.visits[frame] > 0)
     up, down = int((updated & (q > middle)).sum()), int((updated & (q < middle)).sum())
-    memories = "memory" if count == 1 else "memories"
-    never = count - int(updated.sum())
+    count, since = int(there.sum()), _shifted(shifts, step)
+    world = f" · world shifted at step {since[-1]}" if since else ""
     return (
-        f"q is above {middle:g} for {up:,} of {count:,} {memories} and below for {down:,}; {never:,} were never updated"
+        f"{plain(name)}, after step {step}{world}: {count:,} {'memory' if count == 1 else 'memories'}, {up:,} above "
+        f"{middle:g}, {down:,} below"
     )
 
 
-def _title(landscape: Landscape, middle: float) -> str:
-    if not len(landscape.ids):
-        return "No memories yet: the map is empty"
-    return f"In the end, after step {landscape.steps[-1]}, {_said(landscape, -1, middle)}"
-
-
-def _table(landscape: Landscape) -> pd.DataFrame:
+def _table(name: str, landscape: Landscape) -> pd.DataFrame:
     """One row a memory, one column of q a frame."""
     frame = {
+        "arm": name,
         "memory": landscape.labels,
         "x": landscape.positions[:, 0],
         "y": landscape.positions[:, 1],

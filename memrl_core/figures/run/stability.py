@@ -1,6 +1,6 @@
 """Stability and plasticity: what is solved, kept, lost and won back, for one run or two beside each other.
 
-An epoch in which not every task was rated (it still runs, say) is drawn hollow or pale, and its accuracy is that of the
+An epoch in which not every task was rated (it still runs, say) is drawn hollow, and its accuracy is that of the
 rated tasks. Intervals are Wilson's, at 95 %.
 """
 
@@ -21,7 +21,6 @@ from memrl_core.analysis.run.metrics import (
     cumulative_success,
     epoch_accuracy,
     epoch_changes,
-    retention_and_gain,
     solved_before_failing_now,
     task_states,
 )
@@ -31,20 +30,19 @@ from memrl_core.figures.palette import (
     ARMS,
     FORGOTTEN,
     KEPT,
-    NEUTRAL,
     NEVER_SOLVED,
     NEWLY_SOLVED,
     RECOVERED,
-    STATE_PATTERNS,
+    Mark,
     bare_layout,
     epoch_axis,
     hatching,
     in_panel,
     interval_bars,
+    mark_lines,
     panels,
     plain,
     share_axis,
-    shift_marks,
     steps_of_colour,
 )
 from memrl_core.figures.picture import Picture
@@ -52,9 +50,10 @@ from memrl_core.figures.picture import Picture
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Objects = npt.NDArray[np.object_]
 
 DASHES = ("solid", "dash")
-PALE = 0.5
+LONGEST_TASK = 34
 
 # From the bottom of a bar: first what is solved, then what is not.
 STATES = {
@@ -70,45 +69,40 @@ STATES = {
 class Arm:
     """A run by epochs: `success` (epochs, tasks) is 1 solved, 0 failed, nan not attempted or not rated.
 
-    `shifts` are places on the axis of epochs where the world changed; 3.5 lies between epochs 3 and 4. `tasks` names
-    the columns of `success`; without names they are numbered.
+    `marks` are changes on the axis of epochs. `tasks` names the columns of `success`; without names they are numbered.
     """
 
     name: str
     success: Floats
-    shifts: tuple[float, ...] = ()
+    marks: tuple[Mark, ...] = ()
     tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """A run by steps: `outcomes` (steps,) is 1 solved, 0 failed, nan not rated; `shifts` are steps."""
+    """A run by steps: `outcomes` (steps,) is 1 solved, 0 failed, nan not rated; `marks` are changes at steps."""
 
     name: str
     outcomes: Floats
-    shifts: tuple[float, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 # --- the pictures -----------------------------------------------------------------------------------------------------
 
 
-def curves_picture(arms: Sequence[Arm], baseline: tuple[str, Floats] | None = None) -> Picture:
+def curves_picture(arms: Sequence[Arm]) -> Picture:
     """Accuracy and CSR by epoch with the gap between them hatched, a panel for each of one or two arms.
 
     The gap is what was solved before and fails now (`metrics.solved_before_failing_now`); it is hatched over the epochs
-    in which every task was rated, where that is exact. `baseline` is a named line (E,) to hold CSR against, such as
-    Pass@e of an agent without memory.
+    in which every task was rated, where that is exact.
     """
-    traces, tables = [], []
-    for panel, arm in enumerate(arms):
-        table = _curves_table(arm, baseline)
-        traces += _curves(table, _whole(arm.success), panel)
-        tables.append(table)
-        if baseline is not None:
-            line = {"x": np.arange(1, len(baseline[1]) + 1), "y": baseline[1], "name": plain(baseline[0])}
-            look = {"mode": "lines", "line": {"color": NEUTRAL, "dash": "dot"}, "showlegend": panel == 0}
-            traces.append(go.Scatter(**line, **look, **in_panel(panel), hovertemplate="epoch %{x}: %{y:.1%}"))
-    layout = _panels(arms, share_axis("share of tasks"))
+    tables = [_curves_table(arm) for arm in arms]
+    traces = [
+        trace
+        for panel, (arm, table) in enumerate(zip(arms, tables, strict=True))
+        for trace in _curves(table, _whole(arm.success), panel)
+    ]
+    layout = _panels(arms, share_axis("share of tasks"), height=270)
     title = f"{_title(arms, _gap_said)}. CSR never falls, so it alone cannot show forgetting"
     alt = f"Solid lines of accuracy by epoch below dashed lines of CSR, the gap between them hatched. {title}."
     return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
@@ -133,56 +127,72 @@ def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
         if len(share) and known[-1]:
             interval = f"95 %: {low[-1]:.0%} to {high[-1]:.0%}"
             sentence.append(f"{arm.name} solved {solved[-1]} of the last {rated[-1]} rated steps ({interval})")
+    drawn = [mark_lines(arm.marks, "x", colour) for arm, colour in zip(arms, ARMS, strict=False)]
     layout = bare_layout(
-        height=300,
+        height=250,
+        margin={"l": 0, "r": 0, "t": 34, "b": 8},
         showlegend=True,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 0, "x": 1, "xanchor": "right"},
         xaxis={"title": {"text": "step"}, "rangemode": "tozero", "zeroline": False},
         yaxis=share_axis(f"solved, last {window} steps"),
-        shapes=shift_marks(sorted({shift for arm in arms for shift in arm.shifts}), "x"),
+        shapes=[line for lines, _ in drawn for line in lines],
+        annotations=[word for _, words in drawn for word in words],
     )
     title = "; ".join(sentence) or "No rated step yet"
     alt = f"Lines of the share solved over the last {window} steps, with 95 % bands. {title}."
     return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
 
 
-def changes_picture(arms: Sequence[Arm]) -> Picture:
-    """A bar an epoch, stacked from what became of its tasks, a panel for each of one or two arms."""
-    traces, tables = [], []
+def grid_picture(arms: Sequence[Arm]) -> Picture:
+    """Every task in every epoch, a panel for each of one or two arms that meet the same tasks.
+
+    A row is one task in all panels; the tasks that an arm solved first are at the top. What was not attempted is left
+    open.
+    """
+    firsts = np.array([_first_solved(arm.success) for arm in arms])
+    order = np.argsort(firsts.min(axis=0), kind="stable")
+    names = [arms[0].tasks[task] if arms[0].tasks else f"task {task + 1}" for task in order]
+    heatmaps, tables, sentences = [], [], []
     for panel, arm in enumerate(arms):
-        epochs, counts = _epochs(arm.success), _state_counts(arm.success)
-        opacity = np.where(_whole(arm.success), 1.0, PALE)
-        for name, colour, _ in STATES.values():
-            pattern = {"shape": STATE_PATTERNS[colour], "size": 7, "solidity": 0.25}
-            marker = {"color": colour, "opacity": opacity, "line": {"color": NEUTRAL, "width": 1}, "pattern": pattern}
-            bar = {"x": epochs, "y": counts[name], "name": name, "legendgroup": name, "showlegend": panel == 0}
-            hover = f"epoch %{{x}}: %{{y}} {name}<extra></extra>"
-            traces.append(go.Bar(**bar, **in_panel(panel), marker=marker, hovertemplate=hover))
-        tables.append(pd.DataFrame({"arm": arm.name, "epoch": epochs, "tasks": _rated_said(arm.success), **counts}))
-    axis = {"title": {"text": "tasks"}, "zeroline": False, "rangemode": "tozero"}
-    layout = _panels(arms, axis, barmode="stack", bargap=0.15)
-    title = _title(arms, _changes_said)
-    alt = f"A stacked bar an epoch: kept, recovered, newly solved, forgotten and never solved tasks. {title}."
-    return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
+        states, epochs = task_states(arm.success)[:, order].T, _epochs(arm.success)
+        words = np.full(states.shape, "not attempted", dtype=object)
+        codes, signs = np.full(states.shape, np.nan), np.full(states.shape, "", dtype=object)
+        for code, (state, (word, _, sign)) in enumerate(STATES.items()):
+            here = states == state
+            codes[here], signs[here], words[here] = code, sign, word
+        heatmaps.append(_heatmap(epochs, codes, signs, words, names, panel, len(arms)))
+        tables.append(pd.DataFrame({"arm": arm.name, "task": names, **{f"epoch {e}": words[:, e - 1] for e in epochs}}))
+        sentences.append(_kept_said(arm, states))
+    bare = {"showgrid": False, "zeroline": False}
+    rows = {"tickvals": list(range(len(names))), "ticktext": [plain(name, LONGEST_TASK) for name in names]}
+    tasks = {"autorange": "reversed", **rows, "tickfont": {"size": 10}, **bare}
+    layout = _panels(arms, tasks, bare, height=min(620, 100 + 14 * len(names)), showlegend=False)
+    title = "; ".join(sentences)
+    alt = f"A grid of tasks and epochs; each cell says what became of the task. {title}."
+    return Picture(go.Figure(heatmaps, layout), pd.concat(tables, ignore_index=True), title, alt)
 
 
-def grid_picture(arm: Arm) -> Picture:
-    """Every task in every epoch, the first solved at the top; what was not attempted is left open."""
-    states, solved, epochs = task_states(arm.success), arm.success == 1, _epochs(arm.success)
-    first = np.where(solved.any(axis=0), (solved.cumsum(axis=0) == 0).sum(axis=0), len(solved))
-    order = np.argsort(first, kind="stable")
-    names = [arm.tasks[task] if arm.tasks else f"task {task + 1}" for task in order]
-    shown = states[:, order].T
-    codes, marks = np.full(shown.shape, np.nan), np.full(shown.shape, "", dtype=object)
-    words = np.full(shown.shape, "not attempted", dtype=object)
-    for code, (state, (name, _, mark)) in enumerate(STATES.items()):
-        here = shown == state
-        codes[here], marks[here], words[here] = code, mark, name
+# --- their parts ------------------------------------------------------------------------------------------------------
+
+
+def _panels(
+    arms: Sequence[Arm], up: Mapping[str, Any], across: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    epochs = {**epoch_axis(max(len(arm.success) for arm in arms)), **(across or {})}
+    return panels([arm.name for arm in arms], [arm.marks for arm in arms], epochs, up, **more)
+
+
+def _heatmap(
+    epochs: Ints, codes: Floats, signs: Objects, words: Objects, names: Sequence[str], panel: int, panel_count: int
+) -> Any:
+    """A panel of the grid; the last one has the legend."""
+    legend = [f"{sign} {name}".strip() for name, _, sign in STATES.values()]
     labels = np.array([plain(name) for name in names], dtype=object)
-    legend = [f"{mark} {name}".strip() for name, _, mark in STATES.values()]
-    heatmap = go.Heatmap(
+    return go.Heatmap(
         x=epochs,
+        y=np.arange(len(names)),
         z=codes,
-        text=marks,
+        text=signs,
         texttemplate="%{text}",
         customdata=words,
         hovertext=np.repeat(labels[:, None], len(epochs), axis=1),
@@ -192,64 +202,29 @@ def grid_picture(arm: Arm) -> Picture:
         zmin=-0.5,
         zmax=len(STATES) - 0.5,
         colorscale=steps_of_colour([colour for _, colour, _ in STATES.values()]),
+        showscale=panel == panel_count - 1,
         colorbar={"tickvals": list(range(len(STATES))), "ticktext": legend, "thickness": 14, "len": 0.8},
+        **in_panel(panel),
     )
-    bare = {"showgrid": False, "zeroline": False}
-    tasks = {"title": {"text": "tasks, first solved on top"}, "autorange": "reversed", "showticklabels": False, **bare}
-    layout = bare_layout(
-        height=min(620, 120 + 14 * len(names)),
-        xaxis={**epoch_axis(len(epochs)), **bare},
-        yaxis=tasks,
-        shapes=shift_marks(arm.shifts, "x"),
-    )
-    kinds = (solved, states == TaskState.FORGOTTEN, states == TaskState.RECOVERED)
-    ever, lost, back = (int(found.any(axis=0).sum()) for found in kinds)
-    title = f"{arm.name}: {ever} of {len(names):,} tasks were solved; {lost} of these were lost later, {back} won back"
-    alt = f"A grid of tasks and epochs; each cell says what became of the task. {title}."
-    table = pd.DataFrame({"task": names, **{f"epoch {epoch}": words[:, epoch - 1] for epoch in epochs}})
-    return Picture(go.Figure(heatmap, layout), table, title, alt)
 
 
-def retention_gain_picture(arms: Sequence[Arm]) -> Picture:
-    """Each arm's way through stability (x: solved and solved again) and plasticity (y: failed and solved now)."""
-    traces, tables, sentence = [], [], []
-    for place, arm in enumerate(arms):
-        table, whole = _retention_table(arm), _whole(arm.success)[1:]
-        known = (table["retention"].notna() & table["gain"].notna()).to_numpy()
-        tables.append(table)
-        traces.append(_trail(table[known], whole[known], arm.name, place))
-        if known.any():
-            last = table[known].iloc[-1]
-            partly = "" if whole[known][-1] else f" ({last['tasks']})"
-            sentence.append(
-                f"{arm.name}, epoch {last['epoch']}{partly}: {last['retention']:.0%} of what the epoch before solved "
-                f"was solved again, and {last['gain']:.0%} of what it failed was solved"
-            )
-    best = {"x": 1, "y": 1, "xanchor": "right", "yanchor": "top", "showarrow": False}
-    layout = bare_layout(
-        height=380,
-        showlegend=True,
-        xaxis=share_axis("retention: solved again"),
-        yaxis=share_axis("gain: failed before, solved now"),
-        annotations=[{**best, "text": "better: keeps and learns ↗"}],
-    )
-    title = "; ".join(sentence) or "No epoch follows one that both solved and failed tasks: no retention and gain yet"
-    alt = f"Trails of gain against retention, the last epoch a star with its intervals; top right is good. {title}."
-    return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
+def _first_solved(success: Floats) -> Ints:
+    """The row of each task's first success, (tasks,); one more than the last for those without."""
+    solved = success == 1
+    found: Ints = np.where(solved.any(axis=0), (solved.cumsum(axis=0) == 0).sum(axis=0), len(solved))
+    return found
 
 
-# --- their parts ------------------------------------------------------------------------------------------------------
+def _kept_said(arm: Arm, states: npt.NDArray[np.int8]) -> str:
+    kinds = (arm.success.T == 1, states == TaskState.FORGOTTEN, states == TaskState.RECOVERED)
+    ever, lost, back = (int(found.any(axis=1).sum()) for found in kinds)
+    return f"{arm.name}: {ever} of {len(states):,} tasks were solved; {lost} of these were lost later, {back} won back"
 
 
-def _panels(arms: Sequence[Arm], up: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    across = epoch_axis(max(len(arm.success) for arm in arms))
-    return panels([arm.name for arm in arms], [arm.shifts for arm in arms], across, up, **more)
-
-
-def _curves_table(arm: Arm, baseline: tuple[str, Floats] | None) -> pd.DataFrame:
+def _curves_table(arm: Arm) -> pd.DataFrame:
     success, epochs = arm.success, _epochs(arm.success)
     low, high = _interval((success == 1).sum(axis=1), _rated(success))
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "arm": arm.name,
             "epoch": epochs,
@@ -261,10 +236,6 @@ def _curves_table(arm: Arm, baseline: tuple[str, Floats] | None) -> pd.DataFrame
             "solved before, failing now": solved_before_failing_now(success),
         }
     )
-    if baseline is not None:
-        name, line = baseline
-        table[f"baseline: {name}"] = [line[epoch - 1] if epoch <= len(line) else np.nan for epoch in epochs]
-    return table
 
 
 def _curves(table: pd.DataFrame, whole: Bools, panel: int) -> list[Any]:
@@ -301,38 +272,6 @@ def _curves(table: pd.DataFrame, whole: Bools, panel: int) -> list[Any]:
     ]
 
 
-def _retention_table(arm: Arm) -> pd.DataFrame:
-    success = arm.success
-    before, now = success[:-1], success[1:]
-    columns: dict[str, Any] = {"arm": arm.name, "epoch": _epochs(success)[1:], "tasks": _rated_said(success)[1:]}
-    for past, name, share in zip((1, 0), ("retention", "gain"), retention_and_gain(success).T, strict=True):
-        solved, rated = (((before == past) & of).sum(axis=1) for of in (now == 1, ~np.isnan(now)))
-        low, high = _interval(solved, rated)
-        columns |= {name: share, f"{name}, 95 % from": low, f"{name}, 95 % to": high}
-    return pd.DataFrame(columns)
-
-
-def _trail(table: pd.DataFrame, whole: Bools, name: str, place: int) -> Any:
-    """One line through the epochs; the last is a star with its intervals."""
-    ends = np.arange(len(table)) == len(table) - 1
-    symbols = [("star" if end else "circle") + ("" if full else "-open") for end, full in zip(ends, whole, strict=True)]
-    bars = {}
-    for axis, share in (("error_x", "retention"), ("error_y", "gain")):
-        low, high = (np.where(ends, table[f"{share}, 95 % {end}"], np.nan) for end in ("from", "to"))
-        bars[axis] = interval_bars(table[share].to_numpy(), low, high, ARMS[place])
-    return go.Scatter(
-        x=table["retention"],
-        y=table["gain"],
-        mode="lines+markers",
-        name=plain(name),
-        line={"color": ARMS[place], "dash": DASHES[place], "width": 1.5},
-        marker={"size": np.where(ends, 15, 8), "symbol": symbols},
-        customdata=table["epoch"],
-        hovertemplate="epoch %{customdata}: retention %{x:.1%}, gain %{y:.1%}",
-        **bars,
-    )
-
-
 def _around(x: Ints, low: Floats, high: Floats) -> dict[str, Any]:
     """The outline of the area between two lines, without a line of its own."""
     outline = {"x": np.concatenate([x, x[::-1]]), "y": np.concatenate([high, low[::-1]])}
@@ -358,11 +297,6 @@ def _whole(success: Floats) -> Bools:
 
 def _rated_said(success: Floats) -> list[str]:
     return [f"{rated} of {success.shape[1]} tasks" for rated in _rated(success)]
-
-
-def _state_counts(success: Floats) -> dict[str, Ints]:
-    counted = epoch_changes(success)
-    return {name: getattr(counted, state.name.lower()) for state, (name, _, _) in STATES.items()}
 
 
 def _last(happened: Bools, window: int) -> Ints:
@@ -402,10 +336,6 @@ def _title(arms: Sequence[Arm], sentence: Callable[[Floats, int], str]) -> str:
 
 
 def _gap_said(success: Floats, row: int) -> str:
-    lost, tasks = _state_counts(success)["forgotten"][row], success.shape[1]
+    lost, tasks = epoch_changes(success).forgotten[row], success.shape[1]
     csr, accuracy = cumulative_success(success)[row], epoch_accuracy(success)[row]
     return f"{lost} of {tasks} tasks were solved before and fail now (CSR {csr:.0%}, accuracy {accuracy:.0%})"
-
-
-def _changes_said(success: Floats, row: int) -> str:
-    return ", ".join(f"{counts[row]} {name}" for name, counts in _state_counts(success).items())
