@@ -36,7 +36,13 @@ INDEX_PAYS_FROM = 300_000
 
 Search = Literal["auto", "exact", "indexed"]
 _STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
-_TYPES = {"step": pa.int64(), "epoch": pa.int64(), "reward": pa.float64(), "seconds": pa.float64()}
+_TYPES = {
+    **dict.fromkeys(("step", "epoch", "rank_recall", "rank_select"), pa.int64()),
+    **dict.fromkeys(
+        ("reward", "seconds", "similarity", "similarity_z", "q", "q_z", "score", "propensity"), pa.float64()
+    ),
+    "selected": pa.bool_(),
+}
 _COLUMNS = (*codec.STEP_COLUMNS, "seconds", "embedding", "trace")
 _NOT_FROM_STEPS = or_(
     _LEDGER.kind == EventKind.SETTINGS_CHANGED,
@@ -344,6 +350,26 @@ class BankReading:
             else:
                 made[name] = pa.array(values, _TYPES.get(name, pa.string()))
         return pa.table(made)
+
+    def candidate_table(self, run: str, columns: Sequence[str]) -> pa.Table:
+        """The rows of `candidates` that a decision of a run was about, with these columns of `candidates` and
+        `steps`; in the order of their steps, and within one in that of the decision.
+        """
+        self.run(run)
+        seen = schema.candidates.c
+        of = {**dict(_STEPS.items()), **dict(seen.items())}
+        query = (
+            select(*(of[name] for name in columns))
+            .join_from(schema.candidates, schema.steps, (seen.run == _STEPS.run) & (seen.step == _STEPS.step))
+            .where(seen.run == run, seen.q.is_not(None))
+            .order_by(seen.step, seen.position)
+        )
+        with self._lock:
+            self.flush()
+            found = self._database.rows(query)
+        listed = zip(*found, strict=True) if found else [()] * len(columns)
+        arrays = [pa.array(values, _TYPES.get(name, pa.string())) for name, values in zip(columns, listed, strict=True)]
+        return pa.table(arrays, names=list(columns))
 
     def _step_columns(
         self, run: str, columns: Sequence[str], steps: tuple[int, int] | None

@@ -22,7 +22,6 @@ from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
 from memrl_core.exchange.merging import merge
 from memrl_core.exchange.reembedding import reembed
-from memrl_core.exchange.spans import send_steps
 from memrl_core.numerals import signed
 
 LINES = 20
@@ -97,22 +96,6 @@ def write_run_player(
     with MemoryBank.open(bank) as memory:
         size = write_player(memory, _run_of(memory, run), out, overwrite)
     console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")
-
-
-def send_traces(
-    bank: BankOption,
-    endpoint: Annotated[
-        str, typer.Option(help="Address that takes OTLP over HTTP.")
-    ] = "http://localhost:6006/v1/traces",
-    run: RunOption = "",
-) -> None:
-    """Send the steps of a run as spans to Phoenix or any OpenTelemetry backend."""
-    with MemoryBank.open(bank) as memory, progress() as bars:
-        name = _run_of(memory, run)
-        steps = [row.step for row in memory.step_rows(name)]
-        bar = bars.add_task("steps sent", total=len(steps))
-        sent = send_steps(memory, name, steps, endpoint, lambda done: bars.update(bar, completed=done))
-    console.print(f"Sent {sent} steps of run {escape(name)} to {escape(endpoint)}.")
 
 
 def diff_checkpoints(

@@ -17,7 +17,6 @@ from memrl_core.errors import ModelInterrupted
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.naming import Names
-from memrl_core.exchange.step_spans import spans_of
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
@@ -149,18 +148,6 @@ def test_an_answer_that_is_given_up_before_it_was_asked_for_has_nothing_recalled
 
 
 # --- exports and names ------------------------------------------------------------------------------------------------
-
-
-def test_each_span_of_an_answer_tells_what_was_sent_for_it(heard: Any) -> None:
-    agent, traces, sent = heard
-    answers = [span for span in spans_of(agent.bank, traces[-1]) if span.name == "generate"]
-    assert len(answers) == len(sent[-1]) > 1
-    for span, messages in zip(answers, sent[-1], strict=True):
-        names = sorted(
-            (name for name in span.attributes if name.startswith("llm.input_messages") and name.endswith("content")),
-            key=lambda name: int(name.split(".")[2]),
-        )
-        assert [span.attributes[name] for name in names] == [message.content for message in messages]
 
 
 def mentioned_in(turn: Turn) -> list[str]:

@@ -42,7 +42,7 @@ def test_there_is_a_row_for_every_member_of_every_pool(learned: MemoryBank) -> N
     frame = uses(learned, "r")
     assert tuple(frame.columns) == COLUMNS
     expected = [
-        (t.step, t.epoch, t.task.id, t.reward.outcome, t.reward.reward, c.memory_id, c.similarity, c.q, c.visits,
+        (t.step, t.epoch, t.task.id, t.reward.outcome, t.reward.reward, c.memory_id, c.similarity, c.q,
          c.rank_recall, c.rank_select, c.selected)
         for t in learned.traces("r")
         if t.decision and t.reward
@@ -57,8 +57,6 @@ def test_q_is_the_one_before_the_steps_own_update(learned: MemoryBank) -> None:
     for step, rows in frame.groupby("step"):
         believed = believed_by_definition(learned, "r", step - 1)
         assert rows["q"].tolist() == pytest.approx([believed[i][0] for i in rows["memory_id"]])
-        assert rows["visits"].tolist() == [believed[i][1] for i in rows["memory_id"]]
-    assert (frame["visits"] > 0).any()
 
 
 def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:

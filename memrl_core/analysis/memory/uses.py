@@ -24,7 +24,7 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     """
     rows = parsed(bank.step_table(run, [*ATTEMPT, "trace"]))
     candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    pooled = np.asarray(in_pool(pc.list_flatten(candidates)), dtype=bool)
+    pooled = np.asarray(in_pool(pc.struct_field(pc.list_flatten(candidates), "reason")), dtype=bool)
     members = np.asarray(pc.list_parent_indices(candidates))[pooled]
     frame = rows.select(ATTEMPT).to_pandas()
     decided = np.asarray(rows["decision"].is_valid(), dtype=bool)
@@ -37,23 +37,12 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
 BLOCK = 8 * 1024 * 1024
 ROWS_AT_ONCE = 4000
 COLUMNS = (
-    "step", "epoch", "task", "outcome", "reward", "memory_id", "similarity", "q", "visits",
-    "rank_recall", "rank_select", "selected",
+    "step", "epoch", "task", "outcome", "reward", "memory_id", "similarity", "q", "rank_recall", "rank_select",
+    "selected",
 )  # fmt: skip
 
 _MISSED = [reason.value for reason in MISSED]
-_CANDIDATE = pa.struct(
-    {
-        "memory_id": pa.string(),
-        "similarity": pa.float64(),
-        "q": pa.float64(),
-        "visits": pa.int64(),
-        "rank_recall": pa.int64(),
-        "rank_select": pa.int64(),
-        "selected": pa.bool_(),
-        "reason": pa.string(),
-    }
-)
+_CANDIDATE = pa.struct({"memory_id": pa.string(), "q": pa.float64(), "reason": pa.string()})
 _TRACE = pa.schema(
     {
         "origin": pa.string(),
@@ -78,9 +67,9 @@ def parsed(steps: pa.Table) -> pa.Table:
     return steps.append_column("origin", origin).append_column("decision", read["decision"])
 
 
-def in_pool(candidates: pa.StructArray) -> pa.BooleanArray:
-    """Whether each candidate was in the pool: those that missed it say by which rule."""
-    return pc.invert(pc.is_in(pc.struct_field(candidates, "reason"), pa.array(_MISSED)))
+def in_pool(reasons: pa.Array) -> pa.BooleanArray:
+    """Whether each candidate was in the pool, by its reason: those that missed it say by which rule."""
+    return pc.invert(pc.is_in(reasons, pa.array(_MISSED)))
 
 
 def _read(traces: pa.ChunkedArray) -> pa.Table:
@@ -98,23 +87,13 @@ def _read(traces: pa.ChunkedArray) -> pa.Table:
 
 
 def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
-    """One row a member of a pool (n, 12), in the order of steps and ranks; see `COLUMNS`.
+    """One row a member of a pool (n, 11), in the order of steps and ranks; see `COLUMNS`.
 
-    `q` and `visits` are those before the step; `reward` is the one that counts now, with what people said since, and
+    `q` is the one before the step; `reward` is the one that counts now, with what people said since, and
     `outcome` follows from it. `rank_select` is missing where an agent reports no score.
     """
-    rows = parsed(bank.step_table(run, ["step", "epoch", "task", "outcome", "reward", "trace"]))
-    candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    members = pc.list_flatten(candidates)
-    pooled = in_pool(members)
-    parents = pc.list_parent_indices(candidates).filter(pooled)
-    members = members.filter(pooled)
-    frame = pa.table(
-        {
-            **{name: rows[name].combine_chunks().take(parents) for name in COLUMNS[:5]},
-            **{name: pc.struct_field(members, name) for name in COLUMNS[5:]},
-        }
-    ).to_pandas()
+    found = bank.candidate_table(run, [*COLUMNS, "reason"])
+    frame = found.filter(in_pool(found["reason"])).drop(["reason"]).to_pandas()
     return as_rated_now(frame, bank, run)
 
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from memrl_core.analysis.compare.comparison import ENOUGH_TASKS
 from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
-from memrl_core.analysis.memory.uses import parsed, uses
+from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.practice import history_points, known_histories, memrl_settings
 from memrl_core.analysis.run.rates import Floats, percentiles, resampled
 from memrl_core.analysis.run.theory import half_life, mean_q
@@ -214,11 +212,7 @@ def _lost_ties(bank: MemoryBank, run: str, age: Mapping[str, int]) -> list[str]:
 
     Of those that missed the pool a trace holds the nearest only, so there may have been more.
     """
-    rows = parsed(bank.step_table(run, ["step", "trace"]))
-    lists = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    names = ("memory_id", "similarity", "q", "selected", "reason")
-    columns = {name: pc.struct_field(pc.list_flatten(lists), name) for name in names}
-    seen = pa.table({"step": pc.list_parent_indices(lists), **columns}).to_pandas()
+    seen = bank.candidate_table(run, ["step", "memory_id", "similarity", "q", "selected", "reason"]).to_pandas()
     seen["age"] = seen["memory_id"].map(age)
     seen[["similarity", "q"]] = seen[["similarity", "q"]].round(DIGITS)
     lost = []
