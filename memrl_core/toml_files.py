@@ -14,7 +14,7 @@ from memrl_core.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 Where = tuple[str | int, ...]
-MOST_TOLD = 10
+MOST_NAMED = 10
 """Faults of one file that are listed one by one."""
 
 _TABLE = re.compile(r"\s*\[(\[?)([^\[\]#]+)\]")
@@ -95,7 +95,7 @@ def _placed(name: tuple[str, ...], counts: dict[Where, int]) -> Where:
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:
     problems = []
     listed: set[tuple[str, ...]] = set()
-    for problem in error.errors(include_url=False)[:MOST_TOLD]:
+    for problem in error.errors(include_url=False)[:MOST_NAMED]:
         where = problem["loc"]
         fault = _fault(model, where, dict(problem), listed)
         key, colon, rest = fault.partition(": ")

@@ -148,7 +148,7 @@ def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]
     sources = _sources(database, run, steps)
     found = {}
     for step, attempt, task, epoch, outcome, reward, seconds, trace, reranked, pool, used in database.rows(statement):
-        intent, valid, asked = _told(trace)
+        intent, valid, asked = _from_trace(trace)
         found[step] = FoundStep(
             step, task, intent, epoch, outcome, reward, sources.get(attempt, ()), valid, asked,
             reranked or 0, pool or 0, used or 0, seconds or 0.0, reward,
@@ -165,7 +165,7 @@ def _sources(database: Database, run: str, steps: Sequence[int]) -> dict[str, tu
     return {attempt: tuple(names) for attempt, names in found.items()}
 
 
-def _told(trace: str) -> tuple[str, int, int]:
+def _from_trace(trace: str) -> tuple[str, int, int]:
     """The intent in a trace's JSON, how many answers were on the list offered, and how many had to be."""
     try:
         record = json.loads(trace)

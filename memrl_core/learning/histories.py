@@ -69,10 +69,10 @@ class Histories(MutableMapping[str, list[UtilityPoint]]):
     def read(self, memory_ids: Iterable[str] | None = None) -> None:
         """Read what of these, or of all, is stored and was not read yet, in one go."""
         wanted = self._kept if memory_ids is None else self._kept.keys() & memory_ids
-        unread = [memory_id for memory_id in wanted if self._kept[memory_id] is None]
-        if self._read is not None and unread:
-            found = self._read(None if memory_ids is None else unread)
-            self._kept.update((memory_id, found[memory_id]) for memory_id in unread if memory_id in found)
+        missing = [memory_id for memory_id in wanted if self._kept[memory_id] is None]
+        if self._read is not None and missing:
+            found = self._read(None if memory_ids is None else missing)
+            self._kept.update((memory_id, found[memory_id]) for memory_id in missing if memory_id in found)
 
     def begin(self, memory_id: str, step: int, believed: Utility) -> None:
         """Begin the history of a memory, anew if it has one."""

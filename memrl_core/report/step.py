@@ -15,7 +15,7 @@ from memrl_core.records import GenerateRecord, Reply
 from memrl_core.report.decision import ReportedStep, bank_name, model_name, reported_step, tell_recall, tell_selection
 from memrl_core.report.document import Document, Passage
 
-TOLD_BY = {
+REPORTED_BY = {
     "agent": "this program's agent",
     "recorder": "another agent, which reported it",
     "import": "a file, from which it was imported",
@@ -50,7 +50,9 @@ def _tell_origin(document: Document, reported: ReportedStep) -> None:
             "memories in the prompt."
         )
     if trace.lacks:
-        document.warning(f"This step comes from {TOLD_BY[trace.origin]}. It does not tell: {'; '.join(trace.lacks)}.")
+        document.warning(
+            f"This step comes from {REPORTED_BY[trace.origin]}. It does not report: {'; '.join(trace.lacks)}."
+        )
     facts = {
         "bank": bank_name(reported.bank),
         "run": info.id,
@@ -63,7 +65,7 @@ def _tell_origin(document: Document, reported: ReportedStep) -> None:
         "embedder": f"{reported.bank.embedder.name}, {dimensions(reported.bank.embedder.dimension)}",
         "seed of the run": str(info.seed),
         "started": trace.started,
-        "told by": TOLD_BY[trace.origin],
+        "reported by": REPORTED_BY[trace.origin],
     }
     document.table(({"what": name, "value": value} for name, value in facts.items()), "Where this step stands")
 

@@ -136,7 +136,7 @@ def test_a_step_that_another_agent_reported_says_what_it_does_not_tell(tmp_path:
         with recorder.step("do it", embedding=a_vector(1)) as step:
             step.answered("done")
         words = Parsed(step_report(bank, "theirs", 1)).words
-    assert "which reported it" in words and "does not tell" in words
+    assert "which reported it" in words and "does not report" in words
     assert "no record of what was recalled" in words
 
 

@@ -14,7 +14,7 @@ from memrl_core.learning import active_rewards, effective_reward
 from memrl_core.policies import outcome_of
 from memrl_core.records import EventKind, LedgerEvent, Outcome, RunInfo, StepTrace
 
-Meeting = tuple[str, str, int]
+Occurrence = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def align(lines: Sequence[Line]) -> Alignment:
         raise InputError("A comparison needs two runs. Choose a second one.")
     if len({line.name for line in lines}) < len(lines):
         raise InputError("A run does not differ from itself. Choose another run, or the same under other settings.")
-    met = [_meetings(line) for line in lines]
+    met = [_occurrences(line) for line in lines]
     common = [key for key in met[0] if all(key in others for others in met[1:])]
     rows = [Row(*key, tuple(steps[key] for steps in met)) for key in common]
     compared = tuple(row for row in rows if not _is_past(row, lines))
@@ -173,7 +173,7 @@ def _is_past(row: Row, lines: Sequence[Line]) -> bool:
     return different_runs and len({(step.run, step.step) for step in row.steps}) == 1
 
 
-def _meetings(line: Line) -> dict[Meeting, ComparedStep]:
+def _occurrences(line: Line) -> dict[Occurrence, ComparedStep]:
     seen: Counter[tuple[str, str]] = Counter()
     met = {}
     for step in line.steps:

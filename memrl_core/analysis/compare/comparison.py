@@ -219,7 +219,7 @@ def setting_differences(
     names = dict.fromkeys([*titles, *(name for course in courses for _, settings in course for name in settings)])
     found = []
     for name in names:
-        values = tuple(_told(course, name) for course in courses)
+        values = tuple(_course_text(course, name) for course in courses)
         if len(set(values)) > 1:
             found.append(SettingDifference(name, titles.get(name, name), values))
     return found
@@ -231,7 +231,7 @@ def _course(bank: MemoryBank, line: Line, after: int) -> list[tuple[int, Mapping
     return course or [(1, bank.settings(line.info.id))]
 
 
-def _told(course: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> str:
+def _course_text(course: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> str:
     parts: list[str] = []
     last = None
     for first_step, settings in course:

@@ -86,7 +86,7 @@ def memory_named(written: str, run: str) -> str:
 
 
 def weights_label(facts: Mapping[str, Any]) -> str:
-    """What a run's server or file reports of its model, in one line of foreign text; empty when it told nothing."""
+    """What a run's server or file reports of its model, in one line of foreign text; empty when it reports nothing."""
     known = {name: str(value)[:LONGEST_FACT] for name, value in facts.items()}
     context, parameters = facts.get("context"), facts.get("parameters")
     if isinstance(parameters, int):

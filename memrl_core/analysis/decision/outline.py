@@ -93,7 +93,7 @@ TITLES = {
 CUT_INTENT = "{embedder} takes less text than this intent has: its vector is that of the beginning."
 BOUND = "bound to the lines offered"
 LONGEST = 90
-MOVES_TOLD = 6
+MOVES_NAMED = 6
 
 
 def line(trace: StepTrace, phase: Phase) -> str:
@@ -225,8 +225,8 @@ def _update(trace: StepTrace) -> str:
     if not moved:
         return f"{len(trace.update.changes):,} values looked at, none moved"
     moves = [f"{value_label(c, trace.run)} {signed(c.before)} → {signed(c.after)}" for c in moved]
-    more = f" and {len(moves) - MOVES_TOLD} more" if len(moves) > MOVES_TOLD else ""
-    return ", ".join(moves[:MOVES_TOLD]) + more
+    more = f" and {len(moves) - MOVES_NAMED} more" if len(moves) > MOVES_NAMED else ""
+    return ", ".join(moves[:MOVES_NAMED]) + more
 
 
 def value_label(change: ValueChange, run: str) -> str:

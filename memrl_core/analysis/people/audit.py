@@ -215,7 +215,7 @@ class AuditFilter(LinkedFilter):
     """Which events an audit shows; the same in the address bar of a page."""
 
     who: str = Field("", title="Who", description="What this person did only; what everybody did when empty.")
-    kind: Group = Field("all", title="What", description="Deeds of this kind only.")
+    kind: Group = Field("all", title="What", description="Events of this kind only.")
     memory: str = Field("", title="Memory", description="What is about this memory only; about any when empty.")
     people_only: bool = Field(
         True,

@@ -101,9 +101,9 @@ class HandedIn:
     """The state in which statements left a database.
 
     `answer` is the result of the last statement that returned rows (None when none did), `failed` what was wrong with
-    the last statement ("" when it ran), and `content` the rows of every table, where a task asks for a change; `unread`
-    says why they cannot be read. `ties` are the rows of a reference that its ORDER BY leaves level, () where the order
-    does not count or each row has its place.
+    the last statement ("" when it ran), and `content` the rows of every table, where a task asks for a change;
+    `unreadable` says why they cannot be read. `ties` are the rows of a reference that its ORDER BY
+    leaves level, () where the order does not count or each row has its place.
     """
 
     answer: Ran | None

@@ -57,7 +57,7 @@ SEE_JAVA = "see that `java -version` works, then try again."
 VARIATIONS_EACH = 3
 """Variations of each type of task in a set."""
 
-LONGEST_TOLD = 4_000
+LONGEST_TEXT = 4_000
 SPLITS = {"scienceworld-train": "train", "scienceworld-dev": "dev", "scienceworld-test": "test"}
 
 INSTRUCTIONS = (
@@ -284,7 +284,7 @@ class ScienceWorld(Environment):
             verdict = f"Failed: {made} after {turns}."
             seen += "\nThe game ends here." if over else "\nThe turns have run out."
         came = "\n".join((f"{made}.", *self._came))
-        judgement = Judgement(*(text[:LONGEST_TOLD] for text in (expected(goals), came, why)))
+        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (expected(goals), came, why)))
         info = {"verdict": verdict, "success": solved, "judgement": judgement}
         return seen, points / ALL_POINTS, over, not over, info
 

@@ -33,7 +33,7 @@ from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 CHILD = "memrl_core.environments.textworld.process"
 SECONDS_TO_MAKE = 180.0
 SECONDS_TO_ANSWER = 60.0
-LONGEST_TOLD = 4_000
+LONGEST_TEXT = 4_000
 
 INSTRUCTIONS = (
     "You play a text game: find out from the cookbook in the kitchen what the meal needs, fetch the ingredients, cut "
@@ -200,7 +200,7 @@ class TextWorld(Environment):
             why = f"After {self._turns} turns the meal was not eaten."
         shown = [response, *([] if won or lost else [OUT_OF_TURNS]), POINTS.format(score, most)]
         came = "\n".join((f"{points}.", *self._came))
-        judgement = Judgement(*(text[:LONGEST_TOLD] for text in (self._expected, came, why)))
+        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (self._expected, came, why)))
         info = {"verdict": verdict, "success": won, "judgement": judgement}
         return "\n".join(shown), reward, won or lost, not (won or lost), info
 

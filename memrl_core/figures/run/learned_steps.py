@@ -155,10 +155,10 @@ def _citations_title(cited: pd.DataFrame) -> str:
     asked = cited["step"].nunique()
     if not asked:
         return "No answer was asked for its citations yet"
-    unread = cited.loc[cited["cited"].isna(), "step"].nunique()
+    unparsed = cited.loc[cited["cited"].isna(), "step"].nunique()
     read = [bool(one) for one in cited["cited"] if one is not None]
     share = f"{sum(read)} of {len(read):,} memories in a prompt were cited" if read else "no reply could be read"
-    return f"{share}; {unread} of {asked} replies did not parse"
+    return f"{share}; {unparsed} of {asked} replies did not parse"
 
 
 LOOKS = {

@@ -274,7 +274,7 @@ class Adapters:
 
 @lru_cache(maxsize=8)
 def first_adapters(dimension: int, rank: int, seed: int) -> Adapters:
-    """Adapters nobody has taught: the entries of W_q and W_m have mean 0 and standard deviation `FIRST_SD`.
+    """Untrained adapters: the entries of W_q and W_m have mean 0 and standard deviation `FIRST_SD`.
 
     The lower factors have entries of variance 1 / rank, so that the rank does not decide how large W is or how fast it
     learns.

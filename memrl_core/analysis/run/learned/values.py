@@ -116,7 +116,7 @@ def known_states(watching: Watching) -> list[KnownState]:
 
 
 def targets(watching: Watching) -> tuple[ValueChange, ...]:
-    """What the step taught: each action's value before and after, its target as `reward`, and the sum behind it.
+    """What the step changed: each action's value before and after, its target as `reward`, and the sum behind it.
 
     Nothing where the step has no reward. Raises `SettingsError`.
     """
@@ -207,7 +207,7 @@ def _under_its_rule(
         for memory_id, known in begun.utilities.items():
             begun.histories.begin(memory_id, info.first_step - 1, known)
     credited = _credited(watching, method, on_progress, cancelled)
-    events = [_told(event, watching, credited) for event in bank.events(run)]
+    events = [_as_credited(event, watching, credited) for event in bank.events(run)]
     return folded(begun, events, credited).histories
 
 
@@ -221,7 +221,7 @@ def _credited(
     }
 
 
-def _told(event: LedgerEvent, watching: Watching, credited: Mapping[str, tuple[str, ...]]) -> LedgerEvent:
+def _as_credited(event: LedgerEvent, watching: Watching, credited: Mapping[str, tuple[str, ...]]) -> LedgerEvent:
     """An event of the ledger as it would be if the run went by the method."""
     if event.kind is EventKind.REWARD_GIVEN:
         return replace(event, memory_ids=credited.get(event.step_id, ()))
