@@ -100,14 +100,7 @@ class Breaks:
     def __init__(self) -> None:
         self.calls = 0
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: Any = None,
-        cancelled: Any = None,
-        schema: Any = None,
-    ) -> Reply:
+    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, **__: Any) -> Reply:
         self.calls += 1
         if self.calls == 2:
             raise ModelInterrupted("The connection was lost.", partial="take the")

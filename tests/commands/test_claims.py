@@ -26,14 +26,14 @@ def a_claim(*intervals: tuple[float, float], says: str = SAYS) -> Claim:
     [
         (a_claim((40, 40), (-3, -2), (29, 31)), ""),
         (a_claim((40, 40), (-3, -2.6), (29, 31)), "-2.5 is not in -3…-2.6"),
-        (a_claim((40, 40), says="Over {} seeds it loses"), "the document does not say this any more"),
-        (Claim("other.md", SAYS, lambda results: []), "the document is not there"),
+        (a_claim((40, 40), says="Over {} seeds it loses"), "any more"),
+        (Claim("other.md", SAYS, lambda results: []), "not there"),
     ],
 )
 def test_a_claim_holds_while_its_numbers_lie_in_the_interval(tmp_path: Path, claim: Claim, why: str) -> None:
     (tmp_path / "page.md").write_text(PAGE)
     found = checked(claim, tmp_path)
-    assert found.why.startswith(why) and bool(found.why) is bool(why)
+    assert why in found.why and bool(found.why) is bool(why)
 
 
 def test_the_command_counts_and_fails_where_one_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:

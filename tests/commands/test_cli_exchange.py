@@ -66,7 +66,7 @@ def test_two_banks_become_one_that_knows_both(bank: Path, tmp_path: Path) -> Non
 def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
     code, message = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
     assert code == 0, message
-    assert "Step 3 of run mine" in (tmp_path / "step.html").read_text(encoding="utf-8")
+    assert "Step 3" in (tmp_path / "step.html").read_text(encoding="utf-8")
 
 
 def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
         (["import", "{tmp}/foreign.zip", "--bank", "{tmp}/new"], "Nothing was imported"),
         (["export", "--bank", "{tmp}/bank", "{tmp}/out.docx"], "Nothing was written"),
         (["export", "--bank", "{tmp}/bank", "{tmp}/foreign.zip"], "exists already"),
-        (["export", "--bank", "{tmp}/none", "{tmp}/out.zip"], "There is no bank"),
+        (["export", "--bank", "{tmp}/none", "{tmp}/out.zip"], "no bank"),
         (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
         (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
         (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),

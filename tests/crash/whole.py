@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lancedb
 
 from memrl_core.bank import MemoryBank
 from tests.crash.work import Stored
+from tests.oracles.ledger import Believed, believed
 
-Believed = dict[str, tuple[float, int]]
 TABLES = ("memories", "ledger", "steps", "layouts")
 CLOSE = 1e-9
 NAMED = 3
@@ -150,46 +151,10 @@ def differing(one: Believed, other: Believed) -> list[str]:
 
 
 def believed_by(ledger: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, Believed]:
-    """Memory to (q, visits) of every run, from rows of the ledger: each step's reward moves q by α (R − q).
-
-    Covers what the work of these benchmarks does: memories written and imported, rewards of the world and of people,
-    of whom the latest reward of each counts unless it was revoked, their mean in the place of the world's.
-    """
-    runs: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
-    for row in sorted(ledger, key=lambda row: (row["seq"], row["id"])):
-        if not row["step_id"] or row["step_id"] in finished:
-            runs.setdefault(row["run"], {}).setdefault(row["step"], []).append(row)
-    return {run: _believed(steps) for run, steps in runs.items() if run}
-
-
-def _believed(steps: Mapping[int, list[Mapping[str, Any]]]) -> Believed:
-    known: Believed = {}
-    alpha = 0.0
-    for _, rows in sorted(steps.items()):
-        for row in rows:
-            if row["kind"] in ("run_started", "settings_changed"):
-                alpha = float(json.loads(row["payload"])["settings"]["alpha"])
-        counting = _counting(rows)
-        if counting:
-            reward = sum(row["value"] for row in counting) / len(counting)
-            for memory in dict.fromkeys(memory for row in counting for memory in row["memory_ids"]):
-                if memory in known:
-                    q, visits = known[memory]
-                    known[memory] = q + alpha * (reward - q), visits + 1
-        for row in rows:
-            if row["kind"] in ("memory_written", "memory_imported"):
-                visits = int(json.loads(row["payload"]).get("visits", 0))
-                known.update(dict.fromkeys(row["memory_ids"], (float(row["value"]), visits)))
-    return known
-
-
-def _counting(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    revoked = set()
-    for row in rows:
-        if row["kind"] == "reward_given":
-            newest[row["source"], row["rater"]] = row
-        elif row["kind"] == "reward_revoked":
-            revoked.add(row["revokes"])
-    standing = [row for row in newest.values() if row["id"] not in revoked]
-    return [row for row in standing if row["source"] == "person"] or standing
+    """Memory to (q, visits) of every run, from rows of the ledger, by the oracle."""
+    runs: dict[str, list[Any]] = {}
+    for row in ledger:
+        if row["run"]:
+            event = SimpleNamespace(**{**row, "payload": json.loads(row["payload"] or "{}")})
+            runs.setdefault(row["run"], []).append(event)
+    return {run: believed(events, set(finished)) for run, events in runs.items()}

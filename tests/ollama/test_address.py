@@ -46,7 +46,7 @@ def test_web_addresses_are_kept(typed: str, kept: str) -> None:
     ],
 )
 def test_other_texts_are_refused_with_an_example(typed: str) -> None:
-    with pytest.raises(InputError, match=r"Write it like http://127\.0\.0\.1:11434"):
+    with pytest.raises(InputError, match=r"127\.0\.0\.1"):
         checked_address(typed)
 
 
@@ -67,7 +67,7 @@ def test_other_texts_are_refused_with_an_example(typed: str) -> None:
     ],
 )
 def test_where_a_machine_is_told_its_secrets_is_no_address_of_ollama(host: str) -> None:
-    with pytest.raises(InputError, match="told its own secrets"):
+    with pytest.raises(InputError, match="own secrets"):
         checked_address(f"http://{host}:80/latest")
 
 

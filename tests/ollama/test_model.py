@@ -91,7 +91,7 @@ def test_the_first_token_and_those_that_follow_have_their_own_patience(server: O
 
 def test_who_only_thinks_until_the_limit_is_told_which_limit(server: OllamaServer) -> None:
     server.faults.answer, server.faults.endless, server.faults.thinking = "hmm ", True, True
-    with pytest.raises(EmptyAnswer, match=r"cut at 32 tokens.*thinking") as caught:
+    with pytest.raises(EmptyAnswer, match="32 tokens") as caught:
         OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(num_predict=32, think=True))
     assert caught.value.thinking.endswith("hmm hmm")
 
@@ -156,7 +156,7 @@ def test_an_error_of_the_caller_in_between_passes_and_stops_the_generation(serve
     def leave(_: str) -> None:
         raise KeyError("the screen went away")
 
-    with pytest.raises(KeyError, match="the screen went away"):
+    with pytest.raises(KeyError, match="went away"):
         OllamaModel("llama3.2", server.address).chat(HELLO, ModelOptions(), leave)
     assert server.left.wait(10)
 
@@ -175,7 +175,7 @@ def test_what_is_no_name_is_refused(name: str) -> None:
 
 
 def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(server: OllamaServer) -> None:
-    with pytest.raises(InputError, match="broken character at position 4"):
+    with pytest.raises(InputError, match="position 4"):
         OllamaModel("llama3.2", server.address).chat([Message("user", "egg\ud800")], ModelOptions())
     assert server.requests == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from memrl_core.records import (
 from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector, alike_tasks
+from tests.models.forms import FillsForms
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
@@ -362,23 +363,8 @@ def test_the_released_code_stores_a_task_once() -> None:
 # --- a language model -------------------------------------------------------------------------------------------------
 
 
-class Says:
-    """A model that acts like the simulated one and fills in every form with the same JSON."""
-
-    name, simulated, binds = "says", False, False
-
-    def __init__(self, form: str) -> None:
-        self.form = form
-
-    def chat(
-        self, messages: Sequence[Any], options: Any, on_text: Any = None, cancelled: Any = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Reply:  # fmt: skip
-        return Reply(self.form) if schema else SimulatedModel().chat(messages, options)
-
-
 def first_rewording(path: Path, form: str) -> MemoryOperation:
-    agent = an_agent_of(path, "memp", Says(form), seed=30)
+    agent = an_agent_of(path, "memp", FillsForms(lambda _: form), seed=30)
     tasks = sample_tasks("household-train")[:40]
     return next(
         op

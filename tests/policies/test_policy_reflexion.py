@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.models.base import ModelOptions
-from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.reflexion import UNREADABLE, Reflection, laid_out
-from memrl_core.records import Decision, Message, Phase, Reason, RecallRecord, Reply, StepTrace
+from memrl_core.records import Decision, Phase, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_vector
+from tests.models.forms import FillsForms
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
 
 FOUR = sample_tasks("household-train")[:4]
@@ -158,32 +155,9 @@ def test_a_reflection_by_hand() -> None:
     assert laid_out("fry an egg", Reflection(root_cause=" ", avoid=[], next_time=[""])) == ""
 
 
-class Reflects:
-    """A language model that acts as the simulated one does, and fills a form with `filled`."""
-
-    name, simulated, binds = "reflects", False, False
-
-    def __init__(self, filled: str) -> None:
-        self.filled = filled
-        self.reported: list[str] = []
-
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: Any = None,
-        cancelled: Any = None,
-        schema: Any = None,
-    ) -> Reply:
-        if schema is None:
-            return SimulatedModel().chat(messages, options)
-        self.reported.append(messages[1].content)
-        return Reply(self.filled)
-
-
 def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(tmp_path: Path) -> None:
     form = {"root_cause": "I went to the wrong place.", "avoid": ["search drawer"], "next_time": ["search cabinet"]}
-    model = Reflects(json.dumps(form))
+    model = FillsForms(lambda _: form)
     agent = an_agent_of(tmp_path / "bank", "reflexion", model)
     traces = list(agent.run(FOUR[:1], epochs=2))
     assert outcomes(traces) == ["failure", "failure"]
@@ -204,7 +178,7 @@ def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(
 
 @pytest.mark.parametrize("filled", ["I do not know.", '{"root_cause": "", "avoid": [], "next_time": []}'])
 def test_a_reflection_that_cannot_be_used_is_told_and_moves_no_reward(tmp_path: Path, filled: str) -> None:
-    agent = an_agent_of(tmp_path / "bank", "reflexion", Reflects(filled))
+    agent = an_agent_of(tmp_path / "bank", "reflexion", FillsForms(lambda _: filled))
     trace = next(agent.run(FOUR))
     assert trace.write is not None and trace.reward is not None
     (operation,) = trace.write.operations

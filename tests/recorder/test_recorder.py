@@ -282,26 +282,26 @@ def test_the_exception_goes_on_even_when_the_step_cannot_be_stored(
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda s, a: s.recalled(["nowhere"]), "holds no memory “nowhere”: tell it with remember"),
-        (lambda s, a: s.recalled(["elsewhere"]), "another run wrote: tell it with remember"),
+        (lambda s, a: s.recalled(["nowhere"]), "“nowhere”"),
+        (lambda s, a: s.recalled(["elsewhere"]), "with remember"),
         (lambda s, a: s.recalled([a, a]), "named twice"),
-        (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "as its id, or as"),
-        (lambda s, a: s.recalled([(a, math.nan)]), "nan is not a similarity"),
+        (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "or as"),
+        (lambda s, a: s.recalled([(a, math.nan)]), "nan"),
         (lambda s, a: s.recalled([(a, 7.5)]), "7.5 is not a cosine"),
-        (lambda s, a: s.recalled([(a, 0.5)], k1=0), "0 is not a pool size"),
-        (lambda s, a: s.selected(a), "as a list of ids"),
-        (lambda s, a: s.selected([3]), "has to be text, not int"),
-        (lambda s, a: s.selected(["nowhere"]), "holds no memory “nowhere”"),
-        (lambda s, a: s.selected([a], scores={a: 1.0}), "was given a score but not recalled"),
-        (lambda s, a: (s.recalled([]), s.selected([a])), "was selected but not recalled"),
-        (lambda s, a: s.prompted([{"role": "wizard", "content": ""}]), "Message 1 has the role 'wizard'"),
-        (lambda s, a: s.prompted([], {"stop": {1, 2}}), "options are not JSON"),
-        (lambda s, a: s.answered(None), "An answer has to be text, not NoneType"),
+        (lambda s, a: s.recalled([(a, 0.5)], k1=0), "pool size"),
+        (lambda s, a: s.selected(a), "of ids"),
+        (lambda s, a: s.selected([3]), "not int"),
+        (lambda s, a: s.selected(["nowhere"]), "“nowhere”"),
+        (lambda s, a: s.selected([a], scores={a: 1.0}), "not recalled"),
+        (lambda s, a: (s.recalled([]), s.selected([a])), "not recalled"),
+        (lambda s, a: s.prompted([{"role": "wizard", "content": ""}]), "'wizard'"),
+        (lambda s, a: s.prompted([], {"stop": {1, 2}}), "not JSON"),
+        (lambda s, a: s.answered(None), "not NoneType"),
         (lambda s, a: s.answered("half \udc00"), "half a character"),
-        (lambda s, a: s.answered("", prompt_tokens=-1), "-1 is not a token count"),
-        (lambda s, a: s.rewarded(True), "True is not a reward"),
-        (lambda s, a: s.rewarded(math.inf), "inf is not a reward"),
-        (lambda s, a: s.wrote("text"), "begin the step with one"),
+        (lambda s, a: s.answered("", prompt_tokens=-1), "token count"),
+        (lambda s, a: s.rewarded(True), "True"),
+        (lambda s, a: s.rewarded(math.inf), "inf"),
+        (lambda s, a: s.wrote("text"), "with one"),
         (lambda s, a: s.wrote("text", a), "has a memory .* already"),
     ],
 )
@@ -322,14 +322,14 @@ def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda r: r.step(" \n"), "An intent is empty"),
-        (lambda r: r.step("egg", epoch=0), "0 is not an epoch"),
-        (lambda r: r.step("egg", embedding=[1.0, 2.0]), "give one list of 8 numbers"),
-        (lambda r: r.step("egg", embedding=["a"] * 8), "not a list of numbers"),
-        (lambda r: r.step("egg", embedding=[0.0] * 8), "all of it is 0"),
+        (lambda r: r.step(" \n"), "is empty"),
+        (lambda r: r.step("egg", epoch=0), "epoch"),
+        (lambda r: r.step("egg", embedding=[1.0, 2.0]), "8 numbers"),
+        (lambda r: r.step("egg", embedding=["a"] * 8), "of numbers"),
+        (lambda r: r.step("egg", embedding=[0.0] * 8), "all of it"),
         (lambda r: r.step("egg", embedding=[math.nan] * 8), "not finite"),
         (lambda r: r.remember("egg", "x", a_vector(1), q=math.nan), "nan is not a q"),
-        (lambda r: r.remember("egg", "x", a_vector(1), visits=-1), "-1 is not a number of visits"),
+        (lambda r: r.remember("egg", "x", a_vector(1), visits=-1), "visits"),
         (lambda r: r.remember("egg", "x", a_vector(1), memory_id="a\nb"), "printable characters"),
         (lambda r: r.remember("egg", "another", a_vector(1), memory_id="taken"), "another memory “taken”"),
         (lambda r: Recorder(r.bank, "a b"), "letters, digits"),
@@ -345,18 +345,18 @@ def test_a_bad_request_is_a_sentence_and_nothing_is_stored(recorder: Recorder, c
 
 def test_calls_out_of_place_are_refused(recorder: Recorder) -> None:
     s = recorder.step("egg")
-    with pytest.raises(StepError, match="inside its `with` block"):
+    with pytest.raises(StepError, match="`with`"):
         s.answered("early")
     with s:
         s.rewarded(1.0)
         s.selected([])
         with pytest.raises(StepError, match="called before"):
             s.rewarded(0.0)
-        with pytest.raises(StepError, match="before what was selected"):
+        with pytest.raises(StepError, match="was selected"):
             s.recalled([])
         with pytest.raises(StepError, match="no trace before"):
             _ = s.trace
-    with pytest.raises(StepError, match="inside its `with` block"):
+    with pytest.raises(StepError, match="`with`"):
         s.answered("late")
     with pytest.raises(StepError, match="begun already"), s:
         pass
