@@ -410,7 +410,7 @@ def test_runs_that_are_no_twins_are_refused_with_what_differs(
     same: dict[str, Any] = {"environment": "household", "tasks": "household-train", "task_count": 4, "seed": 3}
     workspace.start_run(bank, run="one", **same)
     workspace.start_run(bank, run="other", **{**same, **changed})
-    with pytest.raises(InputError, match=f"^one and other are no twins: they differ in {named}\\. Compare"):
+    with pytest.raises(InputError, match=named):
         open_twins(bank, "one", "other")
 
 

@@ -132,7 +132,7 @@ def test_the_latest_credit_that_stands_counts(tmp_path: Path) -> None:
 def test_only_memories_of_the_prompt_get_a_reward_of_their_own(tmp_path: Path) -> None:
     bank = _learned(tmp_path / "bank")
     facts = bank.facts
-    with pytest.raises(InputError, match="“r-0003” was not in the prompt of step 3"):
+    with pytest.raises(InputError, match="“r-0003”"):
         bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5, "r-0003": 0.5}, "ann", "")
     assert bank.facts == facts
 

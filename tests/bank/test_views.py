@@ -23,28 +23,6 @@ def believed(bank: MemoryBank, run: str = "r") -> dict[str, tuple[float, int]]:
     return {memory_id: (known.q, known.visits) for memory_id, known in bank.utilities(run).items()}
 
 
-def test_the_arrays_follow_every_step_reward_and_undo(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
-    states = [seen(bank)]
-
-    def moved() -> None:
-        states.append(seen(bank))
-        assert states[-1] == believed(bank)
-        assert states[-1] != states[-2]
-
-    bank.commit_step(*a_step(1))
-    moved()
-    rated, vectors = a_step(2, ("r-0001",))
-    bank.commit_step(rated, vectors)
-    moved()
-    given = bank.give_reward("r", 2, rated.id, ("r-0001",), -1.0, "ann")
-    moved()
-    bank.revoke_reward(given.id, "ann")
-    moved()
-    bank.editing.forget("r", ["r-0001"])
-    moved()
-
-
 def test_the_arrays_follow_another_handle(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.commit_step(*a_step(1))

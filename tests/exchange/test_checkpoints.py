@@ -70,12 +70,12 @@ def test_q_and_visits_that_contradict_each_other_give_no_reward() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -0.1, 1.1, float("nan")])
 def test_a_step_size_that_is_none_is_refused(alpha: float) -> None:
-    with pytest.raises(InputError, match="is not a step size"):
+    with pytest.raises(InputError, match="step size"):
         compare_checkpoints(holding(a=(0, 0)), holding(a=(0, 0)), alpha)
 
 
 def test_checkpoints_of_different_banks_are_refused() -> None:
-    with pytest.raises(InputError, match="no memory in common"):
+    with pytest.raises(InputError, match="common"):
         compare_checkpoints(holding(a=(0, 0)), holding(b=(0, 0)))
 
 

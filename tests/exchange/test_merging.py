@@ -120,9 +120,7 @@ def test_named_runs_are_merged_instead_of_the_newest(tmp_path: Path) -> None:
 def test_banks_of_different_embedders_are_refused_by_name(tmp_path: Path) -> None:
     one = taught(tmp_path / "one", "a", [1])
     two = MemoryBank.create(str(tmp_path / "two"), "another-16", 16)
-    with pytest.raises(
-        InputError, match=r"8-dimensional vectors made by hashing-8.*16-dimensional vectors made by another-16"
-    ):
+    with pytest.raises(InputError, match=r"8-.*hashing-8.*16-.*another-16"):
         merge(one, two, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -166,7 +164,7 @@ def test_a_bank_with_a_single_run_has_no_second_one(tmp_path: Path) -> None:
 def test_a_copy_of_a_run_is_the_same_run(tmp_path: Path) -> None:
     one = taught(tmp_path / "one", "a", [1, 1])
     merging.bring_in(contents_of(one), str(tmp_path / "copy"))
-    with MemoryBank.open(str(tmp_path / "copy")) as copy, pytest.raises(InputError, match="Both sides are the run"):
+    with MemoryBank.open(str(tmp_path / "copy")) as copy, pytest.raises(InputError, match="the run"):
         merge(one, copy, str(tmp_path / "out"))
 
 

@@ -110,7 +110,7 @@ def test_only_a_manager_brings_anything_into_a_bank_that_holds_something(
     here.people.assign("rae", Role.RATE, "zoe")
     here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
     facts = here.facts
-    with pytest.raises(NotAllowed, match=f"{who} may .* not change runs"):
+    with pytest.raises(NotAllowed, match=f"{who} may "):
         bring_in(contents_of(bank), here.uri, by=who)
     assert MemoryBank.open(here.uri).facts == facts
     assert bring_in(contents_of(bank), here.uri, by="zoe").runs == ("r", "s")

@@ -31,17 +31,17 @@ def a_plan(**changes: Any) -> Plan:
 
 def test_sets_of_two_environments_do_not_fit_into_one_stream() -> None:
     stages = [{"tasks": "sql-train"}, {"tasks": "household-train"}]
-    with pytest.raises(ValidationError, match="household and sql in one stream"):
+    with pytest.raises(ValidationError, match="one stream"):
         a_plan(streams=[{"name": "both", "stages": stages}])
 
 
 def test_a_world_without_the_option_cannot_shift() -> None:
-    with pytest.raises(ValidationError, match="sql, which cannot shift"):
+    with pytest.raises(ValidationError, match="cannot shift"):
         a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}], "shift_at": [3]}])
 
 
 def test_only_memories_of_the_household_can_be_poisoned() -> None:
-    with pytest.raises(ValidationError, match="only memories of the household"):
+    with pytest.raises(ValidationError, match="the household"):
         a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}]}], arms=[{"name": "a", "poison": {}}])
 
 

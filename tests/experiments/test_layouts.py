@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,14 +171,7 @@ class Fragile:
         self.asked: list[ModelOptions] = []
         self._every, self._mute = every, mute
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: Any = None,
-        cancelled: Any = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
         self.asked.append(options)
         if len(self.asked) % self._every:
             raise ModelInterrupted("It broke.", "so far")
@@ -198,14 +191,7 @@ class Bound:
         self.binds = binds
         self._silent = silent
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: Any = None,
-        cancelled: Any = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
         self.schemas.append(schema)
         self.options.append(options)
         if self._silent:

@@ -83,7 +83,7 @@ def test_a_malicious_memory_that_is_followed_alone_never_solves_its_own_task(tmp
 
 def test_only_tasks_of_the_household_can_be_poisoned(tmp_path: Path) -> None:
     with an_agent(tmp_path / "bank").bank as bank:
-        with pytest.raises(InputError, match="Task t is not a household task"):
+        with pytest.raises(InputError, match="household task"):
             poison(bank, "r", [Task("t", "talk to me", "conversation")], 1, 0.0, seed=0)
         assert bank.memories() == []
 

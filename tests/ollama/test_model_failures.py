@@ -123,7 +123,7 @@ def test_a_schema_that_the_server_refuses_is_its_own_error(server: OllamaServer)
 
 def test_a_model_that_cannot_think_answers_without_and_says_so(server: OllamaServer) -> None:
     reply = OllamaModel("llama3.2", server.address).chat([Message("user", "Go")], ModelOptions(think=True))
-    assert reply.text and reply.notes == ("this model cannot think first",)
+    assert reply.text and len(reply.notes) == 1
     assert [body["think"] for body in server.asked("/api/chat")] == [True, False]
 
 

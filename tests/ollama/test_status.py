@@ -30,7 +30,7 @@ def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: Ol
     server.models.pop(NOMIC.name)
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
-    assert status.sentence == f"Ollama 0.12.6 is running at {server.address} with 1 model."
+    assert "0.12.6" in status.sentence and server.address in status.sentence
     llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, chat_template=True)
     assert status.models == (llama,)
     assert status.loaded == ()
@@ -52,7 +52,7 @@ def test_a_model_in_memory_is_listed_as_loaded(server: OllamaServer) -> None:
 def test_no_server_has_its_remedy(nobody: str) -> None:
     status = ollama_status(nobody, "llama3.2")
     assert status.state == "not_running"
-    assert status.sentence == f"Ollama is not running at {nobody}. Replay and demo still work."
+    assert nobody in status.sentence
     assert status.remedy.splitlines()[0] == f"OLLAMA_HOST={nobody.removeprefix('http://')} ollama serve"
     assert "host.docker.internal" in status.remedy
 
@@ -60,7 +60,7 @@ def test_no_server_has_its_remedy(nobody: str) -> None:
 def test_a_missing_model_has_its_remedy_and_the_alternatives(server: OllamaServer) -> None:
     status = ollama_status(server.address, "mistral")
     assert status.state == "model_missing"
-    assert status.sentence.startswith("Model mistral is not installed")
+    assert "mistral" in status.sentence
     assert "llama3.2" in status.sentence
     assert status.remedy == f"OLLAMA_HOST={server.address[7:]} ollama pull mistral"
 
