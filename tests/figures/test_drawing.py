@@ -20,7 +20,7 @@ from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.memory.utility import moves_picture
-from tests.analysis.test_spectrum import decided
+from tests.analysis.decision.test_spectrum import decided
 from tests.builders import an_agent
 
 

@@ -22,7 +22,7 @@ from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.reliability import reliability_picture
-from tests.analysis.test_copies import at_angles
+from tests.analysis.memory.test_copies import at_angles
 from tests.builders import an_agent
 
 SYMMETRIC = {"reward_failure": -1.0, "reward_success": 1.0}
