@@ -353,6 +353,12 @@ def _supposed(case: Case, found: list[Supposed]) -> None:
 
 def unused(case: Case) -> None:
     """What is never recalled, and how concentrated is use?"""
+    if not case.bank.step_rows(case.run):
+        st.info(
+            "No step of this run is here, so nothing says which memories were in a pool. “How are the q spread, epoch "
+            "by epoch?” counts those whose q never moved."
+        )
+        return
     found = _starvation(case.bank, case.bank.state, case.run, case.recorded.delta, uses_of(case))
     with st.container(horizontal=True):
         st.metric("Never in a pool", len(found.never_recalled), width="content")

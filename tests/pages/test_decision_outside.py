@@ -163,3 +163,13 @@ def test_nothing_is_said_of_rewards_that_nobody_gave(home: Path, visit: Visit) -
             bank.commit_step(*a_step(step, reward=None))
     app = visit("decision", bank="quiet", ask="forgotten")
     assert "rated both times" in plain(app)
+
+
+@pytest.mark.slow
+def test_of_an_imported_checkpoint_no_pool_is_made_up(home: Path, tmp_path: Path, visit: Visit) -> None:
+    folder = CheckpointWriter([Written("m1", "one", q=0.76, visits=4)]).write(tmp_path / "snapshot" / "1")
+    (run,) = bring_in(read_official(folder), str(home / "banks" / "official")).runs
+    spread = plain(visit("decision", bank="official", run=run, ask="spread"))
+    assert "+0.760" in spread and "% were never recalled" not in spread
+    unused = visit("decision", bank="official", run=run, ask="unused")
+    assert not unused.exception and not [one for one in unused.metric if "pool" in one.label]
