@@ -23,6 +23,8 @@ EDGE = 0.06
 """Room around the outermost points, as a share of the map."""
 SPREAD = 0.014
 """Distance between memories of one place, as a share of the map."""
+HEADED = 1.2
+"""The height of a map with the words above it, as a multiple of the map's."""
 GOLDEN_ANGLE = np.pi * (3 - 5**0.5)
 
 Floats = npt.NDArray[np.float64]
@@ -67,7 +69,7 @@ def landscape_picture(
     alt = (
         f"Maps of memories at {len(steps):,} moments, from step {steps[0]} to step {steps[-1]}. Near points have "
         f"similar intents; colour shows q, triangles up or down show whether it is above or below {middle:g}, circles "
-        f"were never updated or lie at {middle:g}. At the last: {'; '.join(said[-1])}. {title}."
+        f"were never updated or lie at {middle:g}. At the last: {'; '.join(said[-1]).replace('<br>', ': ')}. {title}."
     )
     return Picture(figure, pd.concat([_table(name, side) for name, side in spread], ignore_index=True), title, alt)
 
@@ -111,7 +113,7 @@ def _points(landscape: Landscape, panel: int, middle: float) -> list[dict[str, A
     corner = {"xaxis": f"x{panel + 11}", "yaxis": "y2", "hoverinfo": "skip"}
     border = {**corner, "x": [0, 1, 1, 0, 0], "mode": "lines", "line": {"color": CUT, "dash": "dot", "width": 2}}
     # Words on axes of their own can change without a redraw, which titles need.
-    words = {**corner, "x": [0], "y": [1], "mode": "text", "textposition": "bottom right"}
+    words = {**corner, "x": [0], "y": [HEADED], "mode": "text", "textposition": "bottom right"}
     return [*traces, border, words]
 
 
@@ -199,8 +201,8 @@ def _layout(sides: Sequence[Landscape], steps: Sequence[int]) -> dict[str, Any]:
         # The swatches of a legend would take the colour of one memory.
         showlegend=False,
         dragmode="pan",
-        yaxis={"visible": False, "range": y},
-        yaxis2={"visible": False, "range": [0, 1.06], "overlaying": "y", "fixedrange": True},
+        yaxis={"visible": False, "range": [y[0], y[0] + HEADED * (y[1] - y[0])]},
+        yaxis2={"visible": False, "range": [0, HEADED], "overlaying": "y", "fixedrange": True},
         **axes,
         **(moved if len(steps) > 1 else {}),
     )
@@ -223,7 +225,7 @@ def _said(name: str, landscape: Landscape, frame: int, middle: float, shifts: Se
     count, since = int(there.sum()), _shifted(shifts, step)
     world = f" · world shifted at step {since[-1]}" if since else ""
     return (
-        f"{plain(name)}, after step {step}{world}: {count:,} {'memory' if count == 1 else 'memories'}, {up:,} above "
+        f"{plain(name)}, after step {step}{world}<br>{count:,} {'memory' if count == 1 else 'memories'}, {up:,} above "
         f"{middle:g}, {down:,} below"
     )
 
