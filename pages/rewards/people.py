@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements, pairwise_table
-from memrl_core.analysis.people.rating_queue import QueueFilter, facts_of
+from memrl_core.analysis.people.agreement import (
+    Agreement,
+    agreement,
+    consistency,
+    disagreements,
+    pairwise_table,
+)
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError
@@ -54,6 +60,7 @@ def people(place: Place) -> None:
                 key="rater_pairs",
                 alt="For each two raters, how many steps both rated and how far they agree",
             )
+        _each_rater(bank, run, middle)
         apart = disagreements(given, middle, (high - low) / 2)
         st.markdown(
             f"**{len(apart):,} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
@@ -80,6 +87,7 @@ def people(place: Place) -> None:
                 on_click=_to_disputes,
                 args=(run,),
             )
+            _comments(bank, run, [steps[one.step_id] for one in apart])
     st.divider()
     _roles(bank)
 
@@ -98,6 +106,57 @@ def _measures(found: Agreement, rated: int) -> None:
         "A judgement is good, neutral or bad, by the middle of r− and r+. κ is over the judgements of two; α is over "
         "the rewards themselves, of any number (interval level). 1 is perfect, 0 is what chance would give."
     )
+
+
+def _each_rater(bank: MemoryBank, run: str, middle: float) -> None:
+    """Whether each rater became milder or stricter, and judges the same step the same way twice."""
+    st.dataframe(
+        [
+            {
+                "rater": one.rater,
+                "ratings": one.ratings,
+                "mean, first half": _signed(one.early),
+                "second half": _signed(one.late),
+                "less the others', first half": _signed(one.early_apart),
+                "less the others', second half": _signed(one.late_apart),
+                "shown again": one.repeated,
+                "same judgement again": percent(one.same / one.repeated) if one.repeated else "–",
+            }
+            for one in consistency(bank.events(run), middle)
+        ],
+        hide_index=True,
+        key="consistency",
+        alt="For each rater the mean reward early and late, and how often they judged the same step alike twice",
+    )
+    st.caption(
+        "A mean that moves may be the answers'; one that moves away from the others' on the same steps is the rater's. "
+        "“Rated by me, shown again” in the queue asks for steps a second time, the first rating hidden."
+    )
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else signed(value)
+
+
+def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
+    """What people have said about a step in dispute, as notes of the step, and a field for more."""
+    step = st.selectbox(
+        "Comments on", disputed, format_func=lambda one: literal(f"step {one.step} · {one.task}"), key="comments_on",
+        width=360,
+    )  # fmt: skip
+    for note in bank.notes.standing(run, step.step):
+        st.markdown(f"**{literal(note.rater)}** {literal(note.created[:16].replace('T', ' '))} UTC")
+        st.text(note.reason)
+    with st.form("comment", border=False, clear_on_submit=True):
+        text = st.text_area("Why do you see it so?", key="comment_text", max_chars=4000, height=70)
+        if not st.form_submit_button("Comment", icon=":material/comment:", disabled=not allowed(bank, Role.RATE)):
+            return
+    try:
+        bank.notes.pin(run, step.step, text, person())
+    except MemRLError as error:
+        st.error(literal(str(error)))
+        return
+    st.rerun()
 
 
 def _to_disputes(run: str) -> None:

@@ -35,6 +35,7 @@ SHOWN = {
     "disputed": "In dispute",
     "disagreeing": "In dispute, environment too",
     "random": "Random sample",
+    "again": "Rated by me, shown again",
     "all": "All steps",
 }
 ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
@@ -47,6 +48,7 @@ EMPTY = {
     "influential": ALL_MINE,
     "disputed": NO_DISPUTE,
     "disagreeing": NO_DISPUTE,
+    "again": "You have rated none of what this filter lets in ({steps}), so none can be shown to you again.",
     "random": "You have rated all of this sample. Another seed, under More, draws another one.",
 }
 NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."

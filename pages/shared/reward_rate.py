@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.agreement import AGAIN
 from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
 from memrl_core.analysis.people.rating_queue import RatingSession
 from memrl_core.bank import MemoryBank
@@ -45,19 +46,26 @@ Bounds = tuple[float, float]
 
 
 class Panel:
-    """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there."""
+    """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there.
 
-    def __init__(self, bank: MemoryBank, trace: StepTrace, session: RatingSession) -> None:
+    What is shown `again` hides the rater's earlier reward until they have given another.
+    """
+
+    def __init__(self, bank: MemoryBank, trace: StepTrace, session: RatingSession, again: bool = False) -> None:
         self.bank, self.trace, self.session = bank, trace, session
         self.scales: RatingScales = bank.ratings.scales(trace.run)
         self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
-        self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
+        standing = bank.ratings.mine(trace.run, trace.step, person())
+        hidden = again and (trace.run, trace.step) not in session.rated
+        self.before: LedgerEvent | None = standing if hidden else None
+        self.mine: LedgerEvent | None = None if hidden else standing
         self.named = is_distinct()
         self.may = allowed(bank, Role.RATE) and self.named
 
     def rating(self, value: float, given: Mapping[str, Any]) -> Rating:
         """A reward of this person for this step, with the reason typed so far."""
         reason = st.session_state.get(f"reason_{self.trace.id}", "")
+        given = {**given, AGAIN: self.before.id} if self.before is not None else given
         return Rating(self.trace.run, self.trace.step, value, person(), reason, given)
 
     def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> bool:

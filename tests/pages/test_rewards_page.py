@@ -12,6 +12,7 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
+from memrl_core.analysis.people.agreement import AGAIN, consistency
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating, Ratings
 from memrl_core.bank.roles import NEWCOMERS, Role
@@ -407,6 +408,21 @@ def test_a_second_rater_is_shown_every_step_that_they_have_not_rated(demo: Path,
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.rate_all([Rating(RUN, step, 1.0, who) for step in range(1, 41) for who in ("bob", "cem")])
     assert far(press(visit("rewards", bank="demo"), "2")).startswith("**1 of 40** rated")
+
+
+def test_a_step_shown_again_hides_the_first_rating_and_records_the_second_even_if_equal(
+    demo: Path, visit: Visit, ann: str
+) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        first = bank.ratings.rate(Rating(RUN, 9, 1.0, ann, given={"scale": "thumbs", "thumb": "up"}))
+    app = on_scale(visit("rewards", bank="demo", show="again"), "thumbs")
+    assert at(app) == 9 and "You gave" not in plain(app) and "ann +1.000" not in plain(app)
+    press(app, "2")
+    one, other = by_people(demo)
+    assert (one.id, other.value, other.payload[AGAIN]) == (first.id, 1.0, first.id)
+    with MemoryBank.open(str(demo)) as bank:
+        (found,) = consistency(bank.events(RUN), 0.0)
+    assert (found.ratings, found.repeated, found.same, found.moved) == (1, 1, 1, 0.0)
 
 
 def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_queue_says(

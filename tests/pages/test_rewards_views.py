@@ -131,6 +131,29 @@ def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(demo
     assert at(app) == 2 and far(app) == "**0 of 1** rated"
 
 
+def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(demo: Path, visit: Visit) -> None:
+    rated_by(demo, TWO)
+    app = view(visit, "People")
+    app.text_area(key="comment_text").set_value("It heated the **wrong** pan.")
+    submit = next(button for button in app.button if button.label == "Comment")
+    submit.click().run()
+    assert "It heated the **wrong** pan." in [text.value for text in app.text]
+    with MemoryBank.open(str(demo)) as bank:
+        (note,) = bank.notes.standing(RUN, 2)
+    assert note.reason == "It heated the **wrong** pan."
+
+
+def test_people_say_who_drifts(demo: Path, visit: Visit) -> None:
+    rated_by(demo, {"ann": (1.0, 1.0, -1.0, -1.0), "bob": (1.0, 1.0, 1.0, 1.0)})
+    rows = {row["rater"]: row for row in table(view(visit, "People"), "second half").to_dict("records")}
+    assert (rows["ann"]["mean, first half"], rows["ann"]["second half"]) == ("+1.000", "−1.000")
+    assert (rows["ann"]["less the others', first half"], rows["ann"]["less the others', second half"]) == (
+        "+0.000",
+        "−2.000",
+    )
+    assert rows["bob"]["less the others', second half"] == "+2.000"
+
+
 def test_without_a_rating_people_says_where_to_begin_and_everybody_may_manage(demo: Path, visit: Visit) -> None:
     app = view(visit, "People")
     assert "Nobody has rated" in plain(app)

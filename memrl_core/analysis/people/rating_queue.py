@@ -124,7 +124,7 @@ class RatingSession:
         self.at = len(self.places) if first_skipped is None else first_skipped
 
 
-Show = Literal["awaiting", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "all"]
+Show = Literal["awaiting", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "again", "all"]
 Bounds = Mapping[str, tuple[float, float]]
 
 LONGEST_GAP = 600.0
@@ -190,6 +190,8 @@ def queue(
             return sorted(_awaiting(asked, rater), key=_influence, reverse=True)
         case "random":
             return _awaiting(_drawn(asked, chosen.seed, chosen.sample), rater)
+        case "again":
+            return _drawn([step for step in asked if rater in step.people], chosen.seed, chosen.sample)
         case "all":
             return sorted(asked, key=_age, reverse=True)
 
