@@ -26,6 +26,7 @@ export class Model {
       this.groupOf[n] = at;
       this.placeIn[n] = this.groups[at].members.push(n) - 1;
     }
+    this.placeless = this.groupOf.filter((at) => at < 0).length;
     this.states = new Map();
     this.families = ranked(table.intent.map((at) => (at === null ? "" : table.intents[at][1])));
     this.runs = ranked(table.run.map((run) => run ?? ""));

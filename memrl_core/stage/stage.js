@@ -65,12 +65,12 @@ class Stage {
       el("span", "stage-phase-number", button, String(i + 1));
       el("span", "stage-phase-name", button, name);
       el("span", "stage-phase-short", button, SHORT[i]);
-      button.addEventListener("click", () => this.goTo(i + 1));
+      button.addEventListener("click", () => this.halt().goTo(i + 1));
       return button;
     });
     this.track = set(el("input", "stage-track", scrubber), { type: "range", min: 0, max: LAST, step: 0.01, "aria-label": "Moment of the step" });
     this.track.addEventListener("input", () => {
-      this.pause();
+      this.halt().pause();
       this.t = this.goal = Math.min(Number(this.track.value), this.most());
       this.redraw();
     });
@@ -192,7 +192,7 @@ class Stage {
     const most = this.most();
     if (!same) this.t = this.goal = most;
     else if (was !== null && most > was) this.goTo(most);
-    else this.t = this.goal = Math.min(this.t, most);
+    else [this.t, this.goal] = [Math.min(this.t, most), Math.min(this.goal, most)];
     this.redraw();
   }
 
@@ -238,6 +238,8 @@ class Stage {
     if (!this.legend.children.length) {
       el("span", "", this.legend, "▲ above ▼ below the middle of q · ● never updated · ring: copies of one intent");
     }
+    const { placeless } = this.model;
+    if (placeless) el("span", "", this.legend, `${placeless.toLocaleString("en")} ${placeless === 1 ? "memory has" : "memories have"} no place on this map`);
   }
 
   // --- one step ---------------------------------------------------------------------------------------------------
@@ -434,6 +436,13 @@ class Stage {
   toggle() {
     if (this.playing) this.pause();
     else this.play();
+    this.callbacks.onToggle?.(this.playing);
+  }
+
+  // As a person stops it who goes elsewhere.
+  halt() {
+    if (this.playing) this.toggle();
+    return this;
   }
 
   // Another step of the data, at a phase of its own or, with null, where this one stands.
@@ -853,11 +862,11 @@ class Stage {
   // Whether a key means something here.
   act(event, at = null) {
     const { key } = event;
-    if (/^[1-7]$/.test(key)) this.goTo(Number(key));
+    if (/^[1-7]$/.test(key)) this.halt().goTo(Number(key));
     else if (key === "ArrowRight" || key === "ArrowLeft") {
       const by = key === "ArrowRight" ? 1 : -1;
       if (event.shiftKey) this.move(by);
-      else this.turn(by);
+      else this.halt().turn(by);
     } else if (key === "ArrowDown" || key === "ArrowUp") this.walk(key === "ArrowDown" ? 1 : -1);
     else if (key === " ") {
       // A button that has the focus is pressed by it.

@@ -6,7 +6,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.run.reversals import first_reversal
+from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.numerals import percent
@@ -45,11 +45,20 @@ def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int)
 def _play(name: str) -> None:
     try:
         recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
+        # What the demo was chosen for; without a model at hand nobody can tell which step of another that is.
+        found = _reversal() if name == workspace.DEMO else None
     except MemRLError as error:
         st.session_state["failure"] = str(error)
         return
-    play(name, recorded.id, recorded.first_step)
-    places.steps_next(bank=name, run=recorded.id, step=recorded.first_step)
+    step = found.step if found is not None and found.run == recorded.id else recorded.first_step
+    play(name, recorded.id, step)
+    places.steps_next(bank=name, run=recorded.id, step=step)
+
+
+def _reversal() -> Reversal | None:
+    """The step of the demo that was solved by a memory which utility put before a more similar one."""
+    bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
+    return first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
 
 
 about, running = st.columns([2, 3], vertical_alignment="center")
@@ -88,8 +97,7 @@ with demo:
         args=(workspace.DEMO,),
     )
     if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
-        bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
-        found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+        found = _reversal()
         if found is None:
             st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 
 import streamlit as st
 
@@ -290,35 +289,20 @@ def selection_in_link() -> dict[str, str]:
     return {SELECTED: ",".join(held)} if 0 < len(held) <= MOST_IN_LINK else {}
 
 
-PACE = 2.5
-"""Seconds for which a step is shown."""
-PLAYING, DRAWN = "playing", "playing_drawn"
+PLAYING = "playing"
 
 
 def play(bank: str, run: str, step: int) -> None:
-    """From this step on the replay goes on; whoever moves to another one stops it."""
+    """From this step on the stage plays the replay in the browser; whoever moves to another step stops it."""
     st.session_state[PLAYING] = (bank, run, step)
 
 
 def player(place: Place) -> None:
-    """The button that plays and pauses a replay, and what moves it on."""
+    """The button that plays and pauses a replay."""
     assert place.run is not None and place.step is not None
     at, ended = (place.bank_name, place.run.id, place.step), place.step >= place.last_step
-    playing = st.session_state.get(PLAYING) == at and not ended
-    if playing:
+    if st.session_state.get(PLAYING) == at:
         st.button("Pause", icon=":material/pause:", key="replay_pause", on_click=st.session_state.pop, args=(PLAYING,))
     else:
         st.session_state.pop(PLAYING, None)
         st.button("Play", icon=":material/play_arrow:", key="replay_play", disabled=ended, on_click=play, args=at)
-    if playing:
-        st.session_state[DRAWN] = monotonic()
-        _onward(*at)
-
-
-@st.fragment(run_every=PACE)
-def _onward(bank: str, run: str, step: int) -> None:
-    # It also runs once as part of the page, when the step has only just been drawn.
-    if st.session_state.get(PLAYING) == (bank, run, step) and monotonic() - st.session_state[DRAWN] > PACE / 2:
-        play(bank, run, step + 1)
-        go(step=step + 1)
-        st.rerun()

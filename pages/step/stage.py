@@ -85,7 +85,7 @@ def stage(view: View) -> None:
         "at": at,
         "memory": view.place.memory,
         "replays": not view.moment.live,
-        "playing": places.PLAYING in st.session_state and not view.moment.live,
+        "playing": st.session_state.get(places.PLAYING) == (view.place.bank_name, view.run.id, view.place.step),
         "heard": st.session_state.get(HEARD),
         "first_step": view.place.first_step,
         "newest": places.newest_step(view.place),
@@ -118,6 +118,11 @@ def _went() -> None:
         return
     st.session_state[HEARD] = {"of": went["of"], "count": went["count"]}
     at = st.session_state.get("place", {})
+    if not went["playing"]:
+        st.session_state.pop(places.PLAYING, None)
+    elif places.PLAYING in st.session_state:
+        # The next step of what plays is no move of a person.
+        places.play(*st.session_state[places.PLAYING][:2], went["step"])
     shown, last = st.session_state[SHOWN]
     if went["step"] != int(at.get("step", shown)):
         # Beyond the finished ones there is the step under way.

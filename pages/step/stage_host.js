@@ -3,8 +3,9 @@
 
 const REPORT_AFTER = 350;
 const NEAR_THE_EDGE = 3;
-// A replay that plays shows a step for two and a half seconds.
-const PLAYED = 4.5;
+// A replay that plays.
+const RUN_SPEED = 2.5;
+const BETWEEN_STEPS = 700;
 
 // Data as the stage takes it, of the table that came once and of what has come since.
 function whole(table, update) {
@@ -49,7 +50,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   own.report = (at_once) => {
     own.count += 1;
     clearTimeout(own.clock);
-    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null };
+    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing) };
     own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
   };
   // To a step that is not at hand; each key counts from the one that was asked for last. Whether there is one.
@@ -59,6 +60,30 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.wanted = to;
     own.report(true);
     return true;
+  };
+  // The step that is shown, from its beginning; `onEnd` goes on to the next.
+  own.playStep = () => {
+    own.stage.speed = RUN_SPEED;
+    own.stage.t = 0;
+    own.stage.play();
+  };
+  own.stop = () => {
+    if (!own.playing) return;
+    own.playing = false;
+    own.awaited = null;
+    own.stage.speed = 1;
+  };
+  own.playNext = () => {
+    if (!own.playing || !host.isConnected) return;
+    own.advancing = true;
+    // What is not at hand is played when it has come.
+    if (own.stage.show(own.stage.index + 1, 1)) own.playStep();
+    else if (own.want(1)) own.awaited = own.wanted;
+    else {
+      own.stop();
+      own.report(true);
+    }
+    own.advancing = false;
   };
   arrived(data.key, () => host.isConnected && own.turn === turn).then((table) => {
     const update = whole(table, data);
@@ -76,10 +101,23 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         onAct: (name, id) => own.ask([name, id]),
         onStep: (_, index) => {
           if (own.quiet) return;
+          if (!own.advancing) own.stop();
           const { steps } = own.stage.model;
           own.report(Math.min(index, steps.length - 1 - index) < NEAR_THE_EDGE);
         },
-        onEdge: own.want,
+        onEdge: (by) => {
+          own.stop();
+          own.want(by);
+        },
+        onEnd: () => {
+          if (own.playing) setTimeout(own.playNext, BETWEEN_STEPS);
+          return false;
+        },
+        onToggle: (plays) => {
+          if (plays || !own.playing) return;
+          own.stop();
+          own.report(true);
+        },
         onPin: () => own.quiet || own.report(true),
       });
       own.stage.show(Math.max(0, own.stage.model.indexOf(data.at)), 7);
@@ -96,13 +134,21 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       let index = update.steps.findIndex((step) => step.step === goal);
       for (const other of [stage.step.step, data.at]) if (index < 0) index = update.steps.findIndex((step) => step.step === other);
       stage.update(update, index);
-      if (begins || (data.playing && goal === data.at && stage.step.step === goal && own.played !== goal)) {
+      if (begins) {
         stage.t = 0;
         stage.goTo(stage.most());
-        if (data.playing) stage.haste = PLAYED;
       }
-      own.played = data.playing ? goal : null;
       own.quiet = false;
+    }
+    // What plays here goes on by itself; the server only says when to begin and to stop.
+    const heard = own.count === 0 || (data.heard?.of === own.of && data.heard.count >= own.count);
+    if (own.playing ? own.awaited === own.stage.step.step : data.playing && heard) {
+      own.playing = true;
+      own.awaited = null;
+      own.playStep();
+    } else if (own.playing && heard && !data.playing) {
+      own.stop();
+      own.stage.pause();
     }
     own.reached = Math.max(own.reached ?? 0, data.newest);
     own.quiet = true;
@@ -127,6 +173,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         own.asked = true;
         own.wanted = null;
       }
+      own.stop();
       if (own.asked) return false;
       const to = own.stage.index + by;
       const pending = own.wanted != null;

@@ -269,6 +269,14 @@ def test_a_step_with_missing_parts_is_drawn_and_says_so(demo_data: Any, play: Pl
     until(page, "player.t === 7")
 
 
+def test_a_layout_that_lacks_memories_is_drawn_and_says_how_many(demo_data: Any, play: Play) -> None:
+    memories = {**demo_data["memories"], **{axis: [None] * 10 + demo_data["memories"][axis][10:] for axis in "xy"}}
+    page = play({**demo_data, "memories": memories}, "step=11&phase=7")
+    expect(page.locator(".stage-legend")).to_contain_text("10 memories have no place on this map")
+    page.locator(".stage-row").first.click()
+    expect(page.locator(".stage-card")).to_be_visible()
+
+
 def test_no_memory_and_one_memory_are_drawn(demo_data: Any, play: Play) -> None:
     for steps in (demo_data["steps"][:1], demo_data["steps"][1:2]):
         data = {**demo_data, "steps": steps, "before": [None] * len(demo_data["before"])}
