@@ -122,7 +122,8 @@ def _went() -> None:
         st.session_state.pop(places.PLAYING, None)
     elif places.PLAYING in st.session_state:
         # The next step of what plays is no move of a person.
-        places.play(*st.session_state[places.PLAYING][:2], went["step"])
+        bank, run, _ = st.session_state[places.PLAYING]
+        places.play(bank, run, went["step"])
     shown, last = st.session_state[SHOWN]
     if went["step"] != int(at.get("step", shown)):
         # Beyond the finished ones there is the step under way.
