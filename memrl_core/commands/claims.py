@@ -23,9 +23,9 @@ import pandas as pd
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
-from memrl_core.experiments.conditions import conditions
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
+from memrl_core.experiments.reports.conditions import conditions
 from memrl_core.lessons.lesson import Finding, Lesson, shipped_folder
 from memrl_core.lessons.presets import PRESETS, Preset, one_seed
 from memrl_core.lessons.questions import QUESTIONS, effect_of

@@ -18,7 +18,7 @@ from memrl_core.errors import InputError
 # Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
 if TYPE_CHECKING:
     from memrl_core.experiments.plan import Plan
-    from memrl_core.experiments.report_table import ReportTable
+    from memrl_core.experiments.reports.report_table import ReportTable
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -95,8 +95,8 @@ def modular_memory(
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
-    from memrl_core.experiments.modular_memory import run_modular_memory
-    from memrl_core.experiments.tables import modular_memory_tables
+    from memrl_core.experiments.reports.tables import modular_memory_tables
+    from memrl_core.experiments.studies.modular_memory import run_modular_memory
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
@@ -121,8 +121,8 @@ def cross_model(
     epochs: Epochs = 3,
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
-    from memrl_core.experiments.cross_model import run_cross_model
-    from memrl_core.experiments.tables import cross_model_tables
+    from memrl_core.experiments.reports.tables import cross_model_tables
+    from memrl_core.experiments.studies.cross_model import run_cross_model
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
@@ -151,7 +151,7 @@ def layouts(
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
     from memrl_core.experiments.environments import first_sets
     from memrl_core.experiments.files import REPORT, RESULTS
-    from memrl_core.experiments.layouts import layout_reports, run_layouts
+    from memrl_core.experiments.studies.layouts import layout_reports, run_layouts
 
     sets = [on] if on else [] if env else ["household-train"]
     if env:
@@ -178,8 +178,8 @@ def layouts(
 def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     """Print tables, and leave them in the folder."""
     from memrl_core.experiments.files import ResultFolder, machine_line, this_machine, this_moment
-    from memrl_core.experiments.report_table import markdown
-    from memrl_core.experiments.tables import rich_tables
+    from memrl_core.experiments.reports.report_table import markdown
+    from memrl_core.experiments.reports.tables import rich_tables
 
     for table in tables:
         console.print(*rich_tables(table, console.width))
@@ -218,8 +218,8 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     """
     from memrl_core.experiments.executors import run_experiment
     from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
-    from memrl_core.experiments.reports import reports
-    from memrl_core.experiments.tables import picture_page
+    from memrl_core.experiments.reports.reports import reports
+    from memrl_core.experiments.reports.tables import picture_page
 
     console.print(escape(plan.title), style="bold")
     with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, progress() as bars, CtrlC() as stop:

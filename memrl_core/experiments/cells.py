@@ -30,8 +30,8 @@ from memrl_core.bank.places import delete_bank
 from memrl_core.environments.parametric import Parametric
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
-from memrl_core.experiments.poisoning import poison, prune
-from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
+from memrl_core.experiments.studies.poisoning import poison, prune
+from memrl_core.experiments.studies.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts

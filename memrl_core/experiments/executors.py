@@ -30,7 +30,7 @@ from memrl_core.experiments.cells import Cell, cells_of, run_cell
 from memrl_core.experiments.files import ResultFolder
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.results import by_epoch, durations
-from memrl_core.experiments.study import Stopped
+from memrl_core.experiments.studies.study import Stopped
 from memrl_core.logs import logger
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts

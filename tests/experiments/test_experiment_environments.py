@@ -13,7 +13,7 @@ from memrl_core.errors import InputError
 from memrl_core.experiments.environments import MEMRL, NO_MEMORY, SIMILARITY, environments_plan, first_sets
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.reports import reports
+from memrl_core.experiments.reports.reports import reports
 from tests.commands.test_cli import home, memrl
 
 __all__ = ["home"]

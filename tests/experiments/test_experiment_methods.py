@@ -36,12 +36,12 @@ from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.files import COSTS, PICTURES
-from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.report_table import ReportTable
-from memrl_core.experiments.reports import reports
+from memrl_core.experiments.reports.report_table import ReportTable
+from memrl_core.experiments.reports.reports import reports
+from memrl_core.experiments.reports.tables import picture_page, rich_tables
 from memrl_core.experiments.results import by_epoch
-from memrl_core.experiments.tables import picture_page, rich_tables
+from memrl_core.experiments.studies.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn

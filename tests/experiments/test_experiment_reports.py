@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.experiments.cells import SCHEMA
-from memrl_core.experiments.conditions import conditions, counterparts
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import Plan, Report
-from memrl_core.experiments.report_table import ReportTable, markdown
-from memrl_core.experiments.reports import reports
+from memrl_core.experiments.reports.conditions import conditions, counterparts
+from memrl_core.experiments.reports.report_table import ReportTable, markdown
+from memrl_core.experiments.reports.reports import reports
 from memrl_core.experiments.results import by_epoch
 from tests.builders import numbers
 

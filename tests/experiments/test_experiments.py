@@ -14,16 +14,16 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
-from memrl_core.experiments.cross_model import CrossModel, run_cross_model
 from memrl_core.experiments.measures import Arm, difference
-from memrl_core.experiments.modular_memory import (
+from memrl_core.experiments.reports.tables import modular_memory_tables
+from memrl_core.experiments.studies.cross_model import CrossModel, run_cross_model
+from memrl_core.experiments.studies.modular_memory import (
     MEMORIES,
     MERGED,
     NO_MEMORY,
     ModularMemory,
     run_modular_memory,
 )
-from memrl_core.experiments.tables import modular_memory_tables
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel

@@ -9,7 +9,7 @@ import pandas as pd
 
 from memrl_core.analysis.run.metrics import seed_interval
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
+from memrl_core.experiments.reports.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
 
 if TYPE_CHECKING:
     from memrl_core.experiments.executors import Experiment

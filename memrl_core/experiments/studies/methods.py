@@ -31,8 +31,8 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import RUN, Cell, drawn, run_cell
 from memrl_core.experiments.plan import ArmPlan, Stage, Stream
 from memrl_core.experiments.results import durations
-from memrl_core.experiments.same_bank import SameBank
-from memrl_core.experiments.study import Stopped, checked_seeds
+from memrl_core.experiments.studies.same_bank import SameBank
+from memrl_core.experiments.studies.study import Stopped, checked_seeds
 from memrl_core.experiments.task_sets import environment_of
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of

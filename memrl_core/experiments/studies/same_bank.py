@@ -20,7 +20,7 @@ from memrl_core.analysis.run.consultations import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.base import Environment
-from memrl_core.experiments.study import Stopped
+from memrl_core.experiments.studies.study import Stopped
 from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions
 from memrl_core.policies import make_policy, settings_that_fit

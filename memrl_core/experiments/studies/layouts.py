@@ -15,10 +15,10 @@ from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.experiments.cross_model import NO_MEMORY
 from memrl_core.experiments.files import RESULTS, ResultFolder
-from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, number, points, share
-from memrl_core.experiments.study import Progress, Stopped, Study, checked_seeds
+from memrl_core.experiments.reports.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, number, points, share
+from memrl_core.experiments.studies.cross_model import NO_MEMORY
+from memrl_core.experiments.studies.study import Progress, Stopped, Study, checked_seeds
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.prompting import Layout

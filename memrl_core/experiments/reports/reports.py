@@ -18,9 +18,9 @@ from memrl_core.analysis.run.metrics import (
     forward_transfer,
 )  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
-from memrl_core.experiments.conditions import conditions_report
 from memrl_core.experiments.executors import Experiment
-from memrl_core.experiments.report_table import (
+from memrl_core.experiments.reports.conditions import conditions_report
+from memrl_core.experiments.reports.report_table import (
     INTERVAL,
     NOTHING,
     PAIRED,
@@ -33,7 +33,7 @@ from memrl_core.experiments.report_table import (
     table,
     title,
 )  # fmt: skip
-from memrl_core.experiments.tables import methods_report
+from memrl_core.experiments.reports.tables import methods_report
 
 WINDOW = 30
 TOLERANCE = 0.05

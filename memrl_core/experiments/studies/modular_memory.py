@@ -15,7 +15,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.merging import merge_runs
 from memrl_core.experiments.measures import Arm, Difference, difference
-from memrl_core.experiments.study import Progress, Stopped, Study, arm, checked_seeds
+from memrl_core.experiments.studies.study import Progress, Stopped, Study, arm, checked_seeds
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.records import Task
