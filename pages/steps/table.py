@@ -21,7 +21,7 @@ _table = st.components.v2.component(
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 th, td { padding: 0.3rem 0.6rem; text-align: left; border-bottom: 1px solid var(--st-border-color); }
-td:nth-child(2) { width: 34%; }
+td:nth-child(2) { width: 34%; min-width: 11rem; }
 [data-tone] { white-space: nowrap; }
 th { font-weight: 600; white-space: nowrap; background: var(--st-secondary-background-color); }
 th button { all: unset; cursor: pointer; }
