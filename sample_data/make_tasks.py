@@ -164,14 +164,23 @@ def _place(rng: np.random.Generator, thing: str) -> str:
     return HABITS[thing] if rng.random() < AT_HOME else str(rng.choice(PLACES))
 
 
+def _in_other_words(task: dict[str, Any]) -> dict[str, Any]:
+    """The task with every wording of its family, its own first: each epoch asks it in another one."""
+    data = task["data"]
+    phrases = [phrase.format(o=data["object"], t=data["target"]) for phrase in PHRASES[task["family"]]]
+    at = phrases.index(task["intent"])
+    return {**task, "data": {**data, "wordings": [*phrases[at:], *phrases[:at]]}}
+
+
 def main() -> None:
-    """Write the sets beside this file; the demo's tasks are a slice of the training set."""
+    """Write the sets beside this file; the demo's tasks are a slice of the training set, in several wordings each."""
     folder = Path(__file__).parent / "tasks"
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(7)
     tasks = household_tasks(TRAIN + HELDOUT, rng)
     train, heldout = _numbered(tasks[:TRAIN], "train", rng), _numbered(tasks[TRAIN:], "heldout", rng)
-    for name, written in (("household-train", train), ("household-heldout", heldout), ("household-demo", train[DEMO])):
+    demo = [_in_other_words(task) for task in train[DEMO]]
+    for name, written in (("household-train", train), ("household-heldout", heldout), ("household-demo", demo)):
         lines = [json.dumps(task, ensure_ascii=False) for task in written]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -22,6 +22,7 @@ from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
+from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, PolicyFailed, StepError
 from memrl_core.learning import earned
 from memrl_core.learning.histories import Earned
@@ -96,7 +97,13 @@ class Agent:
         return self._seen[1]
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
-        """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it."""
+        """Start the next step of the run on `task`; nothing is stored before the step ends or a person rates it.
+
+        A task whose data hold `wordings` is asked in another of these each epoch.
+        """
+        wordings = task.data.get("wordings")
+        if isinstance(wordings, list) and wordings:
+            task = replace(task, intent=check_intent(str(wordings[(epoch - 1) % len(wordings)])))
         return Episode(self, task, epoch)
 
     def run(

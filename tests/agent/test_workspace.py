@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
@@ -32,14 +33,17 @@ def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, workspace.Preferences()))
         assert found is not None
         assert found.overtaken.similarity > found.overtaking.similarity
-        assert found.overtaken.q < 0 < found.overtaking.q
+        assert found.overtaken.q < found.overtaking.q
         assert not found.overtaken.selected and found.overtaking.selected
-        # The task is solved for that reason: without the memory, or with the misleading one in its place, it is not.
+        # The task is solved for that reason: with what λ = 0 would have chosen it is not.
         trace = bank.trace(found.run, found.step)
         again = workspace.rerunner(bank, trace, workspace.Preferences())
-        others = [memory_id for memory_id in again.memories if memory_id != found.overtaking.memory_id]
+        _, by_similarity = decided(situation_of(bank, trace), {**trace.settings, "weight": 0.0})
+        assert set(by_similarity.selected) != set(again.memories)
         assert trace.reward is not None and trace.reward.outcome == again.rerun(again.memories).outcome == "success"
-        assert again.rerun(others).outcome == again.rerun([*others, found.overtaken.memory_id]).outcome == "failure"
+        assert again.rerun(by_similarity.selected).outcome == "failure"
+        # Each epoch asks in other words.
+        assert len({trace.task.intent for trace in bank.traces("household")}) == 40
         layout = bank.layouts.newest()
         assert layout is not None
         assert set(layout.coordinates) == set(bank.memory_ids())

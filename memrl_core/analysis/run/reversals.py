@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from memrl_core.agent.rerun import Rerunner
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Candidate, StepTrace
 
@@ -16,53 +17,50 @@ SEEDS = 11
 
 @dataclass(frozen=True, slots=True)
 class Reversal:
-    """In `step`, a more similar memory of poor utility stayed out and a less similar one of good utility went in."""
+    """In `step`, a more similar memory of lower q stayed out and a less similar one of higher q went in.
+
+    `by_similarity` is what λ = 0 would have given to the model instead of all that it got.
+    """
 
     run: str
     step: int
     overtaken: Candidate
     overtaking: Candidate
+    by_similarity: tuple[str, ...]
 
 
-def overtakings(trace: StepTrace, margin: float = 0.2) -> list[Reversal]:
-    """What utility reversed in a step, the widest gap in q first, whether or not anything depended on it.
-
-    `margin` is how far each q is from the middle.
-    """
+def overtaking(bank: MemoryBank, trace: StepTrace) -> Reversal | None:
+    """What utility reversed in a greedy step: the widest gap in q; None where λ = 0 would have chosen the same."""
     if trace.decision is None or trace.decision.mode != "greedy":
-        return []
-    middle = (float(trace.settings["reward_success"]) + float(trace.settings["reward_failure"])) / 2
+        return None
+    _, by_similarity = decided(situation_of(bank, trace), {**trace.settings, "weight": 0.0})
+    had = set(trace.decision.selected)
     ranked = [c for c in trace.decision.candidates if c.rank_select is not None]
-    poor = [c for c in ranked if not c.selected and c.q < middle - margin]
-    good = [c for c in ranked if c.selected and c.q > middle + margin]
+    out = [c for c in ranked if c.memory_id in by_similarity.selected and c.memory_id not in had]
+    entered = [c for c in ranked if c.memory_id in had and c.memory_id not in by_similarity.selected]
     # Memories of equal similarity have ranks too: which of them is nearer is not a matter of similarity.
-    pairs = [(a, b) for b in good for a in poor if a.similarity > b.similarity]
-    pairs.sort(key=lambda pair: pair[0].q - pair[1].q)
-    return [Reversal(trace.run, trace.step, a, b) for a, b in pairs]
+    pairs = [(a, b) for a in out for b in entered if a.similarity > b.similarity and a.q < b.q]
+    if not pairs:
+        return None
+    low, high = min(pairs, key=lambda pair: pair[0].q - pair[1].q)
+    return Reversal(trace.run, trace.step, low, high, by_similarity.selected)
 
 
-def reversal(trace: StepTrace, rerunner_of: RerunnerOf, margin: float = 0.2) -> Reversal | None:
+def reversal(bank: MemoryBank, trace: StepTrace, rerunner_of: RerunnerOf) -> Reversal | None:
     """The reversal to which a solved step owes its success; None when there is none.
 
-    The step is answered again without the overtaking memory, and with the overtaken one in its place: it must fail both
-    times, and succeed with the memories that it had. So that a lucky guess is no reversal, the same holds of most of
-    `SEEDS` other draws of world and model.
+    The step is answered again with what λ = 0 would have chosen: it must fail, and succeed with the memories that it
+    had, with the step's own seed. So that a lucky guess is no reversal, the same holds of most of `SEEDS` other draws
+    of world and model.
     """
-    found = overtakings(trace, margin)
-    if not found or trace.reward is None or trace.reward.outcome != "success":
+    if trace.reward is None or trace.reward.outcome != "success" or (found := overtaking(bank, trace)) is None:
         return None
-    assert trace.decision is not None and trace.generate is not None
+    assert trace.decision is not None
     at_first, *others = rerunner_of(trace), *(rerunner_of(_with_seed(trace, seed)) for seed in range(1, SEEDS + 1))
-    had = trace.decision.selected
-    if not _solves(at_first, had) or not _mostly(others, had):
+    had, instead = trace.decision.selected, found.by_similarity
+    if _solves(at_first, instead) or not _solves(at_first, had):
         return None
-    for one in found:
-        high, low = one.overtaking.memory_id, one.overtaken.memory_id
-        without = tuple(memory_id for memory_id in had if memory_id != high)
-        in_its_place = tuple(low if memory_id == high else memory_id for memory_id in had)
-        if not any(_solves(at_first, outcome) or _mostly(others, outcome) for outcome in (without, in_its_place)):
-            return one
-    return None
+    return found if _mostly(others, had) and not _mostly(others, instead) else None
 
 
 def _with_seed(trace: StepTrace, seed: int) -> StepTrace:
@@ -85,7 +83,6 @@ def first_reversal(bank: MemoryBank, rerunner_of: RerunnerOf) -> Reversal | None
     """The earliest reversal of the bank's oldest run, answered again by `rerunner_of`; None when it has none."""
     info = next(iter(bank.runs()), None)
     for row in bank.step_rows(info.id) if info is not None else ():
-        trace = bank.trace(row.run, row.step)
-        if overtakings(trace) and (found := reversal(trace, rerunner_of)):
+        if found := reversal(bank, bank.trace(row.run, row.step), rerunner_of):
             return found
     return None

@@ -12,7 +12,8 @@ import pytest
 
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import reason_sentence
-from memrl_core.analysis.run.reversals import overtakings, reversal
+from memrl_core.analysis.run import reversals
+from memrl_core.analysis.run.reversals import overtaking, reversal
 from memrl_core.numerals import signed
 from memrl_core.records import (
     Decision,
@@ -113,47 +114,52 @@ def test_a_switched_off_part_is_noted() -> None:
     assert setting_notes(MemRLSettings().model_dump()) == []
 
 
-def test_a_reversal_is_a_poor_similar_memory_overtaken_by_a_good_one() -> None:
-    found, decision = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.8)
-    trace = StepTrace(
-        "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=found,
-        decision=decision,
+POOL = [(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)]
+FOUND, HAD = a_decision(POOL, k2=1, weight=0.8)
+BY_SIMILARITY = a_decision(POOL, k2=1, weight=0.0)
+WITH, INSTEAD = ("r-0002",), ("r-0001",)
+
+
+@pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> StepTrace:
+    """A solved step in which q decided; λ = 0 would have given the most similar memory to the model."""
+    monkeypatch.setattr(reversals, "situation_of", lambda bank, trace: None)
+    monkeypatch.setattr(reversals, "decided", lambda situation, settings: BY_SIMILARITY)
+    options: dict[str, Any] = {}
+    return StepTrace(
+        "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=FOUND,
+        decision=HAD, generate=GenerateRecord("simulated", True, options, (), (), ()),
+        reward=RewardRecord(1.0, "environment", "success", "", "", "", ()),
     )  # fmt: skip
-    (reversal,) = overtakings(trace)
-    assert (reversal.step, reversal.overtaken.memory_id, reversal.overtaking.memory_id) == (9, "r-0001", "r-0002")
-    _, by_similarity = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.0)
-    assert overtakings(replace(trace, decision=by_similarity)) == []
 
 
-FOUND, HAD = a_decision([(0.9, -0.8), (0.5, 0.8), (0.4, -0.1)], k2=1, weight=0.8)
-WITH, WITHOUT, INSTEAD = ("r-0002",), (), ("r-0001",)
+BANK: Any = None
+
+
+def test_a_reversal_is_a_more_similar_memory_overtaken_by_one_of_higher_q(solved: StepTrace) -> None:
+    found = overtaking(BANK, solved)
+    assert found is not None and found.by_similarity == INSTEAD
+    assert (found.step, found.overtaken.memory_id, found.overtaking.memory_id) == (9, "r-0001", "r-0002")
+    assert overtaking(BANK, replace(solved, decision=BY_SIMILARITY[1])) is None
 
 
 @pytest.mark.parametrize(
     ("solves", "holds"),
     [
         (lambda reported, first: reported == WITH, True),
-        (lambda reported, first: reported in (WITH, WITHOUT), False),
         (lambda reported, first: reported in (WITH, INSTEAD), False),
         (lambda reported, first: False, False),
         (lambda reported, first: reported == WITH and first, False),
-        (lambda reported, first: reported == WITH or (reported == WITHOUT and not first), False),
+        (lambda reported, first: reported == WITH or (reported == INSTEAD and not first), False),
     ],
 )
-def test_it_counts_only_where_the_task_fails_without_it_and_not_by_luck(
-    solves: Callable[[tuple[str, ...], bool], bool], holds: bool
+def test_it_counts_only_where_the_choice_by_similarity_fails_and_not_by_luck(
+    solved: StepTrace, solves: Callable[[tuple[str, ...], bool], bool], holds: bool
 ) -> None:
-    options: dict[str, Any] = {}
-    trace = StepTrace(
-        "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=FOUND,
-        decision=HAD, generate=GenerateRecord("simulated", True, options, (), (), ()),
-        reward=RewardRecord(1.0, "environment", "success", "", "", "", ()),
-    )  # fmt: skip
-
     def again(asked: StepTrace) -> Any:
         def rerun(reported: Sequence[str]) -> Any:
-            return SimpleNamespace(outcome="success" if solves(tuple(reported), asked is trace) else "failure")
+            return SimpleNamespace(outcome="success" if solves(tuple(reported), asked is solved) else "failure")
 
         return SimpleNamespace(rerun=rerun)
 
-    assert (reversal(trace, again) is not None) is holds
+    assert (reversal(BANK, solved, again) is not None) is holds
