@@ -147,13 +147,13 @@ def _room() -> Iterator[Claim]:
     """What each question of a room says came of it over 60 seeds, and in how many of them it came otherwise."""
     for title, says, otherwise in (
         (
-            "Does worth help when the world shifts?",
+            "Does utility help when the world shifts?",
             "Over 60 seeds the difference is {} points, ±{}",
-            "In {} of the 60 the one that also goes by worth solves more",
+            "In {} of the 60 the one that also goes by q solves more",
         ),
         (
-            "Worth alone, or similarity as well?",
-            "Over 60 seeds worth alone costs {} points, ±{}",
+            "Utility alone, or similarity as well?",
+            "Over 60 seeds q alone costs {} points, ±{}",
             "In {} of the 60 it solves more",
         ),
         (

@@ -15,24 +15,24 @@ SEEDS = 60
 _SHIFT = {"shifts": (145,)}
 
 QUESTIONS = {
-    "Does worth help when the world shifts?": Question(
-        "Two agents do the same tasks. One chooses memories by similarity alone (λ = 0), the other also by what they "
-        "were worth (λ = 0.5). After 144 of 240 tasks half of what worked stops working. Who solves more?",
-        ("The one that goes by similarity alone", "The one that also goes by worth", "Sixty seeds show no difference"),
+    "Does utility help when the world shifts?": Question(
+        "Two agents do the same tasks. One chooses memories by similarity alone (λ = 0), the other also by their "
+        "utility q (λ = 0.5). After 144 of 240 tasks half of what worked stops working. Who solves more?",
+        ("The one that goes by similarity alone", "The one that also goes by q", "Sixty seeds show no difference"),
         answer=2,
         because="Over 60 seeds the difference is −0.2 points, ±1.2: they show none. "
-        "In 30 of the 60 the one that also goes by worth solves more.",
-        effect="what choosing by worth (λ = 0.5) adds to similarity alone (λ = 0)",
+        "In 30 of the 60 the one that also goes by q solves more.",
+        effect="what choosing by q as well (λ = 0.5) adds to similarity alone (λ = 0)",
         left={"weight": 0.0, **_SHIFT},
         right={"weight": 0.5, **_SHIFT},
     ),
-    "Worth alone, or similarity as well?": Question(
-        "One agent weighs similarity and worth alike (λ = 0.5). The other goes by worth alone (λ = 1). Who solves "
+    "Utility alone, or similarity as well?": Question(
+        "One agent weighs similarity and utility q alike (λ = 0.5). The other goes by q alone (λ = 1). Who solves "
         "more?",
-        ("The one that weighs both", "The one that goes by worth alone", "Sixty seeds show no difference"),
+        ("The one that weighs both", "The one that goes by q alone", "Sixty seeds show no difference"),
         answer=0,
-        because="Over 60 seeds worth alone costs 5.8 points, ±1.1. In 4 of the 60 it solves more.",
-        effect="what worth alone (λ = 1) adds to both (λ = 0.5)",
+        because="Over 60 seeds q alone costs 5.8 points, ±1.1. In 4 of the 60 it solves more.",
+        effect="what q alone (λ = 1) adds to both (λ = 0.5)",
         left={"weight": 0.5, **_SHIFT},
         right={"weight": 1.0, **_SHIFT},
     ),

@@ -57,11 +57,7 @@ def _question_form() -> Question | None:
     """The question that was chosen or written; None while it cannot be asked."""
     title = st.selectbox("What the class is asked", [*QUESTIONS, OWN], key="room_question")
     if title != OWN:
-        question = QUESTIONS[title]
-        st.markdown(literal(question.text))
-        for choice in question.choices:
-            st.markdown(f"- {literal(choice)}")
-        return question
+        return QUESTIONS[title]
     text = st.text_area("Question", key="room_text", max_chars=500)
     choices = st.text_area("Choices, one a line", key="room_choices", max_chars=1000)
     lines = tuple(line.strip() for line in choices.splitlines() if line.strip())
@@ -73,6 +69,15 @@ def _question_form() -> Question | None:
         return None
 
 
+def _on_the_phones(question: Question) -> None:
+    """What a student sees before the reveal."""
+    with st.container(border=True, key="room_phone"):
+        st.caption("On every phone")
+        st.markdown(f"**{literal(question.text)}**")
+        for number, choice in enumerate(question.choices):
+            st.button(literal(choice), key=f"room_phone_{number}", disabled=True, width="stretch")
+
+
 def _door() -> None:
     st.title("A room for a class", anchor=False)
     st.markdown(
@@ -80,22 +85,31 @@ def _door() -> None:
         "and every phone plays the same agents with a seed of its own: whether an effect holds for everyone or only on "
         "average stands on the wall."
     )
-    question = _question_form()
-    to_network = st.toggle(
-        "Let phones of this network join",
-        key="room_network",
-        help="Without it only browsers of this machine can. With it the room, and nothing else of this app, can be "
-        "reached from the network until you close it, by whoever has its code.",
-    )
-    st.button(
-        "Open the room",
-        type="primary",
-        icon=":material/meeting_room:",
-        key="room_open",
-        disabled=question is None,
-        on_click=_open,
-        args=(question, to_network),
-    )
+    form, phone = st.columns([3, 2], gap="large")
+    with form:
+        question = _question_form()
+        to_network = st.toggle(
+            "Let phones of this network join",
+            key="room_network",
+            help="Without it only browsers of this machine can. With it the room, and nothing else of this app, can be "
+            "reached from the network until you close it, by whoever has its code.",
+        )
+        st.button(
+            "Open the room",
+            type="primary",
+            icon=":material/meeting_room:",
+            key="room_open",
+            disabled=question is None,
+            on_click=_open,
+            args=(question, to_network),
+        )
+        st.caption(
+            "1 · They predict, and cannot change it.  2 · You reveal what happens over many seeds.  3 · Every phone "
+            "plays its own seed, and a histogram of their results stands here."
+        )
+    if question is not None:
+        with phone:
+            _on_the_phones(question)
 
 
 def _link(opened: OpenRoom) -> None:
@@ -145,5 +159,6 @@ else:
         with st.popover("Another question", icon=":material/quiz:"):
             following = _question_form()
             if following is not None:
+                st.markdown(literal(following.text))
                 st.button("Ask it", key="room_ask", on_click=opened.room.ask, args=(following,))
         st.button("Close the room", icon=":material/no_meeting_room:", key="room_close", on_click=_close)
