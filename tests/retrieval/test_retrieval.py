@@ -254,9 +254,13 @@ def test_mean_and_sd_of_q_are_taken_before_the_least_q_drops_a_memory() -> None:
 
 def test_every_retrieval_recorded_from_the_official_code_is_selected_alike() -> None:
     """120 retrievals of `MemoryService` at commit 7c3beba, with the numbers of two of its configurations."""
-    recorded = json.loads(Path(__file__).with_name("official_selections.json").read_text())
-    assert sum(len(conf["probes"]) for conf in recorded.values()) == 120
-    for conf in recorded.values():
+    places = [folder / "shared/data/official_selections.json" for folder in Path(__file__).resolve().parents]
+    recorded = next((place for place in places if place.is_file()), None)
+    if recorded is None:
+        pytest.skip("The recorded retrievals (shared/data/official_selections.json) are not beside the project.")
+    retrievals = json.loads(recorded.read_text())
+    assert sum(len(conf["probes"]) for conf in retrievals.values()) == 120
+    for conf in retrievals.values():
         # Memories below the least q, from which mean and sd of q are taken too, were not recorded.
         within = 1e-6 if conf["conf"]["qmin"] == -10 else 0.3
         for probe in conf["probes"]:
