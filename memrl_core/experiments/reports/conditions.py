@@ -53,8 +53,9 @@ def by_seed(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for arm, against in counterparts(plan).items():
         one, other = (learned[learned["arm"] == name].set_index(key) for name in (arm, against))
-        both = pd.DataFrame({"reference": other[measure], "success": one[measure]}).dropna()
-        both = both.assign(difference=both["success"] - both["reference"], own_memory=one["own_memory"])
+        columns = {"reference": other[measure], "success": one[measure], "own_memory": one["own_memory"]}
+        both = pd.DataFrame(columns).dropna(subset=["reference", "success"])
+        both = both.assign(difference=both["success"] - both["reference"])
         parts.append(both.reset_index().assign(arm=arm, against=against))
     varied, streams = axes(plan), {stream.name: _parameters(stream) for stream in plan.streams}
     found = pd.concat(parts, ignore_index=True)
