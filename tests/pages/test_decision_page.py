@@ -19,9 +19,9 @@ from tests.builders import DIMENSION, a_run, a_step
 from tests.pages.test_pages import a_bank, page_text
 
 Visit = Callable[..., AppTest]
-RUN, STEP = "household", 29
+RUN, STEP = "household", 39
 FIFTEEN = {
-    "pair": "is 0.509 ahead of",
+    "pair": " ahead of ",
     "flips": "It would change below",
     "required": "gets in with a q above",
     "gate": "it passes δ",
