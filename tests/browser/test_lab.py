@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
@@ -121,8 +122,10 @@ def test_played_charts_are_drawn_in_place_and_keep_their_zoom(page: Page, app: R
     assert chart.evaluate("chart => chart.mark") == "the same node"
 
 
-def test_it_opens_at_play_and_changes_are_drawn_where_they_begin_to_hold(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/lab")
+def test_it_opens_at_play_and_changes_are_drawn_where_they_begin_to_hold(
+    page: Page, serve: Callable[..., RunningApp]
+) -> None:
+    page.goto(f"{serve().url}/lab")  # A home of its own, where no pair was left by another test.
     chart, grid = drawn(page, MOVING), drawn(page, GRID)
     first = step_of(page)
     until_step(page, first + 5)
