@@ -87,7 +87,6 @@ def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
         (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
         (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
         (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
-        (["send", "--bank", "{tmp}/bank", "--endpoint", "http://127.0.0.1:9/v1/traces"], "127.0.0.1:9"),
         (["diff", "{tmp}/nothing", "{tmp}/bank"], "is not there"),
     ],
 )
