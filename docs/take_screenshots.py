@@ -14,25 +14,24 @@ from pathlib import Path
 
 import httpx
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 PORT = 8765
 START_TIMEOUT = 150.0
 SETTLED = 3000
 """Milliseconds until an element that has appeared is drawn in full."""
 PICTURES = Path(__file__).parent / "pictures"
-STEP, LAB, STEP_DRAWN = "step?bank=demo&step=11", "lab", ".stage-host[data-drawn]"
+STEP, STEP_DRAWN = "step?bank=demo&step=39", ".stage-host[data-drawn]"
 STILLS = {
     "step": (STEP, STEP_DRAWN, 900),
     "playground": ("playground?step=170&alpha=0.5", ".pg[data-seeds='50']", 900),
-    "decision": ("decision?bank=demo&step=29&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
+    "decision": ("decision?bank=demo&step=39&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
     "rewards": ("rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
-    "methods": ("methods?bank=demo&run=household&step=29&show=pool", ".st-key-methods_on_pool .plot-container", 1180),
+    "methods": ("methods?bank=demo&run=household&step=39&show=pool", ".st-key-methods_on_pool .plot-container", 1180),
     "tasks": ("tasks?environment=sql", ".st-key-tasks_prompt", 1000),
-    "lab": (LAB, ".st-key-lab_begin", 1180),
+    "lab": ("lab", ".plot-container", 900),
 }
 """By name: the link, what has to be there, and the height."""
-EPOCHS_BEFORE, EPOCHS = 4, 8
 
 MOVING = "step.gif"
 GIF_VIEW, GIF_WIDTH = {"width": 1280, "height": 880}, 960
@@ -85,8 +84,6 @@ def still(browser: Browser, address: str, name: str) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme="light")
     page.goto(f"{address}/{where}")
     page.wait_for_selector(drawn, timeout=90_000)
-    if where == LAB:
-        play_twins(page)
     page.wait_for_timeout(SETTLED)
     page.screenshot(path=str(PICTURES / f"{name}-light.png"))
     page.close()
@@ -123,17 +120,6 @@ def moving(browser: Browser, address: str) -> None:
     times = [FRAMES[name] for name in frames]
     first.save(PICTURES / MOVING, save_all=True, append_images=rest, duration=times, loop=0, optimize=True)
     page.close()
-
-
-def play_twins(page: Page) -> None:
-    """Start the first pair that the Lab offers, and shift the world between two epochs."""
-    page.get_by_role("button", name="Start", exact=True).click()
-    for epoch in range(1, EPOCHS + 1):
-        page.get_by_role("button", name=f"Finish epoch {epoch}", exact=True).click(timeout=60_000)
-        if epoch == EPOCHS_BEFORE:
-            page.get_by_role("button", name=f"Finish epoch {epoch + 1}", exact=True).wait_for(timeout=60_000)
-            page.get_by_role("button", name="Shift the world").click()
-    page.get_by_role("button", name=f"Finish epoch {EPOCHS + 1}", exact=True).wait_for(timeout=60_000)
 
 
 if __name__ == "__main__":

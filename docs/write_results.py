@@ -20,6 +20,9 @@ RESULTS = Path(__file__).parent / "results"
 STUDY = "when-utility-helps"
 DATA = Path(__file__).parents[1] / "sample_data" / f"{STUDY}.parquet"
 """The study's results, which the Lab shows."""
+REAL = "real-models"
+SHOWN = ["stream", "arm", "seed", "epoch", "tasks", "accuracy"]
+"""What Home reads of the results with a real model."""
 ALPHA = 0.3
 
 
@@ -29,6 +32,8 @@ def experiment(folder: Path) -> str:
     command = f"memrl experiment sample_data/experiments/{folder.name}.toml --out ./{folder.name}"
     report = (folder / "report.md").read_text(encoding="utf-8")
     scale = f"{plan['seeds']} seeds, {plan['epochs']} epochs, model: {plan['model']}, embedder: {plan['embedder']}."
+    if folder.name == REAL:
+        pd.read_parquet(folder / "results.parquet", columns=SHOWN).to_parquet(DATA.with_name(f"{REAL}.parquet"))
     findings = study(folder) if "conditions" in plan.get("report", ()) else ""
     head = f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale}"
     return f"{head}{findings}\n\n{report.rstrip()}\n"

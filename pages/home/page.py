@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
+from memrl_core.experiments.reports.report_table import points
 from memrl_core.numerals import percent
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
@@ -40,6 +43,21 @@ def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int)
     """How many of the answers that had to be on a list were, from the step `first` to `last`; "" where none had to."""
     valid, asked = map(sum, zip(*map(valid_answers, _bank.traces(run, (first, last))), strict=True))
     return f"{percent(valid / asked, 0)} valid answers · " if asked else ""
+
+
+@st.cache_data(show_spinner=False)
+def _real_model() -> str:
+    """What memory and utility added to a real language model at the help desk, over the seeds that were measured."""
+    rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
+    rows = rows[rows["stream"] == "helpdesk"]
+    by_arm = {arm: part.groupby("seed")["accuracy"].mean() for arm, part in rows.groupby("arm")}
+    none, similar, learned = (by_arm[arm] for arm in ("no memory", "similarity", "MemRL"))
+    messages = rows.groupby(["arm", "seed"])["tasks"].sum().max()
+    return (
+        f"SmolLM2 at the help desk, {len(learned)} seeds of {messages} new messages: "
+        f"{percent(none.mean(), 0)} right without memory, {percent(similar.mean(), 0)} with the most similar memories, "
+        f"{percent(learned.mean(), 0)} with MemRL: {points(learned, similar)} by utility."
+    )
 
 
 def _play(name: str) -> None:
@@ -110,6 +128,7 @@ with demo:
         on_click=_play,
         args=(workspace.REAL_DEMO,),
     )
+    st.caption(literal(_real_model()))
 with start:
     st.markdown("#### Step an agent yourself")
     st.markdown(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -21,7 +22,7 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Ratings
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments.tasks import sample_tasks
+from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
@@ -80,6 +81,10 @@ def a_bank(name: str = "mine", environment: str = "household", model: str = "sim
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
     app = visit("home")
     assert {"open_playground", "play_demo", "play_demo_smollm2"} <= {button.key for button in app.button}
+    measured = pd.read_parquet(sample_data_path() / "real-models.parquet").query("stream == 'helpdesk'")
+    for arm, part in measured.groupby("arm"):
+        if arm in ("no memory", "similarity", "MemRL"):
+            assert f"{100 * part['accuracy'].mean():.0f} %" in page_text(app)
     assert "household" in page_text(app)
 
 
