@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.memory.catalogue import catalogue, matching
+from memrl_core.analysis.memory.catalogue import Common, catalogue, in_common, matching
 from memrl_core.exchange.spreadsheet import csv_bytes
-from memrl_core.numerals import fixed, signed
+from memrl_core.numerals import fixed, percent, signed
+from memrl_core.records import Memory
 from pages.shared import place as places
 from pages.shared.picture import written
-from pages.shared.view import View
+from pages.shared.text import literal
+from pages.shared.view import View, families_of
 
 OUTCOMES = ("success", "failure", "unrated")
+MOST_NAMED = 6
+"""Of families and of runs, as many are named."""
 
 
 def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
-    rows = _of_selection(catalogue(view.moment, view.memories))
+    rows = _of_selection(view, catalogue(view.moment, view.memories))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search in intent and experience", key="memory_search", placeholder="egg microwave")
         outcomes = st.multiselect("Outcome", OUTCOMES, key="memory_outcomes", placeholder="all")
@@ -63,7 +69,7 @@ def memory_table(view: View) -> None:
     _away(view)
 
 
-def _of_selection(rows: pd.DataFrame) -> pd.DataFrame:
+def _of_selection(view: View, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of what was selected on the map of Step, if any of it is here; else all."""
     chosen = rows["id"].isin(places.selection()) if len(rows) else None
     if chosen is None or not chosen.any():
@@ -71,7 +77,42 @@ def _of_selection(rows: pd.DataFrame) -> pd.DataFrame:
     with st.container(horizontal=True, vertical_alignment="center", key="bank_selection"):
         st.markdown(f":material/lasso_select: **{chosen.sum():,} memories selected on the map**", width="content")
         st.button("Show all", key="bank_selection_all", type="tertiary", on_click=_show_all)
+    _in_common(view, rows[chosen])
     return rows[chosen]
+
+
+def _in_common(view: View, rows: pd.DataFrame) -> None:
+    """What the selected memories have in common, beside the rest of the run."""
+    ids = set(rows["id"])
+    chosen = [view.memories[i] for i in ids]
+    others = [memory for i, memory in view.memories.items() if i not in ids]
+    found = in_common(chosen, others, list(rows["q"]), [_family(view, memory) for memory in chosen])
+    with st.container(border=True, key="bank_in_common"):
+        st.markdown("**What do these have in common?**\n\n" + "\n".join(f"- {line}" for line in _lines(found)))
+
+
+def _family(view: View, memory: Memory) -> str:
+    written_in = next((run.tasks for run in view.place.bank.runs() if run.id == memory.run), "")
+    return families_of(written_in).get(memory.task) or "unknown"
+
+
+def _lines(found: Common) -> list[str]:
+    low, middle, high = map(signed, found.q)
+    words = ", ".join(
+        f"{literal(word)} ({percent(here, 0)}, rest {percent(rest, 0)})" for word, here, rest in found.words
+    )
+    return [
+        f"Families: {_counts(found.families)}",
+        f"Outcomes: {_counts(found.outcomes)}",
+        f"Written in: {_counts(found.runs)}",
+        f"q: {low} to {high}, median {middle}",
+        f"Words more frequent than in the rest: {words or 'none'}",
+    ]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    shown = [f"{literal(name)} {count:,}" for name, count in list(counts.items())[:MOST_NAMED]]
+    return ", ".join(shown) + (f", {len(counts) - MOST_NAMED:,} more" if len(counts) > MOST_NAMED else "")
 
 
 def _show_all() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import streamlit as st
+
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
+from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.errors import MemRLError
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Memory, Phase, RunInfo
 from pages.shared import place as places
@@ -50,3 +54,12 @@ def view_of(place: Place) -> View:
     episode = live.episode if live is not None and moment.live and not busy else None
     awaits = episode is not None and moment.next_phase is Phase.REWARD and episode.awaits_reward
     return View(place, place.run, moment, memories_of(place.bank, moment), live, busy, awaits)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def families_of(tasks: str) -> dict[str, str]:
+    """The family of each task of a set; none where the set cannot be read here."""
+    try:
+        return {task.id: task.family for task in tasks_of_set(tasks)} if tasks else {}
+    except MemRLError:
+        return {}

@@ -11,7 +11,6 @@ import streamlit as st
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.task_sets import tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.records import Memory, StepTrace, Utility
 from memrl_core.stage import (
@@ -26,7 +25,7 @@ from memrl_core.stage import (
 )
 from pages.shared import place as places
 from pages.shared.map_layouts import layout_of
-from pages.shared.view import View
+from pages.shared.view import View, families_of
 
 Place = tuple[float, float]
 KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
@@ -165,7 +164,7 @@ def _source(view: View, layout: MapLayout) -> StageSource:
         known=known,
         whole=cast,
         next_phase=view.moment.next_phase,
-        families=_families(view),
+        families=families_of(view.run.tasks),
         histories=bank.histories_of(run, cast),
         layout=layout.id,
         nearest=_nearest(bank, run, view.place.memory),
@@ -277,15 +276,3 @@ def _queries(
         if place is not None:
             found[trace.step] = place
     return found
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _families_of(tasks: str) -> dict[str, str]:
-    try:
-        return {task.id: task.family for task in tasks_of_set(tasks)} if tasks else {}
-    except MemRLError:
-        return {}
-
-
-def _families(view: View) -> Mapping[str, str]:
-    return _families_of(view.run.tasks)

@@ -441,11 +441,11 @@ def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
 def test_memories_are_searched_and_filtered(demo: Path, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     assert "40 of 40 memories" in page_text(app)
-    app.text_input(key="memory_search").set_value("candle counter").run()
+    app.text_input(key="memory_search").set_value("knife table").run()
     assert "of 40 memories" in page_text(app) and "40 of 40 memories" not in page_text(app)
     found = app.dataframe[0].value
-    assert "put the candle on the counter" in set(found["intent"])
-    assert "put a hot potato on the desk" not in set(found["intent"])
+    assert "put the knife on the table" in set(found["intent"])
+    assert "look at the egg in good light" not in set(found["intent"])
     app.text_input(key="memory_search").set_value("no such word").run()
     assert "Nothing matches" in page_text(app)
 
@@ -454,8 +454,11 @@ def test_bank_shows_the_memories_that_a_link_names_until_all_are_asked_for(demo:
     app = visit("bank", bank="demo", memories="household-0003,household-0007,nobody")
     assert "2 of 2 memories" in page_text(app)
     assert set(app.dataframe[0].value["memory"]) == {"#3", "#7"}
+    assert "What do these have in common?" in page_text(app)
+    assert "Written in: household 2" in page_text(app)
     button(app, "bank_selection_all").click().run()
     assert "40 of 40 memories" in page_text(app)
+    assert "in common" not in page_text(app)
 
 
 def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 import pandas as pd
 
@@ -49,3 +53,55 @@ def matching(
     if q is not None:
         keep &= rows["q"].between(*q)
     return rows[keep]
+
+
+WORDS = 10
+"""Of the words that some memories have in common, as many are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What some memories of a run have in common.
+
+    `families`, `outcomes` and `runs` (in which they were written) count them, the most frequent first. `q` is the
+    least, the median and the greatest. `words` are those that more of their intents hold than of the others', by how
+    much more: (word, share of these, share of the others).
+    """
+
+    families: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    runs: Mapping[str, int]
+    q: tuple[float, float, float]
+    words: tuple[tuple[str, float, float], ...]
+
+
+def in_common(
+    chosen: Sequence[Memory], others: Sequence[Memory], q: Collection[float], families: Sequence[str]
+) -> Common:
+    """What at least one chosen memory has in common with the rest chosen, beside the `others` of its run.
+
+    `q` and `families` are those of the chosen ones.
+    """
+    here, elsewhere = _holding(chosen), _holding(others)
+    found = [
+        (word, count / len(chosen), elsewhere[word] / len(others) if others else 0.0)
+        for word, count in here.items()
+        if count > 1 or len(chosen) == 1  # What a single one of several holds is not common to them.
+    ]
+    more = sorted((one for one in found if one[1] > one[2]), key=lambda one: (one[2] - one[1], one[0]))
+    return Common(
+        _counted(families),
+        _counted(memory.outcome for memory in chosen),
+        _counted(memory.run for memory in chosen),
+        (min(q), median(q), max(q)),
+        tuple(more[:WORDS]),
+    )
+
+
+def _holding(memories: Iterable[Memory]) -> Counter[str]:
+    """Of each word how many intents hold it."""
+    return Counter(word for memory in memories for word in set(re.findall(r"\w+", memory.intent.casefold())))
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items(), key=lambda one: (-one[1], one[0])))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from memrl_core.analysis.decision.moment import current, later_reward, memories_of, replayed
-from memrl_core.analysis.memory.catalogue import catalogue, matching
+from memrl_core.analysis.memory.catalogue import catalogue, in_common, matching
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.records import Phase
+from memrl_core.records import Memory, Outcome, Phase
 from tests.builders import an_agent, numbers
 
 
@@ -104,3 +104,24 @@ def test_memories_are_found_by_words_outcome_and_q(tmp_path: Path) -> None:
     assert set(matching(rows, outcomes=["failure"])["outcome"]) == {"failure"}
     assert matching(rows, q=(5.0, 6.0)).empty
     assert matching(rows, "(unclosed [regex").empty
+
+
+def test_what_memories_have_in_common_by_hand() -> None:
+    def memory(name: str, intent: str, outcome: Outcome, run: str) -> Memory:
+        return Memory(name, intent, "", outcome, "", (), run, 1, name, "")
+
+    chosen = [
+        memory("a", "Cool the egg", "success", "first"),
+        memory("b", "cool the apple; the apple", "failure", "first"),
+        memory("c", "cool an egg", "success", "second"),
+        memory("d", "the lamp", "success", "first"),
+    ]
+    others = [memory("e", "the egg", "failure", "first"), memory("f", "heat the mug", "failure", "first")]
+    found = in_common(chosen, others, [0.5, -0.25, 0.75, 1.0], ["cool", "cool", "cool", "look"])
+    assert list(found.families.items()) == [("cool", 3), ("look", 1)]
+    assert list(found.outcomes.items()) == [("success", 3), ("failure", 1)]
+    assert list(found.runs.items()) == [("first", 3), ("second", 1)]
+    assert found.q == (-0.25, 0.625, 1.0)
+    # "egg" is in half of either, "the" in fewer than of the others, "apple" twice in one intent.
+    assert found.words == (("cool", 0.75, 0.0),)
+    assert in_common(chosen[3:], [], [1.0], ["look"]).words == (("lamp", 1.0, 0.0), ("the", 1.0, 0.0))
