@@ -11,13 +11,12 @@ import streamlit as st
 
 from memrl_core.errors import SettingsError
 from memrl_core.settings import PolicySettings
+from pages.shared.place import ASKED_ABOUT
 from pages.shared.text import literal
 
 TRIED = ("weight", "delta", "k1", "k2", "alpha", "normaliser")
 ASK, FIRST, SECOND = "ask", "a", "b"
 NAMES = (ASK, FIRST, SECOND, *TRIED)
-ORIGIN_OF = "origin_of"
-"""In a link from another page: the memory whose q is asked about, whatever was asked before."""
 STATE = "decision_state"
 
 
@@ -26,8 +25,8 @@ def opened() -> dict[str, str]:
     if STATE not in st.session_state:
         st.session_state[STATE] = {name: st.query_params[name] for name in NAMES if name in st.query_params}
     state: dict[str, str] = st.session_state[STATE]
-    if ORIGIN_OF in st.query_params:
-        state |= {ASK: "origin", FIRST: st.query_params.pop(ORIGIN_OF)}
+    if ASKED_ABOUT in st.query_params:
+        state |= {ASK: st.query_params.get(ASK, "pair"), FIRST: st.query_params.pop(ASKED_ABOUT)}
     return state
 
 

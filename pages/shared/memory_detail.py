@@ -69,7 +69,7 @@ def memory_detail(view: View, choose: str = "Click a point of the map, or a memo
         memory_changes(view, memory)
         what_became_of(view, memory)
         if st.button("Ask about this memory", icon=":material/contact_support:", key="ask_memory", type="tertiary"):
-            link = {**st.session_state["place"], "origin_of": memory_id}
+            link = st.session_state["place"] | places.asking("origin", memory_id)
             st.switch_page("pages/decision/page.py", query_params=link)
         history = bank.history(view.run.id, memory_id, as_of=view.place.step)
         if history:

@@ -289,6 +289,15 @@ def selection_in_link() -> dict[str, str]:
     return {SELECTED: ",".join(held)} if 0 < len(held) <= MOST_IN_LINK else {}
 
 
+ASKED_ABOUT = "about"
+"""In a link to Decision from another page: the memory that is asked about, whatever was asked before."""
+
+
+def asking(question: str, memory_id: str) -> dict[str, str]:
+    """What a link to Decision says so that it opens this question about this memory."""
+    return {"ask": question, ASKED_ABOUT: memory_id}
+
+
 PLAYING = "playing"
 
 

@@ -35,7 +35,14 @@ MOST_ADDED = 256
 """Memories that are sent beside the table before the table is sent anew."""
 MOST_FOLDED = 4_000
 """Steps of a run up to which all that it ever believed is held ready for a replay."""
-ACTIONS = (("selected", "Why? What would change it?"), ("origin", "Which rewards made its q?"))
+ACTIONS = (
+    ("pair", "Why was it selected or not?"),
+    ("flips", "At which λ does the choice change?"),
+    ("required", "What would have to change?"),
+    ("origin", "Who moved its q?"),
+    ("copies", "Has it a twin?"),
+)
+"""Questions of Decision that a memory's card leads to."""
 SELECTING = (("bank", "Open in Bank"),)
 
 _stage = st.components.v2.component(
@@ -135,13 +142,8 @@ def _ask(what: str, asked: str | list[str]) -> None:
     """Ask Decision about a memory, or show several on Bank."""
     if not isinstance(asked, str):
         st.switch_page("pages/bank/page.py", query_params={**st.session_state["place"], **places.selecting(asked)})
-    _ask_about(what, asked)
-
-
-def _ask_about(what: str, memory_id: str) -> None:
-    st.session_state["place"] = {**st.session_state["place"], "memory": memory_id}
-    link = {**st.session_state["place"], "origin_of": memory_id} if what == "origin" else {**st.session_state["place"]}
-    st.switch_page("pages/decision/page.py", query_params=link)
+    st.session_state["place"] = {**st.session_state["place"], "memory": asked}
+    st.switch_page("pages/decision/page.py", query_params=st.session_state["place"] | places.asking(what, asked))
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
 from pages.decision.catalogue import BY_KEY
+from pages.shared.place import asking
+from pages.step.stage import ACTIONS
 from tests.builders import DIMENSION, a_run, a_step
 from tests.pages.test_pages import a_bank, page_text
 
@@ -242,6 +244,20 @@ def test_a_memory_on_the_map_is_one_click_from_its_questions(demo: Path, visit: 
     assert not app.exception
     assert app.selectbox(key="question").value == "origin"
     assert app.selectbox(key="memory_a").value == "household-0021"
+
+
+@pytest.mark.parametrize("question", [name for name, _ in ACTIONS])
+def test_what_a_memory_of_the_stage_offers_opens_its_question(demo: Path, visit: Visit, question: str) -> None:
+    memory = "household-0021"
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="gate")
+    # Whatever was asked before.
+    for name, value in {"memory": memory, **asking(question, memory)}.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception and not app.error
+    assert app.selectbox(key="question").value == question
+    if "a" in BY_KEY[question].memories:
+        assert app.selectbox(key="memory_a").value == memory
 
 
 def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visit) -> None:
