@@ -76,7 +76,7 @@ def test_a_bank_of_another_embedder_is_not_mixed_in(demo: Path, visit: Visit) ->
 
 
 def test_two_banks_are_merged_into_a_third(demo: Path, visit: Visit) -> None:
-    name = a_bank("mine")
+    name = a_bank("mine", embedder=workspace.make_embedder("wordllama", workspace.load_preferences()))
     app = exchange(visit, bank="demo")
     app.selectbox(key="merge_first").set_value("demo")
     app.selectbox(key="merge_second").set_value(name)

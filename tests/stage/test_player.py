@@ -99,20 +99,23 @@ def test_every_number_that_is_shown_is_the_traces(demo: MemoryBank, demo_data: A
 
 
 def test_a_memory_that_is_pointed_at_lights_up_in_all_parts_and_a_click_opens_its_card(
-    demo_data: Any, play: Play
+    demo: MemoryBank, demo_data: Any, play: Play
 ) -> None:
-    page = play(demo_data, "step=11&phase=7")
-    same = '[data-memory="household-0010"]'
+    page = play(demo_data, "step=39&phase=7")
+    decision = demo.trace(demo.runs()[0].id, 39).decision
+    assert decision is not None
+    memory = decision.selected[0]
+    same = f'[data-memory="{memory}"]'
     page.locator(f".stage-row{same}").hover()
     lit = page.locator(f"{same}[data-lit]")
     parts = lit.evaluate_all("all => all.map((one) => one.getAttribute('class').split(' ')[0])")
     assert {"stage-row", "stage-row-b", "stage-slope", "stage-chip", "stage-dot", "stage-lane"} <= set(parts)
     assert page.locator("[data-lit]").count() == lit.count()
     page.locator(f".stage-dot{same} .stage-shape").click(force=True)
-    expect(page.locator(".stage-card")).to_contain_text("put two spoons on the counter")
+    expect(page.locator(".stage-card")).to_contain_text(demo.memory(memory).intent)
     expect(page.locator(".stage-card")).to_contain_text("λ")
     page.keyboard.press("ArrowDown")
-    expect(page.locator(".stage-card")).not_to_have_attribute("data-memory", "household-0010")
+    expect(page.locator(".stage-card")).not_to_have_attribute("data-memory", memory)
     page.keyboard.press("Escape")
     expect(page.locator(".stage-card")).to_be_hidden()
 
@@ -120,9 +123,10 @@ def test_a_memory_that_is_pointed_at_lights_up_in_all_parts_and_a_click_opens_it
 def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, play: Play) -> None:
     page = play(demo_data, "step=30&phase=7")
     known = demo.utilities(demo.runs()[0].id, as_of=29)
-    page.get_by_label("Search the texts").fill("SPOONS")
-    with_spoons = [name for name in known if "spoons" in demo.memory(name).experience]
-    expect(page.get_by_text(f"{len(with_spoons)} found")).to_be_visible()
+    word = max(demo.memory(next(iter(known))).intent.split(), key=len)
+    page.get_by_label("Search the texts").fill(word.upper())
+    having = [name for name in known if word in demo.memory(name).experience.lower()]
+    expect(page.get_by_text(f"{len(having)} found")).to_be_visible()
     page.keyboard.press("Escape")
     box = page.locator(".stage-map-box").bounding_box()
     assert box
