@@ -37,7 +37,7 @@ MOST_FOLDED = 4_000
 """Steps of a run up to which all that it ever believed is held ready for a replay."""
 ACTIONS = (
     ("pair", "Why was it selected or not?"),
-    ("flips", "At which λ does the choice change?"),
+    ("flips", "At which λ does it change?"),
     ("required", "What would have to change?"),
     ("origin", "Who moved its q?"),
     ("copies", "Has it a twin?"),
