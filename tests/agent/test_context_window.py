@@ -37,7 +37,9 @@ class Narrow:
         self.breaks = False
         self.sent: list[str] = []
 
-    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
+    def chat(
+        self, messages: Sequence[Message], options: ModelOptions, _on: Any = None, _off: Any = None, schema: Any = None
+    ) -> Reply:
         if fewest_tokens(messages) > self.words:
             raise PromptTooLong(self.name, self.words)
         if self.breaks:

@@ -24,6 +24,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.commands import terminal
 from memrl_core.errors import MemRLError
 from memrl_core.models import gguf
+from memrl_core.records import Reason
 from memrl_core.settings import PRESETS, MemRLSettings
 from tests.builders import a_bank, a_step
 
@@ -155,11 +156,25 @@ def test_what_nobody_foresaw_is_one_sentence_and_its_traceback_goes_to_the_log(
 
 
 def test_show_prints_the_numbers_of_a_step() -> None:
-    code, message = memrl("show", "11")
+    wanted = {Reason.TOP_K2, Reason.BEYOND_K2, Reason.BELOW_DELTA}
+    with MemoryBank.open(str(workspace.demo_bank())) as bank:
+        trace = next(
+            one
+            for one in bank.traces("household")
+            if one.decision is not None and wanted <= {c.reason for c in one.decision.candidates}
+        )
+    assert trace.generate is not None and trace.update is not None and trace.update.of_q
+    code, message = memrl("show", str(trace.step))
     assert code == 0
-    assert "the counter" in message
+    assert f"step {trace.step} of run" in message and f"> {trace.generate.turns[0].reply.text}" in message
     assert "beyond k2" in message and "below δ" in message
-    assert "q(#6) = +0.510 + 0.3 × (+1.000 − (+0.510)) = +0.657" in message
+    for change in trace.update.of_q:
+        before, reward, after = (
+            f"{value:+.3f}".replace("-", "−") for value in (change.before, change.reward, change.after)
+        )
+        number = int(change.memory_id.rpartition("-")[2])
+        assert f"q(#{number}) = {before} + 0.3 × ({reward} − ({before})) = {after}" in message
+        assert change.after == pytest.approx(change.before + 0.3 * (change.reward - change.before))
 
 
 def test_show_tells_how_many_steps_there_are() -> None:

@@ -171,7 +171,9 @@ class Fragile:
         self.asked: list[ModelOptions] = []
         self._every, self._mute = every, mute
 
-    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
+    def chat(
+        self, messages: Sequence[Message], options: ModelOptions, _on: Any = None, _off: Any = None, schema: Any = None
+    ) -> Reply:
         self.asked.append(options)
         if len(self.asked) % self._every:
             raise ModelInterrupted("It broke.", "so far")
@@ -191,7 +193,9 @@ class Bound:
         self.binds = binds
         self._silent = silent
 
-    def chat(self, messages: Sequence[Message], options: ModelOptions, *_: Any, schema: Any = None) -> Reply:
+    def chat(
+        self, messages: Sequence[Message], options: ModelOptions, _on: Any = None, _off: Any = None, schema: Any = None
+    ) -> Reply:
         self.schemas.append(schema)
         self.options.append(options)
         if self._silent:
