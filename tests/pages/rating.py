@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ratings import Rating
-from memrl_core.records import EventKind, LedgerEvent
+from memrl_core.records import EventKind, LedgerEvent, StepTrace
 from tests.pages.test_decision_page import plain
 
 RUN = "household"
@@ -53,6 +53,23 @@ def beliefs(demo: Path) -> dict[str, float]:
 def step_id(demo: Path, step: int) -> str:
     with MemoryBank.open(str(demo)) as bank:
         return next(row.id for row in bank.step_rows(RUN) if row.step == step)
+
+
+def step_judged(demo: Path, reward: float, after: int = 0, remembering: str = "") -> StepTrace:
+    """The first step later than `after` that the environment gave `reward`, with memories in its prompt.
+
+    With `remembering`, a memory's id, that memory is among them.
+    """
+    with MemoryBank.open(str(demo)) as bank:
+        for row in bank.step_rows(RUN):
+            if row.step <= after:
+                continue
+            credited = bank.credited(RUN, row.step)
+            trace = bank.trace(RUN, row.step)
+            judged = trace.reward is not None and trace.reward.environment == reward
+            if judged and credited and (not remembering or remembering in credited):
+                return trace
+    raise LookupError(f"The demo bank has no step with memories that the environment gave {reward}.")
 
 
 def key_starting(app: AppTest, start: str):

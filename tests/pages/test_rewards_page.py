@@ -37,6 +37,7 @@ from tests.pages.rating import (
     rewards,
     standing,
     step_id,
+    step_judged,
     table,
 )
 from tests.pages.test_decision_page import plain
@@ -80,7 +81,7 @@ def full(*_: object, **__: object) -> None:
 def test_one_button_saves_a_rating_moves_only_the_q_of_the_prompt_and_goes_on(
     demo: Path, visit: Visit, ann: str, scale: str, digit: str, reward: float, given: dict[str, object]
 ) -> None:
-    step = 9 if reward < 0 else 13
+    step = step_judged(demo, 1.0 if reward < 0 else -1.0).step
     before = beliefs(demo)
     app = on_scale(visit("rewards", bank="demo", step=str(step)), scale)
     assert at(press(app, digit)) == step + 1
@@ -297,14 +298,16 @@ def test_the_progress_says_how_many_at_which_pace_and_how_long_the_rest_takes(
 
 def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(demo: Path, visit: Visit, ann: str) -> None:
     before = beliefs(demo)
-    app = press(visit("rewards", bank="demo", step="5"), "2")
+    step = step_judged(demo, -1.0).step
+    app = press(visit("rewards", bank="demo", step=str(step)), "2")
     after = beliefs(demo)
+    assert after != before
     click(app, "queue_undo")
-    assert at(app) == 5 and "You gave" not in plain(app) and beliefs(demo) == before
-    assert "+1.000 for step 5" in plain(app)
+    assert at(app) == step and "You gave" not in plain(app) and beliefs(demo) == before
+    assert f"+1.000 for step {step}" in plain(app)
     assert far(app) == "**0 of 40** rated"
     click(app, "queue_redo")
-    assert at(app) == 5 and "You gave **+1.000**" in plain(app) and beliefs(demo) == after
+    assert at(app) == step and "You gave **+1.000**" in plain(app) and beliefs(demo) == after
     assert far(app) == "**1 of 40** rated" and app.button(key="queue_redo").disabled
 
 
@@ -387,11 +390,13 @@ def test_an_empty_queue_says_why_and_has_no_bar(demo: Path, visit: Visit, ann: s
         app.selectbox(key="queue_show").set_value(show).run()
         assert "this filter" in plain(app)
     assert "no pair" in plain(on_scale(app, "pairwise"))
+    app = visit("rewards", bank="demo", show="again")
+    assert EMPTY["again"].format(steps="40 steps") in plain(app) and not app.get("progress")
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
     app = visit("rewards", bank="demo")
     for show, says in EMPTY.items():
-        if show != "disagreeing":
+        if show not in ("disagreeing", "again"):
             app.selectbox(key="queue_show").set_value(show).run()
             assert says.format(steps="40 steps") in plain(app)
             assert not app.get("progress")
@@ -452,11 +457,13 @@ def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: 
 
 
 def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit: Visit, ann: str) -> None:
-    give(demo, 6, 0.25, "bob", "a reason of bob")
+    step = step_judged(demo, -1.0)
+    give(demo, step.step, 0.25, "bob", "a reason of bob")
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
-    verdict = "The microwave fails and the potato is ruined."
-    app = visit("rewards", bank="demo", step="6")
+    assert step.reward is not None and step.reward.verdict
+    verdict = step.reward.verdict
+    app = visit("rewards", bank="demo", step=str(step.step))
     words = everything(app)
     assert "1 person" in words
     for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
@@ -471,14 +478,21 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit
 def test_where_rating_is_not_blind_the_verdict_is_there_at_once(demo: Path, visit: Visit, ann: str) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
-    words = everything(visit("rewards", bank="demo", step="6"))
-    assert "The microwave fails and the potato is ruined." in words
+    step = step_judged(demo, -1.0)
+    words = everything(visit("rewards", bank="demo", step=str(step.step)))
+    assert step.reward is not None and step.reward.verdict and step.reward.verdict in words
     assert "q now" in words and "The environment −1.000" in words
 
 
 def test_pairs_that_are_not_blind_show_both_verdicts(demo: Path, visit: Visit, ann: str) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        traces = [bank.trace(RUN, row.step) for row in bank.step_rows(RUN)]
+    judged = {trace.id: trace.reward.environment for trace in traces if trace.reward is not None}
     app = on_scale(visit("rewards", bank="demo"), "pairwise")
-    assert "The environment −1.000" not in everything(app)
+    while {judged[one] for one in key_starting(app, "pair_tie_").key.split("_")[2:]} != {-1.0, 1.0}:
+        click(app, "queue_next")
+    words = everything(app)
+    assert "The environment −1.000" not in words and "The environment +1.000" not in words
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
     words = everything(app.run())
@@ -616,10 +630,11 @@ def test_looking_at_a_step_does_not_allow_to_reward_it(demo: Path, visit: Visit,
 
 
 def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo", step="5")
+    step = step_judged(demo, -1.0).step
+    app = visit("rewards", bank="demo", step=str(step))
     reported = table(app, "q if good +1.000")
     press(app, "2")
     with MemoryBank.open(str(demo)) as bank:
-        prompt = bank.credited(RUN, 5)
+        prompt = bank.credited(RUN, step)
         now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]
     assert reported["q if good +1.000"].tolist() == now

@@ -34,6 +34,7 @@ from tests.pages.rating import (
     press,
     rewards,
     standing,
+    step_judged,
     submit,
     table,
 )
@@ -207,7 +208,7 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, 
 
 def test_what_changed_looks_at_one_person_and_some_time(demo: Path, visit: Visit) -> None:
     rated_by(demo, {"ann": (1.0,) * 6})
-    give(demo, 9, 1.0, "bob")
+    give(demo, step_judged(demo, 1.0, after=6).step, 1.0, "bob")
     app = view(visit, "What changed")
     everybody = plain(app)
     assert "q moved" in everybody
@@ -257,7 +258,8 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
 def test_the_moves_of_one_q_lead_from_its_beginning_to_what_it_is(
     demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
 ) -> None:
-    give(demo, 2, 1.0, "bob")
+    step = step_judged(demo, -1.0, remembering=f"{RUN}-0001").step
+    give(demo, step, 1.0, "bob")
     app = view(visit, "Audit", memory=f"{RUN}-0001")
     moves = table(app, "q after").to_dict("records")
     assert moves[-1]["q after"] == pytest.approx(beliefs(demo)[f"{RUN}-0001"])
@@ -265,7 +267,7 @@ def test_the_moves_of_one_q_lead_from_its_beginning_to_what_it_is(
         before, reward, after = (move[name] for name in ("q before", "reward", "q after"))
         assert earlier["q after"] == move["q before"]
         assert after == pytest.approx(before + move["α"] * (reward - before))
-    (of_bob,) = [move for move in moves if move["step"] == 2]
+    (of_bob,) = [move for move in moves if move["step"] == step]
     assert of_bob["from"].startswith("bob (") and of_bob["reward"] == 1.0
     rows = list(csv.DictReader(io.StringIO(downloads["q_moves_csv"]().decode("utf-8-sig"))))
     assert [row["step"] for row in rows] == [str(move["step"]) for move in moves]
