@@ -64,8 +64,8 @@ WATCH_RUN = """() => {
 }"""
 # A blank page may run so quickly that the state of its script never shows; its text does.
 WATCH_TEXT = """() => {
-  const told = () => (window.ended = performance.now());
-  new MutationObserver(told).observe(document.querySelector("[data-testid='stText']"), {
+  const ended = () => (window.ended = performance.now());
+  new MutationObserver(ended).observe(document.querySelector("[data-testid='stText']"), {
     characterData: true, childList: true, subtree: true });
 }"""
 QUIET = """(quiet) => {

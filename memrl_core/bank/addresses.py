@@ -16,8 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import pydantic
-
 from memrl_core.errors import BankError, BankUnreachable
 
 ENDING = ".toml"
@@ -78,14 +76,7 @@ def connect(uri: str) -> Any:
 @cache
 def _import_lancedb() -> ModuleType:
     """LanceDB, imported when a bank is first opened: half of the time in which a command starts that opens none."""
-    # Half of its import is pydantic's: validators for 366 methods of a client of REST catalogues, which nothing here
-    # calls. Without them a command starts half a second sooner.
-    validated = pydantic.validate_call
-    pydantic.validate_call = lambda method: method  # type: ignore[assignment]
-    try:
-        return importlib.import_module("lancedb")
-    finally:
-        pydantic.validate_call = validated
+    return importlib.import_module("lancedb")
 
 
 def _session() -> Any:

@@ -7,12 +7,12 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
-from memrl_core.experiments.reports.report_table import points
-from memrl_core.numerals import percent
+from memrl_core.numerals import percent, signed
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form
@@ -52,11 +52,14 @@ def _real_model() -> str:
     rows = rows[rows["stream"] == "helpdesk"]
     by_arm = {arm: part.groupby("seed")["accuracy"].mean() for arm, part in rows.groupby("arm")}
     none, similar, learned = (by_arm[arm] for arm in ("no memory", "similarity", "MemRL"))
+    # Whole points: of five seeds no tenth is known.
+    low, high = (signed(100 * float(end), 0) for end in paired_interval(learned.to_numpy(), similar.to_numpy()))
     messages = rows.groupby(["arm", "seed"])["tasks"].sum().max()
     return (
         f"SmolLM2 at the help desk, {len(learned)} seeds of {messages} new messages: "
         f"{percent(none.mean(), 0)} right without memory, {percent(similar.mean(), 0)} with the most similar memories, "
-        f"{percent(learned.mean(), 0)} with MemRL: {points(learned, similar)} by utility."
+        f"{percent(learned.mean(), 0)} with MemRL: "
+        f"{signed(100 * (learned - similar).mean(), 0)} points ({low}…{high}) by utility."
     )
 
 

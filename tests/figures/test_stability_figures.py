@@ -149,8 +149,8 @@ def test_changes_are_marked_and_told_in_the_panel_of_their_arm(make: Callable[[l
     assert [(shape.xref, shape.x0, shape.x1) for shape in layout.shapes] == [
         ("x", 1.5, 1.5), ("x2", 2, 2), ("x2", 2.25, 2.25),
     ]  # fmt: skip
-    told = [(note.xref, note.x, note.text) for note in layout.annotations if note.xref != "paper"]
-    assert told == [("x", 1.5, "world shifted"), ("x2", 2, "α 0.3 → 0.9"), ("x2", 2.25, "b")]
+    notes = [(note.xref, note.x, note.text) for note in layout.annotations if note.xref != "paper"]
+    assert notes == [("x", 1.5, "world shifted"), ("x2", 2, "α 0.3 → 0.9"), ("x2", 2.25, "b")]
 
 
 # --- while it plays ---------------------------------------------------------------------------------------------------

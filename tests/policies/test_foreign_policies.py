@@ -326,5 +326,5 @@ def test_a_run_that_arrives_without_its_package_says_that_its_rewards_moved_noth
     assert (finding.name, "--rebuild" in finding.remedy) == ("utilities", True)
     with installed(monkeypatch, newest=Newest):
         rebuild(copy)
-        with MemoryBank.open(copy) as mended:
-            assert (mended.unmoved("r"), dict(mended.utilities("r"))) == ("", believed)
+        with MemoryBank.open(copy) as rebuilt:
+            assert (rebuilt.unmoved("r"), dict(rebuilt.utilities("r"))) == ("", believed)
