@@ -185,7 +185,8 @@ def _draw_episode(work: _Episode) -> None:
 def _answered(record: GenerateRecord, reward: float | None, verdict: str, key: str) -> None:
     """One side: what it was worth, whether it could be used, what it took, and what was said."""
     replies = [turn.reply for turn in record.turns]
-    facts = ["no reward" if reward is None else f"reward {signed(reward)}", f"{len(replies)} turns"]
+    turns = "1 turn" if len(replies) == 1 else f"{len(replies)} turns"
+    facts = ["no reward" if reward is None else f"reward {signed(reward)}", turns]
     if unusable := sum(reply.offered is False or not reply.text for reply in replies):
         facts.append(f"{unusable} of them not valid")
     for count, what in (
