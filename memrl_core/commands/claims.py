@@ -286,6 +286,14 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Claim(
+            "docs/results/lambda.md",
+            f"| {arm} | {last} | {{}} pp ({{}}…{{}}) |",
+            partial(_gain, "lambda", "household", arm, "λ = 0"),
+        )
+        for arm, last in (("λ = 0.25", "85.2 % (82.0…88.2)"), ("λ = 1", "80.0 % (77.2…82.5)"))
+    ),
+    *(
+        Claim(
             "docs/results/without-own-task.md",
             f"| own_memories {own} · MemRL | {success} | {{}} pp ({{}}…{{}}) |",
             partial(_gain, "without-own-task", f"own_memories {own}", "MemRL", "similarity"),
