@@ -80,6 +80,13 @@ def _lessons() -> Iterator[Claim]:
             yield Claim(f"sample_data/lessons/{path.name}", f"[[finding]] {says}", partial(_of_lesson, finding))
 
 
+def _teaching(results: Path | None) -> list[Interval]:
+    """What lesson 4 measures before the shift, at λ = 1 and at ½, in whole percent."""
+    (path,) = shipped_folder().glob("04-*.toml")
+    half, one = (finding for finding in read_model(path, Lesson).finding if finding.measure == "before")
+    return [exactly(100 * finding.computed(SEEDS)) for finding in (one, half)]
+
+
 def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
     return [exactly(finding.computed(SEEDS), 3)]
 
@@ -259,6 +266,7 @@ def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
 
 CLAIMS: tuple[Claim, ...] = (
     *_lessons(),
+    Claim("docs/teaching.md", "at λ = 1 the agent does {} % and not {} before the shift", _teaching),
     *_playground(),
     *_room(),
     Claim(
