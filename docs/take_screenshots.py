@@ -34,17 +34,9 @@ STILLS = {
 """By name: the link, what has to be there, and the height."""
 
 MOVING = "step.gif"
-GIF_VIEW, GIF_WIDTH = {"width": 1280, "height": 880}, 960
-FRAMES = {
-    "Phase A · recall": 1500,
-    "Phase B · rerank": 3000,
-    "answer, turn 1": 3500,
-    "answer, turn 2": 2500,
-    "Q update": 3000,
-    "New memory": 4000,
-    "next task": 3000,
-}
-"""A frame is taken when the button Step first offers this, for so many milliseconds: what comes before it is done."""
+GIF_VIEW, GIF_WIDTH = {"width": 1280, "height": 820}, 960
+FRAME, LAST_FRAME = 200, 4000
+"""Milliseconds of a frame, and of the last one."""
 
 
 def main(names: list[str]) -> None:
@@ -90,34 +82,25 @@ def still(browser: Browser, address: str, name: str) -> None:
 
 
 def moving(browser: Browser, address: str) -> None:
-    """The next step of the demo, one phase after the other, as `step.gif`."""
+    """The demo's step as the stage plays it, as `step.gif`: by a clock of its own, so that no load of the machine shows."""
     page = browser.new_page(viewport=GIF_VIEW, color_scheme="light")  # type: ignore[arg-type]
-    page.goto(f"{address}/step?bank=demo")
+    page.clock.install()
+    page.goto(f"{address}/{STEP}")
     page.wait_for_selector(STEP_DRAWN, timeout=90_000)
     page.wait_for_timeout(SETTLED)
-    button = page.locator(".st-key-step button")
-    frames: dict[str, Image.Image] = {}
-    while "next task" not in frames:
-        before = button.inner_text()
-        page.keyboard.press("n")
-        page.wait_for_function(
-            "before => { const step = document.querySelector('.st-key-step button');"
-            " return step && step.innerText !== before; }",
-            arg=before,
-            timeout=60_000,
-        )
-        page.wait_for_timeout(SETTLED)
-        offered = next((name for name in FRAMES if name in button.inner_text()), "")
-        if offered and offered not in frames:
-            frames[offered] = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+    page.locator(".stage-play").click()
     size = (GIF_WIDTH, GIF_WIDTH * GIF_VIEW["height"] // GIF_VIEW["width"])
-    first, *rest = (
-        frame.resize(size, Image.Resampling.LANCZOS).quantize(
-            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
-        )
-        for frame in frames.values()
-    )
-    times = [FRAMES[name] for name in frames]
+    frames: list[Image.Image] = []
+    playing = True
+    while playing:
+        for _ in range(FRAME // 50):
+            page.clock.run_for(50)
+        playing = page.locator(".stage-play").get_attribute("aria-label") == "Pause"
+        frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        frames.append(frame.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
+    times = [*[FRAME] * (len(frames) - 1), LAST_FRAME]
+    first, *rest = frames
     first.save(PICTURES / MOVING, save_all=True, append_images=rest, duration=times, loop=0, optimize=True)
     page.close()
 
