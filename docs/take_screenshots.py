@@ -82,7 +82,7 @@ def still(browser: Browser, address: str, name: str) -> None:
 
 
 def moving(browser: Browser, address: str) -> None:
-    """The demo's step as the stage plays it, as `step.gif`: by a clock of its own, so that no load of the machine shows."""
+    """The demo's step as the stage plays it, as `step.gif`: by a clock that no load of the machine moves."""
     page = browser.new_page(viewport=GIF_VIEW, color_scheme="light")  # type: ignore[arg-type]
     page.clock.install()
     page.goto(f"{address}/{STEP}")
