@@ -9,8 +9,6 @@ from rich.markup import escape
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names
-from memrl_core.environments.own_tasks.environment import TaskFile, left_to_people
-from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.task_sets import keep, set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.experiments.task_sets import named_tasks
@@ -64,6 +62,9 @@ def kept_file(path: Path) -> tuple[str, str]:
 
 
 def _kept(path: Path) -> tuple[str, str]:
+    # What parses SQL is slow to import, and few commands need it.
+    from memrl_core.environments.own_tasks.files import check_file
+
     checked = check_file(path)
     if not checked.accepted:
         raise InputError(f"No task of {path.name[:80]} can be used. Nothing was kept. Why: memrl tasks check {path}")
@@ -76,6 +77,8 @@ def _kept(path: Path) -> tuple[str, str]:
 
 
 def _tell_who_judges(environment: str, task_set: str) -> None:
+    from memrl_core.environments.own_tasks.environment import TaskFile, left_to_people
+
     if environment != TaskFile.name:
         return
     tasks = tasks_of_set(task_set)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,9 +13,11 @@ from rich.text import Text
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names, why_unusable
-from memrl_core.environments.own_tasks.files import CheckedFile, check_file
 from memrl_core.environments.task_sets import damaged_sets, kept_sets, set_names, task_count
 from memrl_core.environments.tasks import sample_data_path
+
+if TYPE_CHECKING:
+    from memrl_core.environments.own_tasks.files import CheckedFile
 
 app = typer.Typer(help="Check a file of tasks of your own, and list the tasks there are.", no_args_is_help=True)
 
@@ -23,6 +25,9 @@ app = typer.Typer(help="Check a file of tasks of your own, and list the tasks th
 @app.command("check")
 def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; or DB-bench's JSON.")]) -> None:
     """Try every task of a file, and tell what cannot be used and why: exit code 1 when there is any."""
+    # What parses SQL is slow to import, and few commands need it.
+    from memrl_core.environments.own_tasks.files import check_file
+
     checked = check_file(file)
     _list("reported", [(one.where, one.reason) for one in checked.reported])
     _list("worth knowing", [(one.where, one.sentence) for one in checked.notes])

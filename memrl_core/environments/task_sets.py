@@ -16,13 +16,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memrl_core.environments import environment_class, environment_names
-from memrl_core.environments.own_tasks.files import CheckedFile, stem_of
-from memrl_core.environments.tasks import Reported, sample_data_path, sample_tasks
+from memrl_core.environments.tasks import Reported, sample_data_path, sample_tasks, stem_of
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import home
+
+if TYPE_CHECKING:
+    from memrl_core.environments.own_tasks.files import CheckedFile
 
 _DIGITS = 8
 _NAME = re.compile(r"\w[\w.-]{0,39}-[0-9a-f]{8}", re.ASCII)

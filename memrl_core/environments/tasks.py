@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from memrl_core.errors import InputError
 from memrl_core.records import Task
 
 LONGEST_INTENT = 20_000
+LONGEST_STEM = 40
 
 
 class Reported(NamedTuple):
@@ -35,6 +37,11 @@ def check_intent(text: str) -> str:
 
 def _without_control_characters(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+def stem_of(name: str) -> str:
+    """What the name of a file gives to the names of its tasks and of its set; itself for what is such a stem."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)[:LONGEST_STEM].strip("-.") or "tasks"
 
 
 def load_tasks(path: Path) -> list[Task]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
-from memrl_core.environments.own_tasks.environment import left_to_people
 from memrl_core.environments.task_sets import set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
@@ -27,6 +26,8 @@ def named_tasks(name: str, count: int = 0) -> list[Task]:
         if make_environment(environment).reward_source != "environment":
             raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
     chosen = [task for task in tasks if not families or task.family in families]
+    from memrl_core.environments.own_tasks.environment import left_to_people
+
     if all(map(left_to_people, chosen)):
         raise InputError(
             f"The tasks of {name[:80]} have no reference, so only people can judge them, and nothing can be measured. "

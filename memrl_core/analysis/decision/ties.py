@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.retrieval import DIGITS
+
+if TYPE_CHECKING:
+    from memrl_core.analysis.compare.counterfactual import Supposed
 
 Cut = Literal["pool", "prompt"]
 OTHER = {"seeded": "older", "older": "seeded"}
@@ -48,6 +50,9 @@ def ties_of(
     bank: MemoryBank, run: str, on_progress: Callable[[int], None] | None = None, cancelled: Cancelled | None = None
 ) -> Ties:
     """How many choices of a run went by a tie, and which would be others by the other rule. Raises `UnknownRun`."""
+    # Every command shows ties of a step, and pandas would make each of them begin a third of a second later.
+    from memrl_core.analysis.compare.counterfactual import counterfactual
+
     cuts = [tied_at(trace.recall, trace.decision) for trace in bank.traces(run) if trace.decision is not None]
     rule = str(bank.settings(run).get("ties", "seeded"))
     supposed = counterfactual(bank, run, {"ties": OTHER[rule]}, on_progress, cancelled) if any(cuts) else []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from memrl_core.environments.own_tasks.environment import (
     left_to_people,
     unknown_keys,
 )
-from memrl_core.environments.tasks import Reported, check_intent
+from memrl_core.environments.tasks import Reported, check_intent, stem_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task
 
@@ -46,9 +45,7 @@ A_LIST = "The file is one JSON list. Write one task a line, without brackets and
 AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
 OPEN_ORDER = "Its answer depends on the order in which the tables hold their rows; add an ORDER BY, or a column to it."
 UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
-LONGEST_STEM = 40
 _OPENED = (b"{", b"[")
-_STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
 
@@ -84,11 +81,6 @@ def check_file(path: Path) -> CheckedFile:
     if filled[0] in _OPENED and not any(isinstance(_plain_json(line), dict) for line in filled):
         return CheckedFile(name, "", (), (Reported("line 1", UNFINISHED),))
     return _from_lines(name, lines)
-
-
-def stem_of(name: str) -> str:
-    """What the name of a file gives to the names of its tasks and of its set; itself for what is such a stem."""
-    return _STRANGE.sub("-", name)[:LONGEST_STEM].strip("-.") or "tasks"
 
 
 def _read(path: Path) -> bytes:
