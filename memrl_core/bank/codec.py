@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,7 @@ def move_of(row: Sequence[Any]) -> UtilityPoint:
 # --- memories ---------------------------------------------------------------------------------------------------------
 
 
+@cache
 def memory_schema(dimension: int) -> pa.Schema:
     """What is known of a memory itself, with its embedding."""
     text, whole = pa.string(), pa.int64()
@@ -264,6 +266,7 @@ def memory_schema(dimension: int) -> pa.Schema:
     )
 
 
+@cache
 def table_schema(dimension: int) -> pa.Schema:
     """The columns of the table `memories`: `origin` is the run that a memory is from."""
     columns = [field.with_name("origin") if field.name == "run" else field for field in memory_schema(dimension)]

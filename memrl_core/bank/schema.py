@@ -309,25 +309,25 @@ class Database:
             )
         return values
 
-    def rows(self, statement: Executable) -> Sequence[Any]:
-        """All rows that a query finds."""
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
+        """All rows that a query finds, given the values of its parameters."""
         with self.lock, self._sentences("a table"):
-            return self._connection.execute(statement).fetchall()
+            return self._connection.execute(statement, values).fetchall()
 
-    def scalar(self, statement: Executable) -> Any:
+    def scalar(self, statement: Executable, **values: Any) -> Any:
         """The first value of the first row; None without one."""
         with self.lock, self._sentences("a table"):
-            return self._connection.execute(statement).scalar()
+            return self._connection.execute(statement, values).scalar()
 
     def execute(self, statement: Executable, values: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Run a statement, for each of `values` if they are given."""
-        with self.lock, self._sentences("a table"):
-            self._connection.execute(statement, values)
+        if values is None or values:
+            with self.lock, self._sentences("a table"):
+                self._connection.execute(statement, values)
 
     def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows."""
-        if rows:
-            self.execute(_INSERTS[table.name], rows)
+        self.execute(_INSERTS[table.name], rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

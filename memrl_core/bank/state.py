@@ -71,6 +71,11 @@ _STEP_AT = codec.STEP_ROWS.where(
     _STEPS.run == bindparam("r"), _STEPS.step == bindparam("s"), _STEPS.position <= bindparam("to")
 )
 _HISTORY = codec.MOVES.where(_MOVES.run == bindparam("r")).order_by(_MOVES.memory_id, _MOVES.number)
+_HISTORY_OF = _HISTORY.where(_MOVES.memory_id.in_(bindparam("ids", expanding=True)))
+_WITHOUT_VALUE, _WITHOUT_MOVES = (
+    delete(table).where(table.c.run == bindparam("r"), table.c.memory_id == bindparam("m"))
+    for table in (schema.q_values, schema.q_moves)
+)
 _HEAD = select(
     select(func.max(_LEDGER.position)).scalar_subquery(), select(func.max(_STEPS.position)).scalar_subquery()
 )
@@ -335,9 +340,8 @@ class BankState:
                 state = RunState(codec.run_of(json.loads(info)))
             for event in self.events_where(_LEDGER.kind.in_(OF_THE_RUN), _LEDGER.run == run):
                 state.note(event)
-        values = {"r": run}
-        state.newest = self.database.scalar(_NEWEST.params(values))
-        state.begun = max(state.begun, self.database.scalar(_KNOWN_AT.params(values)) or 0)
+        state.newest = self.database.scalar(_NEWEST, r=run)
+        state.begun = max(state.begun, self.database.scalar(_KNOWN_AT, r=run) or 0)
         for row, _, _ in self.pending.steps.values():
             if row.run == run:
                 state.newest = max(row.step, state.newest or row.step)
@@ -415,7 +419,7 @@ class BankState:
         if state.events is not None:
             return state.by_step.get(step, [])
         with self.readable():
-            found = self.database.rows(_AT_STEP.params(r=run, s=step, to=self._events_to))
+            found = self.database.rows(_AT_STEP, r=run, s=step, to=self._events_to)
             stored = list(map(codec.event_of, found))
         waiting = [event for event in self.pending.events.values() if event.run == run and event.step == step]
         return [*stored, *waiting]
@@ -438,7 +442,7 @@ class BankState:
         for row, _, _ in self.pending.steps.values():
             if (row.run, row.step) == (run, step):
                 return row
-        found = self.database.rows(_STEP_AT.params(r=run, s=step, to=self._steps_to))
+        found = self.database.rows(_STEP_AT, r=run, s=step, to=self._steps_to)
         return codec.step_of(found[0]) if found else None
 
     def step_rows(self, run: str) -> list[StepRow]:
@@ -595,10 +599,13 @@ class BankState:
 
     def _reader(self, run: str) -> Any:
         def read(memory_ids: Iterable[str] | None) -> dict[str, list[UtilityPoint]]:
-            query = _HISTORY if memory_ids is None else _HISTORY.where(_MOVES.memory_id.in_(list(memory_ids)))
             found: dict[str, list[UtilityPoint]] = {}
             with self.readable():
-                for point in map(codec.move_of, self.database.rows(query.params(r=run))):
+                if memory_ids is None:
+                    rows = self.database.rows(_HISTORY, r=run)
+                else:
+                    rows = self.database.rows(_HISTORY_OF, r=run, ids=list(memory_ids))
+                for point in map(codec.move_of, rows):
                     found.setdefault(point.memory_id, []).append(point)
             return found
 
@@ -779,15 +786,24 @@ class BankState:
         """
         pending = self.pending
         for row, _, _ in pending.steps.values():
-            if self.database.rows(_STEP_AT.params(r=row.run, s=row.step, to=self._steps_to)):
+            if self.database.rows(_STEP_AT, r=row.run, s=row.step, to=self._steps_to):
                 raise RunMoved(
                     f"Another process has already finished step {row.step} of run {row.run}. This attempt was not "
                     "stored; begin the next step."
                 )
+        # LanceDB writes while SQLite does: the transaction ends after both.
+        with ThreadPoolExecutor(1, "vectors") as beside:
+            appended = beside.submit(self._append_memories) if pending.memories else None
+            self._store_facts(pending)
+            if appended is not None:
+                appended.result()
+
+    def _append_memories(self) -> None:
+        rows = (codec.table_row(*one) for one in self.pending.memories.values())
+        self.vectors.append(codec.arrow(rows, codec.table_schema(self.vectors.dimension)))
+
+    def _store_facts(self, pending: Pending) -> None:
         touched = pending.runs() - {""}
-        if pending.memories:
-            rows = (codec.table_row(*one) for one in pending.memories.values())
-            self.vectors.append(codec.arrow(rows, codec.table_schema(self.vectors.dimension)))
         stale = (fork for run in touched for fork in self._stale_forks(run))
         for changed in dict.fromkeys([*touched, *stale]):
             self.save(changed)
@@ -827,11 +843,10 @@ class BankState:
         else:
             changed = [memory_id for memory_id in state.unsaved if memory_id in fold.histories]
             first = {i: number for i, number in fold.histories.changed.items() if i in fold.histories}
-            for some in chunks(changed):
-                where = _VALUES.run == run, _VALUES.memory_id.in_(some)
-                self.database.execute(delete(schema.q_values).where(*where))
-            for some in chunks(i for i, number in first.items() if number == 0 and i in state.places):
-                self.database.execute(delete(schema.q_moves).where(_MOVES.run == run, _MOVES.memory_id.in_(some)))
+            stored = [i for i in changed if i in state.places]
+            self.database.execute(_WITHOUT_VALUE, [{"r": run, "m": i} for i in stored])
+            anew = [i for i, number in first.items() if number == 0 and i in state.places]
+            self.database.execute(_WITHOUT_MOVES, [{"r": run, "m": i} for i in anew])
             for memory_id in first:
                 state.places.setdefault(memory_id, len(state.places))
         self.database.insert(schema.q_values, [self._value_row(run, fold, state, i) for i in changed])
