@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.measuring import Aim, Row, Sizes, give_back, peak, repeated, resident_mb, seconds
 from benchmarks.synthetic import RUN, SETTINGS, rated_bank
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.vectors import FOLDER, LanceVectors
+from memrl_core.bank.storage.vectors import FOLDER, LanceVectors
 from memrl_core.policies.methods.memrl import MemRL
 
 NAME = "open"

@@ -22,7 +22,7 @@ from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of, queue
 from memrl_core.analysis.run.calibration import in_sample, prequential
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.policies.methods.memrl import MemRL
 

@@ -19,9 +19,10 @@ from benchmarks.measuring import Aim, Row, Sizes, peak, seconds
 from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
-from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.codec import Inserted
-from memrl_core.bank.vectors import LanceVectors
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.codec import Inserted
+from memrl_core.bank.storage.vectors import LanceVectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks

@@ -21,8 +21,8 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.agent.setup import fits, give
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import ENDING, is_local
-from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.addresses import ENDING, is_local
+from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder, Vectors
 from memrl_core.embedders.fastembed import PREFIX as FASTEMBED_PREFIX
 from memrl_core.embedders.fastembed import FastEmbedder

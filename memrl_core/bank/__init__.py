@@ -1,7 +1,7 @@
 """A bank: facts in SQLite or PostgreSQL, memories in LanceDB."""
 
 from memrl_core.bank.bank import EmbedderIdentity, MemoryBank
-from memrl_core.bank.codec import StepRow
-from memrl_core.bank.layouts import Layout
+from memrl_core.bank.storage.codec import StepRow
+from memrl_core.bank.storage.layouts import Layout
 
 __all__ = ["EmbedderIdentity", "Layout", "MemoryBank", "StepRow"]

@@ -19,20 +19,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank import codec
-from memrl_core.bank.codec import Inserted, StepRow
-from memrl_core.bank.editing import Editing
-from memrl_core.bank.layouts import Layouts
 from memrl_core.bank.ledger import Credits, Notes, People, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
-from memrl_core.bank.places import disk_sentences, place_of, write_parts
-from memrl_core.bank.ratings import Ratings
+from memrl_core.bank.people.editing import Editing
+from memrl_core.bank.people.ratings import Ratings
+from memrl_core.bank.people.roles import person_name
+from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.reading import BankReading, Search
-from memrl_core.bank.roles import person_name
-from memrl_core.bank.schema import FORMAT, Database
 from memrl_core.bank.state import BRINGS_IN, Pending
-from memrl_core.bank.undo import Undo
-from memrl_core.bank.vectors import KEEP_AT_CLOSE, LanceVectors, Vectors
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.codec import Inserted, StepRow
+from memrl_core.bank.storage.layouts import Layouts
+from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
+from memrl_core.bank.storage.schema import FORMAT, Database
+from memrl_core.bank.storage.vectors import KEEP_AT_CLOSE, LanceVectors, Vectors
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import in_ledger

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from memrl_core.bank.addresses import is_local
+from memrl_core.bank.storage.addresses import is_local
 
 BEGUN = "begun-"
 """How the names of the marks begin: a copy of a bank has nothing under way."""

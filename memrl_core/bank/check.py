@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from memrl_core.bank import codec, schema
-from memrl_core.bank.addresses import is_local
 from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.matrix import UNIT_TOLERANCE
-from memrl_core.bank.places import Place, place_of
-from memrl_core.bank.schema import Database
+from memrl_core.bank.storage import codec, schema
+from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.places import Place, place_of
+from memrl_core.bank.storage.schema import Database
 from memrl_core.errors import BankError, BankUnreachable
 from memrl_core.learning import folded
 from memrl_core.policies import is_installed

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
+from memrl_core.bank.people.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
 from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, order_key

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memrl_core.bank import codec
-from memrl_core.bank.vectors import Vectors
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError
 from memrl_core.learning import Fold, unmoved
 from memrl_core.records import Memory, Utility

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memrl_core.bank import codec
+from memrl_core.bank.storage import codec
 from memrl_core.errors import PolicyFailed
 from memrl_core.learning import Fold
 from memrl_core.policies import POLICIES

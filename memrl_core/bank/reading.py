@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlalchemy import case, func, or_, select
 
-from memrl_core.bank import codec, schema
-from memrl_core.bank.codec import StepRow
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.matrix import MovingView
-from memrl_core.bank.schema import Database
 from memrl_core.bank.state import BankState
 from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps
-from memrl_core.bank.vectors import LanceVectors, Vectors
+from memrl_core.bank.storage import codec, schema
+from memrl_core.bank.storage.codec import StepRow
+from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.storage.vectors import LanceVectors, Vectors
 from memrl_core.errors import BankDamaged, BankError, InputError
 from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
 from memrl_core.policies import is_installed

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import bindparam, delete, func, select
 
-from memrl_core.bank import codec, schema
-from memrl_core.bank.codec import Inserted, StepRow
 from memrl_core.bank.matrix import Matrix
-from memrl_core.bank.roles import actor_of
-from memrl_core.bank.schema import Database, chunks
-from memrl_core.bank.vectors import Vectors
+from memrl_core.bank.people.roles import actor_of
+from memrl_core.bank.storage import codec, schema
+from memrl_core.bank.storage.codec import Inserted, StepRow
+from memrl_core.bank.storage.schema import Database, chunks
+from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, RunMoved, UnknownRun
 from memrl_core.learning import (
     CHANGES_MEMORIES,

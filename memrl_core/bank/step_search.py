@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import JSON, ColumnElement, Select, Subquery, and_, case, cast, func, or_, select
 
-from memrl_core.bank import schema
-from memrl_core.bank.schema import AT_ONCE, Database
+from memrl_core.bank.storage import schema
+from memrl_core.bank.storage.schema import AT_ONCE, Database
 from memrl_core.records import MISSED, EventKind
 
 SortKey = Literal["step", "task", "epoch", "outcome", "reward", "reranked", "pool", "used", "seconds"]

@@ -21,8 +21,8 @@ from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
 from memrl_core.analysis.decision.outline import CUT_INTENT, EpochSummary, operation_line, reply_notes
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import shown
 from memrl_core.bank.check import Finding
+from memrl_core.bank.storage.addresses import shown
 from memrl_core.environments import environment_names, why_unusable
 from memrl_core.errors import EmbedderMismatch, InputError, MemRLError
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of

@@ -25,11 +25,12 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from memrl_core import __version__
-from memrl_core.bank import Layout, MemoryBank, codec
+from memrl_core.bank import Layout, MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.ledger import now
-from memrl_core.bank.schema import FILE, FORMAT
-from memrl_core.bank.vectors import FOLDER
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.schema import FILE, FORMAT
+from memrl_core.bank.storage.vectors import FOLDER
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of
 from memrl_core.exchange.spreadsheet import csv_bytes

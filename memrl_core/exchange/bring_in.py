@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local, plain
-from memrl_core.bank.places import is_bank
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.storage.addresses import is_local, plain
+from memrl_core.bank.storage.places import is_bank
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Places, Skipped

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.addresses import is_local, shown
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import contents_of

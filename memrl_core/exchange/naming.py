@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
-from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.undo import REVERSIBLE
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.undo import REVERSIBLE
+from memrl_core.bank.storage import codec
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import NOTHING, Contents
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace

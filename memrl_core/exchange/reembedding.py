@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local, plain
+from memrl_core.bank.storage.addresses import is_local, plain
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.bring_in import bring_in

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role, person_name
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.errors import InputError
 from memrl_core.exchange.reward_records import (
     BY,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from memrl_core.bank.ratings import LONGEST_REASON
-from memrl_core.bank.undo import REDOES, TOGETHER, UNDOES
+from memrl_core.bank.people.ratings import LONGEST_REASON
+from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.errors import InputError
 from memrl_core.exchange.whole_files import opened
 

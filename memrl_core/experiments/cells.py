@@ -25,8 +25,8 @@ from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.decision.ties import OTHER, tied_at
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local
-from memrl_core.bank.places import delete_bank
+from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.places import delete_bank
 from memrl_core.environments.parametric import Parametric
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream

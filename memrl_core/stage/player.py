@@ -13,7 +13,7 @@ import numpy as np
 
 from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local, shown
+from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.errors import InputError
 from memrl_core.exchange.html_file import hash_source, html_document
 from memrl_core.exchange.whole_files import drafted

@@ -9,8 +9,8 @@ from pathlib import Path
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import InputError, MemRLError
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form

@@ -10,7 +10,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import valid_name
+from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any

@@ -18,7 +18,7 @@ from memrl_core.analysis.people.audit import (
     reconstruct,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import actor_of
+from memrl_core.bank.people.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
 from memrl_core.numerals import signed
 from pages.shared.picture import in_signs

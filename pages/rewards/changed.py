@@ -21,7 +21,7 @@ from memrl_core.analysis.people.reward_effect import (
     selections_sentence,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import actor_of
+from memrl_core.bank.people.roles import actor_of
 from memrl_core.figures.memory.utility import reward_effect_picture
 from pages.shared.picture import show
 from pages.shared.place import Place

@@ -7,7 +7,7 @@ from typing import Literal
 
 import streamlit as st
 
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.spreadsheet import file_name

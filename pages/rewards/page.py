@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
 from pages.rewards.audit import audit_trail
 from pages.rewards.changed import changed
 from pages.rewards.files import reward_files

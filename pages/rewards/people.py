@@ -13,7 +13,7 @@ from memrl_core.analysis.people.agreement import (
 )
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError
 from memrl_core.numerals import fixed, percent, signed
 from pages.shared.person import MAY, allowed, person

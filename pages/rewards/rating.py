@@ -13,8 +13,8 @@ from streamlit.delta_generator import DeltaGenerator
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, duration_words, pairs
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import actor_of
-from memrl_core.bank.undo import REWARDS, Action
+from memrl_core.bank.people.roles import actor_of
+from memrl_core.bank.people.undo import REWARDS, Action
 from memrl_core.errors import MemRLError
 from memrl_core.learning import effective_reward
 from memrl_core.learning.scales import Choice, Scale, mapping_words

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import streamlit as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.learning.scales import RatingScales, Scale, mapping_words
 from memrl_core.policies import settings_that_fit

@@ -11,7 +11,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
-from memrl_core.bank.roles import actor_of
+from memrl_core.bank.people.roles import actor_of
 from memrl_core.environments import environment_title
 from memrl_core.models.gguf import is_gguf
 from memrl_core.models.ollama_status import OllamaStatus, ollama_status

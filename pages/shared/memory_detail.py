@@ -10,8 +10,8 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.audit_words import Sentences, who
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import Role
-from memrl_core.bank.undo import MEMORIES
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.people.undo import MEMORIES
 from memrl_core.errors import MemRLError
 from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import signed

@@ -12,7 +12,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import LONGEST_NAME, SOMEONE, Role, person_name
+from memrl_core.bank.people.roles import LONGEST_NAME, SOMEONE, Role, person_name
 from memrl_core.errors import MemRLError
 from pages.shared.text import literal
 

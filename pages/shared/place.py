@@ -10,9 +10,9 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.addresses import is_local, shown
-from memrl_core.bank.places import list_banks
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.storage.addresses import is_local, shown
+from memrl_core.bank.storage.places import list_banks
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.spreadsheet import file_name
 from memrl_core.records import RunInfo

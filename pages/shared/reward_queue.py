@@ -19,7 +19,7 @@ from memrl_core.analysis.people.rating_queue import (
     ratings_wanted,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
 from pages.shared import place as places

@@ -12,8 +12,8 @@ from memrl_core.analysis.people.agreement import AGAIN
 from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
 from memrl_core.analysis.people.rating_queue import RatingSession
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating, Supposed
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.ratings import Rating, Supposed
+from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import (
     MARKS,
     Option,

@@ -11,9 +11,9 @@ import streamlit as st
 from memrl_core.agent import Episode
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role
-from memrl_core.bank.undo import REWARDS
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.people.undo import REWARDS
 from memrl_core.errors import MemRLError, StepError
 from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.learning.scales import RatingScales
 from tests.builders import DIMENSION, a_bank, a_run, a_step

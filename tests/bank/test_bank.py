@@ -405,14 +405,14 @@ def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> 
 
 
 def test_a_memory_that_no_step_names_is_not_seen_and_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrl_core.bank.vectors.MANY_FRAGMENTS", 2)
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.MANY_FRAGMENTS", 2)
     bank = a_bank(tmp_path / "bank")
     bank.commit_step(*a_step(1))
     monkeypatch.setattr("memrl_core.bank.state.BankState.save", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         bank.commit_step(*a_step(2))
     monkeypatch.undo()
-    monkeypatch.setattr("memrl_core.bank.vectors.MANY_FRAGMENTS", 2)
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.MANY_FRAGMENTS", 2)
     table = lancedb.connect(f"{bank.uri}/vectors").open_table("memories")
     assert table.count_rows() == 2
     assert bank.memory_ids() == ["r-0001"] == [memory.id for memory in MemoryBank.open(bank.uri).memories()]

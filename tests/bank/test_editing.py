@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.editing import LONGEST_TEXT
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.editing import LONGEST_TEXT
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownRun

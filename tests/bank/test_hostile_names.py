@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import person_name
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import person_name
 from memrl_core.records import WriteRecord
 from tests.builders import a_bank, a_run, a_step
 

@@ -13,7 +13,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.errors import BankFull
 from memrl_core.records import EventKind
 from tests.builders import a_bank, a_step
@@ -24,7 +24,7 @@ RATER = """
 import sys
 sys.path.insert(0, {root!r})
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 bank = MemoryBank.open({uri!r})
 who, steps = sys.argv[1], int(sys.argv[2])
 for n in range({each}):

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.bank import MemoryBank, addresses
-from memrl_core.bank.addresses import shown
 from memrl_core.bank.check import check
+from memrl_core.bank.storage.addresses import shown
 from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank, RunMoved
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in, read_any

@@ -69,7 +69,7 @@ def an_agent_of(policy: str, path: Path) -> Agent:
 def test_what_is_written_while_the_bank_compacts_keeps_its_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: int
 ) -> None:
-    monkeypatch.setattr("memrl_core.bank.vectors.APPENDS_PER_COMPACTION", appends)
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.APPENDS_PER_COMPACTION", appends)
     live = a_bank(tmp_path / "bank")
     tailing = opened(live)
     for step in range(1, 17):

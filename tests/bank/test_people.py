@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import LONGEST_NAME, NEWCOMERS, Role, person_name
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import LONGEST_NAME, NEWCOMERS, Role, person_name
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning.scales import RatingScales

@@ -10,7 +10,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import BegunStep, StepMark
-from memrl_core.bank.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
 from tests.builders import a_bank, a_step
 
@@ -45,7 +45,7 @@ def test_a_copy_that_is_cut_short_leaves_nothing_behind(bank: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("memrl_core.bank.vectors.LanceVectors.append", full)
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.LanceVectors.append", full)
     with pytest.raises(BankFull, match="disk is full"):
         copy_bank(bank, bank.with_name("copy"))
     assert [path.name for path in bank.parent.iterdir()] == ["bank"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memrl_core.analysis.people.audit import AuditFilter, audit, reconstruct
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankFull, InputError, PolicyFailed
 from memrl_core.exchange.archive import read_bank, write_bank

@@ -29,7 +29,7 @@ RATER = f"""
 import sys
 sys.path.insert(0, {ROOT!r})
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 bank = MemoryBank.open(sys.argv[1])
 for n in range({EACH}):
     bank.ratings.rate(Rating("r", 1 + n % 3, (n // 3) / 8, sys.argv[2]))

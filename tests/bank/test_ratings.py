@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role, actor_of
-from memrl_core.bank.undo import MEMORIES, REWARDS
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role, actor_of
+from memrl_core.bank.people.undo import MEMORIES, REWARDS
 from memrl_core.errors import InputError, NotAllowed, SettingsError
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind

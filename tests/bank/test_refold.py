@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank, StepRow, codec
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank import MemoryBank, StepRow
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.storage import codec
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.learning import Fold, folded
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace

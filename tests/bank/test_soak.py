@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.measuring import give_back, resident_mb
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments.tasks import sample_tasks
 from tests.builders import an_agent
 

@@ -10,7 +10,7 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.analysis.people.linked_filter import StepFilter
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.records import StepTrace
 
 RUN = "household"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import copy_bank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import NEWCOMERS, Role
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.task_sets import keep
 from memrl_core.environments.tasks import sample_data_path, sample_tasks

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from memrl_core import cli
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role
 from tests.builders import a_bank, a_step
 from tests.commands.test_cli import home, memrl
 

@@ -19,8 +19,8 @@ from tests.crash.work import Stored, contents_called, stored_by
 
 LONG_ENOUGH = 3.0
 BROKEN = """
-from memrl_core.bank.schema import Database
-from memrl_core.bank.vectors import LanceVectors
+from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.storage.vectors import LanceVectors
 from tests.crash import work
 insert, append = Database.insert, LanceVectors.append
 def late(database, table, rows):

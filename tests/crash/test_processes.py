@@ -10,7 +10,7 @@ import pytest
 from tests.crash.processes import together
 
 BROKEN = """
-from memrl_core.bank.vectors import LanceVectors
+from memrl_core.bank.storage.vectors import LanceVectors
 from tests.crash import work
 LanceVectors.append = lambda vectors, rows: None
 work.main()

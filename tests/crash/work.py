@@ -26,8 +26,9 @@ import numpy as np
 from memrl_core.agent import Agent
 from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.map.projection import Pca
-from memrl_core.bank import MemoryBank, vectors
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.storage import vectors
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.schema import FORMAT
+from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange import archive

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.analysis.map.map_layout import MapLayout
-from memrl_core.bank import MemoryBank, codec
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.storage import codec
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankFull, InputError, NotABank
 from memrl_core.exchange.archive import write_bank

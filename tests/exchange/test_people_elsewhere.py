@@ -13,7 +13,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import NotAllowed
 from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
 from memrl_core.exchange.bring_in import ROLES_STAY, UNCHANGED, bring_in

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import LONGEST_REASON, Rating
-from memrl_core.bank.roles import LONGEST_NAME, Role
+from memrl_core.bank.people.ratings import LONGEST_REASON, Rating
+from memrl_core.bank.people.roles import LONGEST_NAME, Role
 from memrl_core.errors import InputError, NotAllowed, UnknownRun
 from memrl_core.exchange import reward_records
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards

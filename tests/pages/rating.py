@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.records import EventKind, LedgerEvent, StepTrace
 from tests.pages.test_decision_page import plain
 

@@ -19,7 +19,7 @@ from memrl_core.analysis.compare.comparison import Comparison, compare, finding
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.compare.divergence import Difference, divergences
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import copy_bank
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
 from pages.compare import steps as compare_steps

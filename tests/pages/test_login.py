@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.roles import NEWCOMERS, Role
 from tests.pages.rating import by_people, key_starting, known_as, press
 from tests.pages.test_decision_page import plain
 from tests.pages.test_pages import page_text

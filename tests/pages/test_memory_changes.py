@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.roles import Role
 from memrl_core.records import EventKind
 from tests.pages.rating import RUN, by_people, click, known_as
 from tests.pages.test_decision_page import plain

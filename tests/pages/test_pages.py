@@ -21,7 +21,7 @@ from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Ratings
+from memrl_core.bank.people.ratings import Ratings
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_data_path, sample_tasks

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.places import copy_bank
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import policy_class
 from pages.decision.catalogue import QUESTIONS
 

@@ -14,8 +14,8 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.analysis.people import rating_queue
 from memrl_core.analysis.people.agreement import AGAIN, consistency
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating, Ratings
-from memrl_core.bank.roles import NEWCOMERS, Role
+from memrl_core.bank.people.ratings import Rating, Ratings
+from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, Phase

@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
 from memrl_core.settings import MemRLSettings

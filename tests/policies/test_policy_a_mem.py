@@ -16,7 +16,7 @@ from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.analysis.run.learned.notes import evolution_diff, link_graph
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks

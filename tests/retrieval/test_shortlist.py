@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from benchmarks.retrieval import OfficialStore, retrieved
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
-from memrl_core.bank import MemoryBank, codec
-from memrl_core.bank.vectors import LanceVectors
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.vectors import LanceVectors
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import Memory, RecallRecord
 from memrl_core.retrieval import recall, zscore
@@ -126,7 +127,7 @@ def append(bank: LanceVectors, embeddings: np.ndarray, first: int = 0) -> None:
 @pytest.fixture
 def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LanceVectors, np.ndarray]:
     """A store of 4,000 memories in 80 partitions, of which a search reads 16, and their embeddings."""
-    monkeypatch.setattr("memrl_core.bank.vectors.ROWS_IN_A_PARTITION", 50)
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.ROWS_IN_A_PARTITION", 50)
     made = LanceVectors.create(str(tmp_path / "vectors"), 32)
     embeddings = vectors(4000, np.random.default_rng(0), 32)
     append(made, embeddings)

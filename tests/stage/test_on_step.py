@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from memrl_core.bank.places import copy_bank
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
 from tests.browser.test_story import drawn_stage, press_step, settled

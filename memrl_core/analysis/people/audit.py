@@ -13,7 +13,7 @@ from pydantic import Field
 from memrl_core.analysis.people.audit_words import Sentences, who
 from memrl_core.analysis.people.linked_filter import LinkedFilter
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import actor_of
+from memrl_core.bank.people.roles import actor_of
 from memrl_core.learning import active_rewards, assigned_credit, by_step, named_by, shares_in
 from memrl_core.records import EventKind, LedgerEvent, RewardSource, UtilityPoint
 

@@ -9,8 +9,8 @@ from pydantic.fields import FieldInfo
 
 from memrl_core.analysis.decision.findings import names
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.bank.roles import NEWCOMERS, Role, actor_of
-from memrl_core.bank.undo import REDOES, TOGETHER, UNDOES
+from memrl_core.bank.people.roles import NEWCOMERS, Role, actor_of
+from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.learning import order_key
 from memrl_core.learning.scales import RatingScales
 from memrl_core.numerals import short, signed

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.people.later_selections import Choices, Differing, Histories, differing
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.roles import actor_of, person_name
+from memrl_core.bank.people.roles import actor_of, person_name
 from memrl_core.learning import REWARDING, Fold, folded
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import update_rule

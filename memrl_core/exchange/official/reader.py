@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memrl_core.bank import codec
+from memrl_core.bank.storage import codec
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.contents import Account, Contents, Skipped
 from memrl_core.exchange.official.imported_memories import Taken, moment, taken_from

@@ -25,8 +25,8 @@ from memrl_core.analysis.people.audit import (
     reconstruct,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
-from memrl_core.bank.roles import Role
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.people.roles import Role
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent

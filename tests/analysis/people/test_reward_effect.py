@@ -25,7 +25,7 @@ from memrl_core.analysis.people.reward_effect import (
     selections_sentence,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.ratings import Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks

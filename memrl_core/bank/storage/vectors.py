@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memrl_core.bank.addresses import connect, is_local, remote_failure
-from memrl_core.bank.codec import table_schema
-from memrl_core.bank.schema import chunks
+from memrl_core.bank.storage.addresses import connect, is_local, remote_failure
+from memrl_core.bank.storage.codec import table_schema
+from memrl_core.bank.storage.schema import chunks
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
 

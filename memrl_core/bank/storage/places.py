@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memrl_core.bank.addresses import CUT, ENDING, is_local, plain, shown
-from memrl_core.bank.schema import FILE, Database, missing
-from memrl_core.bank.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
+from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, plain, shown
+from memrl_core.bank.storage.schema import FILE, Database, missing
+from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, BankUnreachable, InputError, NotABank
 
 LONGEST_NAME = 60

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank.codec import Inserted
 from memrl_core.bank.ledger import Ledger, now
-from memrl_core.bank.roles import Role, person_name
+from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, in_ledger, named_by

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memrl_core.bank.codec import StepRow
 from memrl_core.bank.ledger import Ledger
-from memrl_core.bank.roles import person_name
+from memrl_core.bank.people.roles import person_name
+from memrl_core.bank.people.undo import TOGETHER
 from memrl_core.bank.state import BankState, locked
-from memrl_core.bank.undo import TOGETHER
+from memrl_core.bank.storage.codec import StepRow
 from memrl_core.errors import InputError
 from memrl_core.learning import active_rewards, in_ledger
 from memrl_core.learning.scales import RatingScales, pairwise_rewards

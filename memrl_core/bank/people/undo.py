@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrl_core.bank.editing import must_not_be_pinned
 from memrl_core.bank.ledger import Ledger
-from memrl_core.bank.roles import actor_of, person_name
+from memrl_core.bank.people.editing import must_not_be_pinned
+from memrl_core.bank.people.roles import actor_of, person_name
 from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import active_rewards, in_ledger, named_by

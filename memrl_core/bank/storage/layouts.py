@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from memrl_core.bank import schema
 from memrl_core.bank.ledger import now
-from memrl_core.bank.schema import Database
+from memrl_core.bank.storage import schema
+from memrl_core.bank.storage.schema import Database
 
 Place = tuple[float, float]
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 from sqlalchemy import select
 
-from memrl_core.bank import schema
-from memrl_core.bank.roles import actor_of
+from memrl_core.bank.people.roles import actor_of
+from memrl_core.bank.storage import schema
 from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
 
 LARGEST_STEP = 10_000_000
