@@ -35,6 +35,12 @@ def a_bank(path: Any, run: str = "r", **settings: Any) -> MemoryBank:
     return bank
 
 
+def withdraw(bank: MemoryBank, run: str, step: int, person: str) -> Any:
+    """Take back the person's reward for a step, where they have one: the event that does it."""
+    mine = bank.ratings.mine(run, step, person)
+    return mine and bank.revoke_reward(mine.id, person)
+
+
 def a_run(run: str = "r", base: str | None = None, base_step: int = 0, **settings: Any) -> RunInfo:
     return RunInfo(
         id=run,

@@ -71,13 +71,6 @@ def q_range(settings: Mapping[str, Any]) -> tuple[float, float, float]:
     return low, (low + high) / 2, high
 
 
-def q_symbol(q: float, middle: float, visits: int) -> str:
-    """The sign of q by shape: up above the middle, down below it, a circle for what was never updated."""
-    if visits == 0 or q == middle:
-        return "circle"
-    return "triangle-up" if q > middle else "triangle-down"
-
-
 def pale(colour: str) -> str:
     """The band of a line that has one of the colours in hexadecimal digits."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))

@@ -14,8 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core import cli
-from memrl_core.bank import MemoryBank, addresses
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.storage import addresses
 from memrl_core.bank.storage.addresses import shown
 from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank, RunMoved
 from memrl_core.exchange.archive import write_bank

@@ -14,6 +14,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning.scales import RatingScales
 from tests.builders import DIMENSION, a_bank, a_run, a_step
+from tests.small_banks import withdraw
 
 EMBEDDER = HashingEmbedder(DIMENSION)
 ONE, TWO = "r-0001", "r-0002"
@@ -123,7 +124,7 @@ def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -
     bank.people.assign("cid", Role.RATE, "ann")
     for action in RATING.values():
         action(bank, "cid")
-    assert bank.ratings.withdraw("r", 2, "cid") is not None
+    assert withdraw(bank, "r", 2, "cid") is not None
     assert bank.undo.undo("cid") is not None
     bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
     standing = bank.credits.standing("r", 2)
@@ -142,7 +143,7 @@ def test_who_lost_the_right_to_rate_takes_nothing_back_either(bank: MemoryBank, 
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.LOOK, "ann")
     actions: Mapping[str, Action] = {
-        "withdraw": lambda bank, who: bank.ratings.withdraw("r", 2, who),
+        "withdraw": lambda bank, who: withdraw(bank, "r", 2, who),
         "remove_note": lambda bank, who: bank.notes.remove(note, who),
         "revoke_credit": lambda bank, who: bank.credits.revoke(credit.id, who),
         "undo": lambda bank, who: bank.undo.undo(who),

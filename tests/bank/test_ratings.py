@@ -19,6 +19,7 @@ from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
 from tests.builders import a_bank, a_run, a_step
 from tests.oracles.raters import Raters, beliefs
+from tests.small_banks import withdraw
 
 STEPS = 6
 ALPHA = 0.3
@@ -72,7 +73,7 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
             bank.ratings.rate(Rating("r", step, value, person))
             reference.rate(step, person, value)
         elif action == "withdraw":
-            bank.ratings.withdraw("r", step, person)
+            withdraw(bank, "r", step, person)
             reference.rate(step, person, None)
         elif action == "rate for all":
             bank.ratings.rate_all([Rating("r", step, value / 2, who, given={"by": manager}) for who in PEOPLE])
@@ -106,7 +107,7 @@ def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path
     before, histories = believed(bank), bank.histories("r")
     for step, value in ((2, 0.3), (5, -0.7), (2, -1.0), (3, 0.1)):
         bank.ratings.rate(Rating("r", step, value, "ann"))
-    bank.ratings.withdraw("r", 5, "ann")
+    withdraw(bank, "r", 5, "ann")
     rated = believed(bank)
     bank.close()
     again = MemoryBank.open(bank.uri)
@@ -169,7 +170,7 @@ def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pyt
     bank.utilities("r")
     monkeypatch.setattr("memrl_core.bank.state.BankState.start", None)
     bank.ratings.rate(Rating("r", 2, -0.4, "ann"))
-    bank.ratings.withdraw("r", 2, "ann")
+    withdraw(bank, "r", 2, "ann")
     bank.ratings.rate(Rating("r", 3, 0.4, "ann"))
     assert believed(bank) == beliefs(steps, {(3, "ann"): 0.4}, ALPHA)
 

@@ -22,6 +22,7 @@ from memrl_core.learning import Fold, folded
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step
+from tests.small_banks import withdraw
 
 EMBEDDER = HashingEmbedder(DIMENSION)
 ONE, TWO, THREE, FOUR = (f"r-{n:04d}" for n in range(1, 5))
@@ -302,7 +303,7 @@ def test_late_rewards_follow_a_memory_into_what_took_its_place(
     bank.commit_step(*a_step(STEPS + 1, tuple(bank.utilities("r"))[:3], 0.5))
     rated_late(bank, 4, 0.9)
     rated_late(bank, 3, 0.2)
-    bank.ratings.withdraw("r", 4, "bob")
+    withdraw(bank, "r", 4, "bob")
     mine = reported(live(bank, "r"))
     never_folded.undo()
     assert mine == reported(anew(bank, "r")) == reported(live(MemoryBank.open(bank.uri), "r"))

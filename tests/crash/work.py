@@ -42,6 +42,7 @@ from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task
+from tests.small_banks import withdraw
 
 TASKS = "household-train"
 BATCH = 6
@@ -241,7 +242,7 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
         if action in (0, 1):
             event = bank.ratings.rate(Rating(run, step, value, person))
         elif action == 2:
-            taken_back = bank.ratings.withdraw(run, step, person)
+            taken_back = withdraw(bank, run, step, person)
             event = taken_back or bank.ratings.rate(Rating(run, step, value, person))
         elif action == 3 and bank.undo.undo(person) is not None:
             event = next(event for event in bank.lately() if event.rater == person)

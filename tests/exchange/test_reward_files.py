@@ -21,6 +21,7 @@ from memrl_core.exchange import reward_records
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.learning.scales import RatingScales
 from tests.builders import a_bank, a_run, a_step, numbers
+from tests.small_banks import withdraw
 
 STEPS = 4
 BOOKKEEPING = ("by", "together", "undoes", "redoes")
@@ -106,7 +107,7 @@ def test_what_is_written_is_read_back_whatever_people_say(
     one, other = scratch
     for bank in scratch:
         for run, step, rater in given_in(bank):
-            bank.ratings.withdraw(run, step, rater)
+            withdraw(bank, run, step, rater)
     one.ratings.rate_all([Rating("r", *reward) for reward in rewards])
     data = export_rewards(one, kind)
     file = read_rewards(data, kind, other)
@@ -132,7 +133,7 @@ def test_rewards_are_written_by_run_step_and_rater(tmp_path: Path) -> None:
     for run, step, rater in (("r", 3, "bo"), ("r", 3, "ann"), ("r", 2, "cy"), ("a", 1, "zoe")):
         bank.ratings.rate(Rating(run, step, 0.5, rater))
     bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
-    bank.ratings.withdraw("r", 4, "ann")
+    withdraw(bank, "r", 4, "ann")
     rows = [json.loads(line) for line in export_rewards(bank, "jsonl").decode().splitlines()]
     assert [(row["run"], row["step"], row["rater"]) for row in rows] == [
         ("a", 1, "zoe"), ("r", 2, "cy"), ("r", 3, "ann"), ("r", 3, "bo"),

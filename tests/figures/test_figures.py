@@ -14,7 +14,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.memory.utility import history_picture, moves_picture
-from memrl_core.figures.palette import plain, q_symbol
+from memrl_core.figures.palette import plain
 from memrl_core.records import Decision, Memory, RecallRecord
 from tests.builders import an_agent, numbers
 
@@ -114,15 +114,6 @@ def test_a_history_has_a_mark_for_every_reward(lived: Any) -> None:
     assert f"{len(points) - 1} rewards" in picture.title
     alone = history_picture(points[:1], moment.trace.settings, memory_id, "r")
     assert "no reward yet" in alone.title
-
-
-def test_the_sign_of_q_is_told_by_shape_too() -> None:
-    assert [q_symbol(0.4, 0.5, 1), q_symbol(0.6, 0.5, 1), q_symbol(0.5, 0.5, 1), q_symbol(0.9, 0.5, 0)] == [
-        "triangle-down",
-        "triangle-up",
-        "circle",
-        "circle",
-    ]
 
 
 def test_foreign_text_cannot_become_markup_in_any_figure(lived: Any) -> None:

@@ -13,7 +13,7 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.memory.neighbourhoods import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.memory.landscape import landscape_picture
-from memrl_core.figures.palette import q_colorscale, q_range, q_symbol
+from memrl_core.figures.palette import q_colorscale, q_range
 from tests.builders import a_bank, a_step, an_agent, numbers
 
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}
@@ -125,7 +125,8 @@ def test_both_sides_show_the_memories_that_are_there_with_q_as_colour_and_its_si
             points = drawn(frame.data, panel)
             assert set(points) == set(np.flatnonzero(~np.isnan(q)))
             for point, (symbol, colour) in points.items():
-                assert symbol == q_symbol(q[point], 0.0, int(visits[point]))
+                sign = np.sign(q[point]) * (visits[point] > 0)
+                assert symbol == {1: "triangle-up", -1: "triangle-down", 0: "circle"}[sign]
                 assert colour == pytest.approx(q[point], abs=5e-4)
         assert drawn(figure.data, panel) == drawn(figure.frames[-1].data, panel)
     left, right = figure.layout.xaxis, figure.layout.xaxis2

@@ -46,14 +46,6 @@ def failing_after_success(grid: Grid, epoch: int) -> float:
     return sum(state(grid, epoch, task) == "forgotten" for task in tasks) / len(tasks) if tasks else NAN
 
 
-def retention_gain(grid: Grid, epoch: int) -> tuple[float, float]:
-    """From the epoch before to this one."""
-    both = [(a, b) for a, b in zip(grid[epoch - 1], grid[epoch], strict=True) if a is not None and b is not None]
-    kept = [b for a, b in both if a]
-    gained = [b for a, b in both if not a]
-    return (sum(kept) / len(kept) if kept else NAN, sum(gained) / len(gained) if gained else NAN)
-
-
 def hit_by_k(won: Sequence[bool], k: int) -> float:
     """The share of all choices of k samples that hold a success."""
     draws = list(combinations(won, k))

@@ -128,21 +128,6 @@ def epoch_changes(success: Floats) -> EpochChanges:
     return EpochChanges(*((states == TaskState[field.name.upper()]).sum(axis=1) for field in fields(EpochChanges)))
 
 
-def retention_and_gain(success: Floats) -> Floats:
-    """Stability and plasticity from one epoch to the next, (E - 1, 2), over the tasks rated in both (own measure).
-
-    Retention: the share of what the previous epoch solved that is solved again; 1 - FR of arXiv 2601.03192 v1 when
-    every task is rated in every epoch. Gain: the share of what the previous epoch failed that is solved now, whether
-    for the first time or again.
-    """
-    before, now = success[:-1], success[1:]
-    rated = ~np.isnan(now)
-    shares = [
-        _share(((before == past) & (now == 1)).sum(axis=1), ((before == past) & rated).sum(axis=1)) for past in (1, 0)
-    ]
-    return np.stack(shares, axis=1)
-
-
 def pass_at_k(successes: Iterable[int], samples: Iterable[int], k: int) -> float:
     """pass@k: the chance that k of a task's n samples hold a success, 1 - C(n - c, k)/C(n, k), averaged over tasks.
 

@@ -125,16 +125,6 @@ class Ratings:
         )
         return one, two
 
-    def withdraw(self, run: str, step: int, rater: str, reason: str = "") -> LedgerEvent | None:
-        """Append that a person's reward for a step no longer counts; None when they have none. Raises as `rate`."""
-        with self._alone():
-            mine = self.mine(run, step, rater)
-            if mine is None:
-                return None
-            event = self._ledger.revoking(mine, rater, reason)
-            self._ledger.append(event)
-            return event
-
     # --- what stands --------------------------------------------------------------------------------------------------
 
     @locked

@@ -6,7 +6,6 @@ Source: arXiv 2601.03192 v2, table 5, where the frozen memory of one model was g
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.measures import Arm, Difference, difference
-from memrl_core.experiments.studies.study import Progress, Stopped, Study, arm, checked_seeds
+from memrl_core.experiments.studies.study import Memories, Progress, Study, Use, arm, checked_seeds, used_by_seed
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.settings import MemRLSettings
@@ -67,27 +66,15 @@ def run_cross_model(
     lessons, trial = named_tasks(learn_on, tasks), named_tasks(use_on or learn_on, tasks)
     study = Study(bank, "cross", models, settings, preferences, on_progress, cancelled)
     study.total = len(chosen) * len(models) * (epochs * len(lessons) + (len(models) + 1) * len(trial))
-    uses: dict[tuple[str, str], list[tuple[str, Sequence[bool]]]] = defaultdict(list)
-    learning: list[str] = []
-    stopped = False
-    for seed in chosen:
-        try:
-            memories: dict[str, str | None] = {NO_MEMORY: None}
-            for model in models:
-                memories[model] = study.learn(f"s{seed}-{_part(models, model)}", lessons, epochs, seed, model)
-            found = {
-                (memory, model): study.use(
-                    f"s{seed}-{_part(models, memory)}-to-{_part(models, model)}", trial, seed, model, base
-                )
-                for memory, base in memories.items()
-                for model in models
-            }
-        except Stopped:
-            stopped = True
-            break
-        learning += [run for run in memories.values() if run is not None]
-        for key, use in found.items():
-            uses[key].append(use)
+
+    def learned(seed: int) -> Memories:
+        runs = {m: study.learn(f"s{seed}-{_part(models, m)}", lessons, epochs, seed, m) for m in models}
+        return {NO_MEMORY: None, **runs}
+
+    def used(seed: int, memory: str, model: str, base: str | None) -> Use:
+        return study.use(f"s{seed}-{_part(models, memory)}-to-{_part(models, model)}", trial, seed, model, base)
+
+    uses, learning, stopped = used_by_seed(chosen, learned, used, models)
     arms = {(m, by): arm(m, by, uses[m, by], len(trial)) for m in (NO_MEMORY, *models) for by in models}
     pairs = [(m, NO_MEMORY, by) for by in models for m in models] + [
         (m, by, by) for by in models for m in models if m != by
@@ -100,7 +87,7 @@ def run_cross_model(
         epochs,
         tuple(arms.values()),
         tuple(differences),
-        tuple(learning),
+        learning,
         stopped,
     )
 

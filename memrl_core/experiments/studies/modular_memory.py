@@ -5,7 +5,6 @@ Source: arXiv 2601.03192 v2, table 6, where the merged memories of two benchmark
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.merging import merge_runs
 from memrl_core.experiments.measures import Arm, Difference, difference
-from memrl_core.experiments.studies.study import Progress, Stopped, Study, arm, checked_seeds
+from memrl_core.experiments.studies.study import Memories, Progress, Study, Use, arm, checked_seeds, used_by_seed
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.records import Task
@@ -75,23 +74,14 @@ def run_modular_memory(
     study = Study(bank, "modular", [model], settings, preferences, on_progress, cancelled)
     a_seed = 2 * epochs * sum(map(len, lessons.values())) + len(MEMORIES) * sum(map(len, trials.values()))
     study.total = len(chosen) * a_seed
-    uses: dict[tuple[str, str], list[tuple[str, Sequence[bool]]]] = defaultdict(list)
-    learning: list[str] = []
-    stopped = False
-    for seed in chosen:
-        try:
-            memories = _learned(study, lessons, epochs, seed, model)
-            found = {
-                (memory, side): study.use(f"s{seed}-{_PARTS[memory]}-on-{side.lower()}", trial, seed, model, base)
-                for memory, base in memories.items()
-                for side, trial in trials.items()
-            }
-        except Stopped:
-            stopped = True
-            break
-        learning += [run for run in memories.values() if run is not None]
-        for key, use in found.items():
-            uses[key].append(use)
+
+    def use(seed: int, memory: str, side: str, base: str | None) -> Use:
+        return study.use(f"s{seed}-{_PARTS[memory]}-on-{side.lower()}", trials[side], seed, model, base)
+
+    def learn(seed: int) -> Memories:
+        return _learned(study, lessons, epochs, seed, model)
+
+    uses, learning, stopped = used_by_seed(chosen, learn, use, tuple(trials))
     arms = {(m, side): arm(m, side, uses[m, side], len(trials[side])) for side in trials for m in MEMORIES}
     differences = [
         difference(arms[MERGED, side], arms[other, side])
@@ -99,14 +89,10 @@ def run_modular_memory(
         for other in MEMORIES
         if other != MERGED and arms[MERGED, side].n
     ]
-    return ModularMemory(
-        model, learned, used, epochs, tuple(arms.values()), tuple(differences), tuple(learning), stopped
-    )
+    return ModularMemory(model, learned, used, epochs, tuple(arms.values()), tuple(differences), learning, stopped)
 
 
-def _learned(
-    study: Study, lessons: Mapping[str, Sequence[Task]], epochs: int, seed: int, model: str
-) -> dict[str, str | None]:
+def _learned(study: Study, lessons: Mapping[str, Sequence[Task]], epochs: int, seed: int, model: str) -> Memories:
     """The run that knows each memory, None for no memory. All met the same tasks equally often."""
     both = [*lessons["A"], *lessons["B"]]
     mixed = [both[position] for position in np.random.default_rng(seed).permutation(len(both))]

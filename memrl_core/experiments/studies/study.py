@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 from memrl_core.agent import Agent, Episode, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
-from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
 from memrl_core.experiments.measures import Arm
 from memrl_core.models.base import Cancelled
@@ -23,6 +23,10 @@ USE_SEED = 1_000_000
 """Added to the seed of a use: under its own seed again, each task would meet the very luck that it was learned with."""
 
 Progress = Callable[[int, int], None]
+Memories = Mapping[str, str | None]
+"""Memories by name: the run that knows each, None for no memory."""
+Use = tuple[str, list[bool]]
+"""A run that used a memory, and which of its tasks ended well."""
 
 
 class Stopped(Exception):
@@ -69,13 +73,7 @@ class Study:
         Raises `Stopped`.
         """
         agent = self._agent(part, tasks, seed, model, None, settings=settings)
-        worlds = _worlds(tasks, agent.environment)
-        with self.bank.batch(STEPS_A_WRITE):
-            for epoch in range(1, epochs + 1):
-                for task in tasks:
-                    agent.environment = worlds[task.environment]
-                    whole_step(agent, task, epoch, self._cancelled)
-                    self._count()
+        self._played(agent, whole_step, tasks, epochs)
         return agent.run_id
 
     def use(
@@ -87,21 +85,27 @@ class Study:
         base: str | None,
         options: Mapping[str, Any] | None = None,
         settings: PolicySettings | None = None,
-    ) -> tuple[str, list[bool]]:
+    ) -> Use:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
         updated or written. `options` are the model's. The run's name, and which tasks ended well. Raises `Stopped`.
         """
         agent = self._agent(part, tasks, seed + USE_SEED, model, base, options, settings)
-        worlds = _worlds(tasks, agent.environment)
-        won = []
+        traces = self._played(agent, frozen_step, tasks, 1)
+        return agent.run_id, [trace.reward is not None and trace.reward.outcome == "success" for trace in traces]
+
+    def _played(
+        self, agent: Agent, play: Callable[[Agent, Task, int, Cancelled], StepTrace], tasks: Sequence[Task], epochs: int
+    ) -> list[StepTrace]:
+        worlds = {agent.environment.name: agent.environment}
+        traces = []
         with self.bank.batch(STEPS_A_WRITE):
-            for task in tasks:
-                agent.environment = worlds[task.environment]
-                trace = frozen_step(agent, task, 1, self._cancelled)
-                self._count()
-                assert trace.reward is not None
-                won.append(trace.reward.outcome == "success")
-        return agent.run_id, won
+            for epoch in range(1, epochs + 1):
+                for task in tasks:
+                    name = task.environment
+                    agent.environment = worlds[name] = worlds.get(name) or make_environment(name)
+                    traces.append(play(agent, task, epoch, self._cancelled))
+                    self._count()
+        return traces
 
     def _agent(
         self,
@@ -160,10 +164,28 @@ def _advanced(agent: Agent, task: Task, epoch: int, until: Phase | None, cancell
     return episode
 
 
-def _worlds(tasks: Sequence[Task], own: Environment) -> Mapping[str, Environment]:
-    """The world of each task: the run's `own`, and new ones for those of others."""
-    names = {task.environment for task in tasks}
-    return {name: own if name == own.name else make_environment(name) for name in names}
+def used_by_seed(
+    seeds: Sequence[int],
+    learn: Callable[[int], Memories],
+    use: Callable[[int, str, str, str | None], Use],
+    on: Sequence[str],
+) -> tuple[Mapping[tuple[str, str], list[Use]], tuple[str, ...], bool]:
+    """The uses of each memory `on` each model or set, one a seed; the runs that were learned; whether it was stopped.
+
+    `learn(seed)` makes the memories and `use(seed, memory, on, run)` uses one. Only seeds that are over count.
+    """
+    uses: dict[tuple[str, str], list[Use]] = defaultdict(list)
+    learning: list[str] = []
+    for seed in seeds:
+        try:
+            memories = learn(seed)
+            found = {(memory, one): use(seed, memory, one, run) for memory, run in memories.items() for one in on}
+        except Stopped:
+            return uses, tuple(learning), True
+        learning += [run for run in memories.values() if run is not None]
+        for key, used in found.items():
+            uses[key].append(used)
+    return uses, tuple(learning), False
 
 
 def checked_seeds(seeds: Sequence[int], epochs: int) -> list[int]:

@@ -118,7 +118,7 @@ def _points(landscape: Landscape, panel: int, middle: float) -> list[dict[str, A
 
 
 def _frame(landscape: Landscape, frame: int, middle: float, words: str, shifts: Sequence[int]) -> list[dict[str, Any]]:
-    """What differs between frames, for each of `_points` (see `q_symbol`). Plotly draws no point that has no y."""
+    """What differs between frames, for each of `_points`. Plotly draws no point that has no y."""
     q, updated, height = landscape.q[frame], landscape.visits[frame] > 0, landscape.positions[:, 1]
     up, down = updated & (q > middle), updated & (q < middle)
     colour = _short(q)

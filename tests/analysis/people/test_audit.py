@@ -32,6 +32,7 @@ from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent
 from tests.analysis.eventful import an_eventful_bank
 from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector, numbers
+from tests.small_banks import withdraw
 
 ALPHA = 0.5
 EVERYTHING = AuditFilter(people_only=False)
@@ -76,7 +77,7 @@ def test_rewards_are_told_with_what_they_changed_and_what_was_chosen(tmp_path: P
     rate(bank, 3, 1.0, scale="stars", stars=5)
     rate(bank, 3, -1.0, scale="thumbs", thumb="down")
     bank.ratings.rate(Rating("r", 3, -1.0, "ann", "on reflection"))
-    bank.ratings.withdraw("r", 3, "ann")
+    withdraw(bank, "r", 3, "ann")
     rate(bank, 3, 0.5, "bo", scale="rubric", marks={"correct": 4, "clear": 2})
     bank.revoke_reward(bank.ratings.of("r", 3)[-1].id, "ann")
     bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "ann")

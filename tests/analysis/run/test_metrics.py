@@ -28,7 +28,6 @@ from memrl_core.analysis.run.metrics import (
     outcome_grid,
     paired_interval,
     pass_at_k,
-    retention_and_gain,
     seed_interval,
     solved_before_failing_now,
     task_states,
@@ -81,7 +80,6 @@ def test_shares_of_nothing_are_nan_and_no_epochs_give_no_values() -> None:
     for measure in (epoch_accuracy, cumulative_success, solved_before_failing_now, forgetting_rate):
         assert same(measure(nothing), [NAN])
         assert measure(np.zeros((0, 0))).shape == (0,)
-    assert retention_and_gain(np.zeros((0, 0))).shape == (0, 2)
 
 
 @given(grids())
@@ -91,10 +89,6 @@ def test_measures_of_a_grid_follow_from_each_tasks_outcomes(success: np.ndarray)
     assert same(epoch_accuracy(success), [oracle.accuracy(grid, e) for e in epochs])
     assert same(cumulative_success(success), [oracle.cumulative(grid, e) for e in epochs])
     assert same(solved_before_failing_now(success), [oracle.failing_after_success(grid, e) for e in epochs])
-    assert same(
-        retention_and_gain(success).reshape(-1, 2),
-        np.array([oracle.retention_gain(grid, e) for e in epochs[1:]]).reshape(-1, 2),
-    )
     named = [[TaskState(state).name.lower().replace("_", " ") for state in row] for row in task_states(success)]
     assert named == [[oracle.state(grid, e, t) for t in range(len(grid[0]))] for e in epochs]
 
