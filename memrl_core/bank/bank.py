@@ -444,7 +444,7 @@ class MemoryBank(BankReading):
         """
         must_be_reward(value)
         with self.alone():
-            event = self._person_reward(run, step, step_id, memory_ids, value, rater, reason, given)
+            event = self._ledger.rewarding(run, step, step_id, memory_ids, value, rater, reason, given)
             self._ledger.append(event)
             return event
 
@@ -484,36 +484,12 @@ class MemoryBank(BankReading):
                 with self.alone():
                     pass
 
-    def _person_reward(
-        self,
-        run: str,
-        step: int,
-        step_id: str,
-        memory_ids: Sequence[str],
-        value: float,
-        rater: str,
-        reason: str = "",
-        given: Mapping[str, Any] | None = None,
-    ) -> LedgerEvent:
-        return self._ledger.event(
-            run,
-            step,
-            step_id,
-            EventKind.REWARD_GIVEN,
-            memory_ids=tuple(memory_ids),
-            value=float(value),
-            source="person",
-            rater=person_name(rater),
-            reason=reason.strip(),
-            payload=dict(given or {}),
-        )
-
     def preview_reward(
         self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str
     ) -> dict[str, tuple[float, float]]:
         """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
         with self._lock:
-            event = self._person_reward(run, step, step_id, memory_ids, value, rater)
+            event = self._ledger.rewarding(run, step, step_id, memory_ids, value, rater)
             now, then = self._state.live(run).histories, self._state.supposed(event)
             return {i: (now[i][-1].after, then.get(i, now[i])[-1].after) for i in memory_ids}
 

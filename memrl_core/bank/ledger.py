@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from memrl_core.bank.people.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
 from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
-from memrl_core.learning import assigned_credit, order_key
+from memrl_core.learning import assigned_credit, in_ledger, order_key
 from memrl_core.learning.scales import LARGEST_REWARD
 from memrl_core.records import EventKind, LedgerEvent
 
@@ -71,6 +71,31 @@ class Ledger:
             return 0
         state = self._state.of(run)
         return max(state.begun, state.newest or 0)
+
+    def rewarding(
+        self,
+        run: str,
+        step: int,
+        step_id: str,
+        memory_ids: Sequence[str],
+        value: float,
+        rater: str,
+        reason: str = "",
+        given: Mapping[str, Any] | None = None,
+    ) -> LedgerEvent:
+        """A new event by which a person gives a reward, not appended yet."""
+        return self.event(
+            run,
+            step,
+            step_id,
+            EventKind.REWARD_GIVEN,
+            memory_ids=tuple(memory_ids),
+            value=float(value),
+            source="person",
+            rater=person_name(rater),
+            reason=reason.strip(),
+            payload=dict(given or {}),
+        )
 
     def revoking(self, reward: LedgerEvent, rater: str, reason: str = "") -> LedgerEvent:
         """A new event by which a reward no longer counts, not appended yet."""
@@ -147,16 +172,17 @@ class Ledger:
 _DOES = {Role.RATE: "give rewards", Role.MANAGE: "change runs, memories, settings or roles"}
 
 
-class Notes:
-    """Findings that people pinned to steps: text beside the facts, which moves nothing."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a bank's face: it reads the state, and appends to the ledger within `alone`."""
 
-    def __init__(
-        self,
-        state: BankState,
-        ledger: Ledger,
-        alone: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._state, self._ledger, self._alone, self._lock = state, ledger, alone, state.database.lock
+    _state: BankState
+    _ledger: Ledger
+    _alone: Callable[[], AbstractContextManager[None]]
+
+
+class Notes(Part):
+    """Findings that people pinned to steps: text beside the facts, which moves nothing."""
 
     def pin(
         self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
@@ -202,42 +228,27 @@ class Notes:
                 )
             )
 
+    @locked
     def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
         """The notes that were not removed, of the whole bank, of a run or of a step, oldest first.
 
         Raises `UnknownRun`.
         """
-        with self._lock:
-            if run is not None:
-                self._state.run(run)
-            pinned = self._state.of_kind(EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED)
-            events = [event for event in pinned if run in (None, event.run)]
-            removed = {e.revokes for e in events if e.kind is EventKind.NOTE_REMOVED}
-            return sorted(
-                (
-                    e
-                    for e in events
-                    if e.kind is EventKind.NOTE_PINNED and e.id not in removed and step in (None, e.step)
-                ),
-                key=lambda e: (e.seq, e.id),
-            )
+        if run is not None:
+            self._state.run(run)
+        removed = {event.revokes for event in self._state.of_kind(EventKind.NOTE_REMOVED)}
+        pinned = (e for e in self._state.of_kind(EventKind.NOTE_PINNED) if e.id not in removed)
+        return sorted((e for e in pinned if run in (None, e.run) and step in (None, e.step)), key=in_ledger)
 
 
-class Credits:
+@dataclass(frozen=True)
+class Credits(Part):
     """Rewards of single memories that a person let count in the place of the step's one reward for all.
 
     `credited(run, step)` names the memories that were in the prompt of a finished step.
     """
 
-    def __init__(
-        self,
-        state: BankState,
-        ledger: Ledger,
-        alone: Callable[[], AbstractContextManager[None]],
-        credited: Callable[[str, int], tuple[str, ...]],
-    ) -> None:
-        self._state, self._ledger, self._alone, self._lock = state, ledger, alone, state.database.lock
-        self._credited = credited
+    _credited: Callable[[str, int], tuple[str, ...]]
 
     def assign(
         self, run: str, step: int, step_id: str, rewards: Mapping[str, float], rater: str, reason: str
@@ -291,23 +302,18 @@ class Credits:
                 )
             )
 
+    @locked
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
-        with self._lock:
-            events = self._state.at(run, step)
-            if not assigned_credit(events):
-                return None
-            revoked = {e.revokes for e in events}
-            return max(
-                (e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key
-            )
+        events = self._state.at(run, step)
+        if not assigned_credit(events):
+            return None
+        revoked = {e.revokes for e in events}
+        return max((e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key)
 
 
-class People:
+class People(Part):
     """Who may do what. Without any assignment everybody may manage: a bank of one person needs no roles."""
-
-    def __init__(self, state: BankState, ledger: Ledger, alone: Callable[[], AbstractContextManager[None]]) -> None:
-        self._state, self._ledger, self._alone = state, ledger, alone
 
     @locked
     def role_of(self, person: str) -> Role:

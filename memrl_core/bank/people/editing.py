@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank.ledger import Ledger, now
+from memrl_core.bank.ledger import Part, now
 from memrl_core.bank.people.roles import Role, person_name
-from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.state import locked
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
@@ -38,17 +38,11 @@ ABOUT_MEMORIES = (
 )
 
 
-class Editing:
+@dataclass(frozen=True)
+class Editing(Part):
     """What people do to the memories of a run, from its next step on. `by` is the person; all raise `NotAllowed`."""
 
-    def __init__(
-        self,
-        state: BankState,
-        ledger: Ledger,
-        alone: Callable[[], AbstractContextManager[None]],
-        must_match: Callable[[Embedder], None],
-    ) -> None:
-        self._state, self._ledger, self._alone, self._must_match = state, ledger, alone, must_match
+    _must_match: Callable[[Embedder], None]
 
     def pin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
         """Keep memories from being forgotten; those that are pinned already are passed over.

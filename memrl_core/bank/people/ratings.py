@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memrl_core.bank.ledger import Ledger
+from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import TOGETHER
-from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.state import locked
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.errors import InputError
 from memrl_core.learning import active_rewards, in_ledger
@@ -45,20 +44,14 @@ class Supposed:
     histories: Mapping[str, Sequence[UtilityPoint]]
 
 
-class Ratings:
+@dataclass(frozen=True)
+class Ratings(Part):
     """What people make of finished steps. Every change is an event; what it replaces stays in the ledger.
 
     `credited(run, step)` names the memories that were in a step's prompt: no others are ever credited.
     """
 
-    def __init__(
-        self,
-        state: BankState,
-        ledger: Ledger,
-        alone: Callable[[], AbstractContextManager[None]],
-        credited: Callable[[str, int], tuple[str, ...]],
-    ) -> None:
-        self._state, self._ledger, self._alone, self._credited = state, ledger, alone, credited
+    _credited: Callable[[str, int], tuple[str, ...]]
 
     # --- giving and taking back ---------------------------------------------------------------------------------------
 
@@ -218,17 +211,9 @@ class Ratings:
         return row
 
     def _giving(self, row: StepRow, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
-        return self._ledger.event(
-            row.run,
-            row.step,
-            row.id,
-            EventKind.REWARD_GIVEN,
-            memory_ids=self._credited(row.run, row.step),
-            value=rating.value,
-            source="person",
-            rater=rating.rater,
-            reason=rating.reason,
-            payload={**rating.given, **together},
+        credited, given = self._credited(row.run, row.step), {**rating.given, **together}
+        return self._ledger.rewarding(
+            row.run, row.step, row.id, credited, rating.value, rating.rater, rating.reason, given
         )
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrl_core.bank.ledger import Ledger
+from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.editing import must_not_be_pinned
 from memrl_core.bank.people.roles import actor_of, person_name
-from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.state import locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import active_rewards, in_ledger, named_by
 from memrl_core.records import EventKind, LedgerEvent
@@ -48,14 +47,11 @@ class Action:
         return self.events[0]
 
 
-class Undo:
+class Undo(Part):
     """Undo and redo for each person, without limit.
 
     `kinds` are `REWARDS` or `MEMORIES`, each undone by itself as if the other were not there; None: all as one.
     """
-
-    def __init__(self, state: BankState, ledger: Ledger, alone: Callable[[], AbstractContextManager[None]]) -> None:
-        self._state, self._ledger, self._alone = state, ledger, alone
 
     @locked
     def done(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Action]:
