@@ -483,6 +483,8 @@ class EventKind(StrEnum):
     CREDIT_REVOKED = "credit_revoked"
     NOTE_PINNED = "note_pinned"
     NOTE_REMOVED = "note_removed"
+    BATCH_MADE = "batch_made"
+    BATCH_CLOSED = "batch_closed"
     SCALES_CHANGED = "scales_changed"
     ROLE_ASSIGNED = "role_assigned"
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from memrl_core.bank.ledger import Credits, Notes, People, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
+from memrl_core.bank.people.batches import Batches
 from memrl_core.bank.people.editing import Editing
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.people.roles import person_name
@@ -87,6 +88,7 @@ class MemoryBank(BankReading):
         self.editing = Editing(*parts, self.must_match)
         self.undo = Undo(*parts)
         self.people = People(*parts)
+        self.batches = Batches(*parts)
         self.by_index = self._searches_by_index()
 
     # --- open and close -----------------------------------------------------------------------------------------------

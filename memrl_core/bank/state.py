@@ -51,6 +51,8 @@ LOOKED_UP = 64
 MOVES_NOTHING = (
     EventKind.NOTE_PINNED,
     EventKind.NOTE_REMOVED,
+    EventKind.BATCH_MADE,
+    EventKind.BATCH_CLOSED,
     EventKind.ENVIRONMENT_CHANGED,
     EventKind.SCALES_CHANGED,
     EventKind.ROLE_ASSIGNED,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from memrl_core.analysis.people.batch import batch_progress, drawn_batch
+from memrl_core.analysis.people.rating_queue import QueueFilter, Show, facts_of, queue, ratings_wanted
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.batches import Batch
 from memrl_core.commands.console import BankOption, console
 from memrl_core.errors import InputError
 from memrl_core.exchange.reward_files import (
@@ -21,7 +24,7 @@ from memrl_core.exchange.reward_files import (
     read_rewards,
 )
 from memrl_core.exchange.whole_files import drafted
-from memrl_core.numerals import MINUS
+from memrl_core.numerals import MINUS, percent
 
 app = typer.Typer(help="Rewards that people gave to finished steps, as CSV or JSON Lines.", no_args_is_help=True)
 LINES = 20
@@ -66,6 +69,61 @@ def export(
     with drafted(out, overwrite) as file:
         file.write(data)
     console.print(f"Wrote {escape(str(out))}.")
+
+
+@app.command("batch")
+def batch(
+    bank: BankOption,
+    raters: Annotated[str, typer.Option("--raters", help="Their names, separated by commas.")],
+    run: Annotated[str, typer.Option("--run", help="The run; not needed where the bank has one.")] = "",
+    name: Annotated[str, typer.Option("--name", help="What the batch is called.")] = "batch",
+    show: Annotated[
+        str, typer.Option("--show", help="Which steps, as in the queue: unrated, all, disputed …")
+    ] = "unrated",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many of them are drawn.")] = 40,
+    overlap: Annotated[int, typer.Option("--overlap", min=1, help="How many of the raters get each step.")] = 1,
+    gold: Annotated[float, typer.Option("--gold", min=0, max=1, help="The share of gold items.")] = 0.0,
+    known: Annotated[str, typer.Option("--known", help="Whose rewards gold items have; else the environment's.")] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed shares out the same.")] = 0,
+    by: Annotated[str, typer.Option("--by", help="Who makes it.")] = "",
+) -> None:
+    """Share steps out among raters: each finds her part under Rewards, and gold items tell how often she is right."""
+    with MemoryBank.open(bank) as memory:
+        runs = [info.id for info in memory.runs()]
+        if not run and len(runs) != 1:
+            raise InputError(f"The bank has {len(runs):,} runs. Nothing was saved; name one by --run.")
+        run = memory.run(run or runs[0]).id
+        chosen, wrong = QueueFilter.from_query({"show": show, "run": run})
+        if wrong:
+            raise InputError(f"--show {show[:40]} is no queue; choose one of {', '.join(get_args(Show))}.")
+        facts, scales = facts_of(memory), memory.ratings.scales(run)
+        bounds = memory.ratings.bounds(run, memory.next_step(run))
+        found = queue(facts, chosen, by, {run: ratings_wanted(facts, scales.ratings_wanted)}, {run: bounds})
+        drawn = drawn_batch(
+            name, found, raters.split(","), count=steps, overlap=overlap, gold_share=gold, known=known, seed=seed
+        )
+        _progress(memory, memory.batches.make(drawn, by))
+
+
+@app.command("batches")
+def batches(bank: BankOption) -> None:
+    """Print how far everybody is with each open batch, and how often gold items were judged as is known."""
+    with MemoryBank.open(bank) as memory:
+        for one in memory.batches.of():
+            if not one.closed:
+                _progress(memory, one)
+
+
+def _progress(bank: MemoryBank, batch: Batch) -> None:
+    middle = sum(bank.ratings.bounds(batch.run, bank.next_step(batch.run))) / 2
+    table = Table("rater", "rated", "of", "gold", "right", "95 %", box=None, title=_cell(f"{batch.name} · {batch.run}"))
+    for part in batch_progress(batch, facts_of(bank), middle):
+        low, high = part.gold.low, part.gold.high
+        ends = "" if low is None or high is None else f"{percent(low)} – {percent(high)}"
+        table.add_row(
+            _cell(part.rater), f"{part.done}", f"{part.steps}", f"{part.gold.n}", f"{part.gold.successes}", ends
+        )
+    console.print(table)
 
 
 def _preview(found: RewardFile) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.errors import InputError
@@ -133,9 +134,10 @@ def export_rewards(bank: MemoryBank, kind: Kind, run: str = "") -> bytes:
     """
     rows = []
     for name in [bank.run(run).id] if run else sorted(info.id for info in bank.runs()):
+        batches = bank.batches.of(name)
         for step in bank.step_rows(name):
             people = [event for event in bank.ratings.of(name, step.step) if event.source == "person"]
-            rows += [_file_row(event) for event in sorted(people, key=lambda event: event.rater)]
+            rows += [_file_row(event, batches) for event in sorted(people, key=lambda event: event.rater)]
     if kind == "jsonl":
         return "".join(f"{_json(row)}\n" for row in rows).encode()
     return csv_bytes(({key: _cell(value) for key, value in row.items()} for row in rows), COLUMNS, exact=True)
@@ -248,11 +250,14 @@ def _cells(fields: Mapping[str, Any]) -> dict[str, Any]:
     return cells
 
 
-def _file_row(event: LedgerEvent) -> dict[str, Any]:
+def _file_row(event: LedgerEvent, batches: Sequence[Batch]) -> dict[str, Any]:
     choice, scale = _choice(event), ""
     if choice.get("scale") and choice["scale"] == str(choice["scale"]).strip():
         scale = choice.pop("scale")
-    cells = (event.run, event.step, event.rater, event.value, event.reason, scale, choice, event.created)
+    mine = [batch for batch in batches if event.step in batch.parts.get(event.rater, ())]
+    gold = next((batch.gold[event.step] for batch in mine if event.step in batch.gold), None)
+    names = "; ".join(batch.name for batch in mine)
+    cells = (event.run, event.step, event.rater, event.value, event.reason, scale, choice, event.created, names, gold)
     return dict(zip(COLUMNS, cells, strict=True))
 
 

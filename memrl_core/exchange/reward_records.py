@@ -1,7 +1,8 @@
 """A file of rewards as it stands there: its lines as CSV or JSON Lines, and what each field of a line says.
 
 Columns or keys: `step` (or `step_id`) and `reward`, and as needed `run`, `rater`, `reason`, `scale` and `given`, which
-is JSON of what was chosen on the scale. `created` is written and not read.
+is JSON of what was chosen on the scale. `created`, `batch` and `gold` are written and not read: when it was given, the
+batches in which the step was the rater's, and the reward that is known where it was a gold item.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from memrl_core.exchange.whole_files import opened
 
 Kind = Literal["csv", "jsonl"]
 
-COLUMNS = ("run", "step", "rater", "reward", "reason", "scale", "given", "created")
+COLUMNS = ("run", "step", "rater", "reward", "reason", "scale", "given", "created", "batch", "gold")
 KNOWN = frozenset({*COLUMNS, "step_id"})
 BY = "by"
 OF_THE_LEDGER = frozenset({BY, TOGETHER, UNDOES, REDOES})

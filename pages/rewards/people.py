@@ -11,14 +11,15 @@ from memrl_core.analysis.people.agreement import (
     disagreements,
     pairwise_table,
 )
-from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of
+from memrl_core.analysis.people.rating_queue import RatedStep, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import MemRLError
 from memrl_core.numerals import fixed, percent, signed
+from pages.rewards.batches import batches
 from pages.shared.person import MAY, allowed, person
 from pages.shared.place import Place
-from pages.shared.reward_queue import FILTER
+from pages.shared.reward_queue import show_queue
 from pages.shared.text import literal
 
 ABOUT = {
@@ -29,7 +30,7 @@ ABOUT = {
 
 
 def people(place: Place) -> None:
-    """Agreement of the raters of a run, the steps they disagree on, and everybody's role."""
+    """Agreement of the raters of a run, the steps they disagree on, the batches, and everybody's role."""
     bank = place.bank
     assert place.run is not None
     run = place.run.id
@@ -84,10 +85,12 @@ def people(place: Place) -> None:
                 "Look at them in the queue",
                 icon=":material/balance:",
                 key="to_disputes",
-                on_click=_to_disputes,
-                args=(run,),
+                on_click=show_queue,
+                args=("disputed", run),
             )
             _comments(bank, run, [steps[one.step_id] for one in apart])
+    st.divider()
+    batches(bank, run, list(steps.values()), (low, high))
     st.divider()
     _roles(bank)
 
@@ -157,12 +160,6 @@ def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
         st.error(literal(str(error)))
         return
     st.rerun()
-
-
-def _to_disputes(run: str) -> None:
-    st.session_state[FILTER] = QueueFilter(show="disputed", run=run)
-    st.session_state["queue_show"], st.session_state["queue_run"] = "disputed", run
-    st.session_state["rewards_view"] = "Queue"
 
 
 def _roles(bank: MemoryBank) -> None:

@@ -34,6 +34,7 @@ from pages.shared.reward_queue import (
     filters,
     keep_in_link,
     known_facts,
+    offer_batch,
     save,
     session_of,
     show_message,
@@ -60,6 +61,7 @@ def rating(place: Place) -> None:
 def _rating(place: Place) -> None:
     bank = place.bank
     assert place.run is not None
+    offer_batch(bank)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_bar"):
         label = SHOWN[asked_filter().show]
         with st.popover(label, icon=":material/filter_list:", type="tertiary", key="queue_menu"):
@@ -78,8 +80,10 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
     bank = place.bank
     session = session_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
     bar = st.container()
+    # What the environment said would tell how gold items are to be judged.
+    blind = chosen.show == "batch"
     if session.place is None:
-        _bar(bar, buttons, bank, session)
+        _bar(bar, buttons, bank, session, blind)
         _end(bank, session, chosen)
         return
     trace = bank.trace(*session.place)
@@ -92,12 +96,12 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         with rate:
             rating_panel(panel, scale)
         session.shows(time.monotonic())
-        _bar(bar, buttons, bank, session)
+        _bar(bar, buttons, bank, session, blind)
         with story:
             read_memories(bank, trace)
         with rate:
-            judged(bank, trace, panel.scales.hide_verdict, again=panel.before is not None)
-            what_it_would_do(panel, scale, panel.scales.hide_verdict and panel.mine is None)
+            judged(bank, trace, panel.scales.hide_verdict, again=panel.before is not None, closed=blind)
+            what_it_would_do(panel, scale, blind or (panel.scales.hide_verdict and panel.mine is None))
             elsewhere(trace)
     keep_in_link(session.place, chosen)
     if session.at + 1 < len(session.places):
@@ -105,13 +109,15 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         bank.trace(*session.places[session.at + 1])
 
 
-def _bar(bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
+def _bar(
+    bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession, blind: bool = False
+) -> None:
     with buttons:
         moves(bank, session)
     with bar:
         failure()
         show_message()
-        _saved(bank)
+        _saved(bank, blind)
 
 
 def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
@@ -161,21 +167,21 @@ def _compare(bank: MemoryBank, session: RatingSession, pair: Pair, better: Choic
     st.session_state["pair_reason"] = ""
 
 
-def _saved(bank: MemoryBank) -> None:
-    """What the last click did: the reward, whether the environment thought otherwise, and how far q moved."""
+def _saved(bank: MemoryBank, blind: bool) -> None:
+    """What the last click did: the reward, whether the environment thought otherwise unless `blind`, q that moved."""
     known = {event.id: event for event in bank.events_of(st.session_state.get(SAVED, ()))}
     if not known:
         return
-    words = " · ".join(_saved_words(bank, event) for event in known.values())
+    words = " · ".join(_saved_words(bank, event, blind) for event in known.values())
     with st.container(key="saved_line"):
         st.markdown(f":material/check_circle: Saved: {literal(words)}. Undo with U.")
 
 
-def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
+def _saved_words(bank: MemoryBank, event: LedgerEvent, blind: bool) -> str:
     words = f"{signed(event.value or 0.0)} for step {event.step} of {event.run}"
     low, high = bank.ratings.bounds(event.run, event.step)
     environment = next((e.value for e in bank.ratings.of(event.run, event.step) if e.source == "environment"), None)
-    if environment is not None:
+    if environment is not None and not blind:
         middle = (low + high) / 2
         differs = (environment - middle) * ((event.value or 0.0) - middle) < 0
         words += f" ({'the environment disagrees' if differs else 'the environment'}: {signed(environment)})"
@@ -219,8 +225,14 @@ def read_memories(bank: MemoryBank, trace: StepTrace) -> None:
             verbatim("\n\n".join(f"[{message.role}]\n{message.content}" for message in trace.generate.messages))
 
 
-def judged(bank: MemoryBank, trace: StepTrace, hidden: bool, again: bool = False) -> None:
-    """The environment's verdict and all ratings, once the person has rated (or `again`) or where none is hidden."""
+def judged(bank: MemoryBank, trace: StepTrace, hidden: bool, again: bool = False, closed: bool = False) -> None:
+    """The environment's verdict and all ratings, once the person has rated (or `again`) or where none is hidden.
+
+    In a batch they stay `closed`.
+    """
+    if closed:
+        st.caption(":material/visibility_off: What others and the environment say stays hidden within a batch.")
+        return
     given = bank.ratings.of(trace.run, trace.step)
     mine = any(event.source == "person" and event.rater == person() for event in given)
     if again or (hidden and not mine):

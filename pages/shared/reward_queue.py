@@ -9,11 +9,13 @@ from typing import Any
 
 import streamlit as st
 
+from memrl_core.analysis.people.batch import assigned_to
 from memrl_core.analysis.people.rating_queue import Place as StepPlace
 from memrl_core.analysis.people.rating_queue import (
     QueueFilter,
     RatedStep,
     RatingSession,
+    Show,
     facts_of,
     queue,
     ratings_wanted,
@@ -29,6 +31,7 @@ from pages.shared.text import literal
 
 SHOWN = {
     "awaiting": "Not rated by me",
+    "batch": "Assigned to me",
     "wanting": "Wanting more ratings",
     "unrated": "Rated by nobody",
     "influential": "Most influential",
@@ -42,6 +45,7 @@ ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps�
 NO_DISPUTE = "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart."
 EMPTY = {
     "awaiting": ALL_MINE,
+    "batch": "You have rated all that was assigned to you. “Not rated by me” shows what else there is.",
     "wanting": "All that this filter lets in ({steps}) has the ratings it wants, or yours. Let more be wanted, "
     "or choose “Not rated by me”.",
     "unrated": "Somebody has rated all that this filter lets in: {steps}. “Not rated by me” is where to add yours.",
@@ -84,6 +88,25 @@ def asked_filter() -> QueueFilter:
 
 def _notice(sentence: str) -> None:
     st.toast(literal(sentence), icon=":material/link_off:", duration="long")
+
+
+def show_queue(show: Show, run: str) -> None:
+    """Open the queue of some steps of a run, whichever view is shown now."""
+    st.session_state[FILTER] = QueueFilter(show=show, run=run)
+    st.session_state["queue_show"], st.session_state["queue_run"] = show, run
+    st.session_state["rewards_view"] = "Queue"
+
+
+def offer_batch(bank: MemoryBank) -> None:
+    """Begin with what is assigned to the person, where they have asked for no other queue; once for each batch."""
+    offered: set[str] = st.session_state.setdefault("batches_offered", set())
+    mine = [batch for batch in bank.batches.of() if not batch.closed and person() in batch.parts]
+    new = [batch for batch in mine if f"{batch.id}·{person()}" not in offered]
+    offered.update(f"{batch.id}·{person()}" for batch in mine)
+    if new and asked_filter().show == "awaiting":
+        batch_filter = asked_filter().model_copy(update={"show": "batch"})
+        if _queue(bank, batch_filter):
+            st.session_state[FILTER], st.session_state["queue_show"] = batch_filter, "batch"
 
 
 def link_of(chosen: QueueFilter) -> dict[str, str]:
@@ -206,7 +229,9 @@ def waiting_places(bank: MemoryBank, chosen: QueueFilter) -> tuple[StepPlace, ..
 
 def _queue(bank: MemoryBank, chosen: QueueFilter) -> list[RatedStep]:
     bounds = {info.id: bank.ratings.bounds(info.id, bank.next_step(info.id)) for info in bank.runs()}
-    return queue(known_facts(bank), chosen, person(), wanted(bank) if chosen.show == "wanting" else {}, bounds)
+    wants = wanted(bank) if chosen.show == "wanting" else {}
+    assigned = assigned_to(bank.batches.of(), person()) if chosen.show == "batch" else ()
+    return queue(known_facts(bank), chosen, person(), wants, bounds, assigned)
 
 
 def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:

@@ -12,7 +12,7 @@ from memrl_core import cli
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_step, numbers
 from tests.commands.test_cli import home, memrl
 
 __all__ = ["home"]
@@ -142,3 +142,18 @@ def test_a_file_is_replaced_when_asked(bank: str, tmp_path: Path) -> None:
     out = a_file(tmp_path, "old")
     assert memrl("rewards", "export", "--bank", bank, "-o", out, "--overwrite")[0] == 0
     assert "so so" in Path(out).read_text(encoding="utf-8")
+
+
+def test_a_batch_is_made_and_its_progress_printed(bank: str) -> None:
+    given = ("--bank", bank, "--raters", "ann,[b]bo[/]", "--show", "all", "--overlap", "2", "--gold", "0.34")
+    code, message = memrl("rewards", "batch", *given, "--by", "dan")
+    assert code == 0, message
+    with MemoryBank.open(bank) as opened:
+        (made,) = opened.batches.of("r")
+        assert {rater: sorted(part) for rater, part in made.parts.items()} == {"ann": [1, 2], "[b]bo[/]": [1, 2, 3]}
+        assert (len(made.gold), made.made_by) == (1, "dan")
+        opened.ratings.rate(Rating("r", next(iter(made.gold)), 1.0, "[b]bo[/]"))
+    code, message = memrl("rewards", "batches", "--bank", bank)
+    assert (code, numbers(next(line for line in message.splitlines() if "[b]bo[/]" in line))[:4]) == (0, list("1311"))
+    for wrong in (("--show", "none"), ("--overlap", "3"), ("--known", "ann")):
+        assert memrl("rewards", "batch", *given, *wrong)[0] == 2

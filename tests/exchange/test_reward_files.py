@@ -147,7 +147,8 @@ def test_a_reward_that_was_given_on_a_scale_is_written_with_its_choice(shared: M
     (row,) = map(json.loads, export_rewards(shared, "jsonl").splitlines())
     assert row.pop("created") == shared.ratings.of("r", 3)[-1].created
     assert row == {
-        "run": "r", "step": 3, "rater": "ann", "reward": 0.5, "reason": "so so", "scale": "stars", "given": {"stars": 4}
+        "run": "r", "step": 3, "rater": "ann", "reward": 0.5, "reason": "so so",
+        "scale": "stars", "given": {"stars": 4}, "batch": "", "gold": None,
     }  # fmt: skip
 
 

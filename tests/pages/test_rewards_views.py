@@ -19,6 +19,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import RatingScales
+from memrl_core.numerals import percent
 from memrl_core.records import EventKind
 from memrl_core.settings import MemRLSettings
 from tests.builders import numbers
@@ -28,6 +29,7 @@ from tests.pages.rating import (
     beliefs,
     by_people,
     click,
+    everything,
     far,
     give,
     known_as,
@@ -73,6 +75,42 @@ def view(visit: Visit, name: str, **link: str) -> AppTest:
 def rated_by(demo: Path, people: Mapping[str, tuple[float, ...]]) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.rate_all([Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)])
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_it_is_done(demo: Path, visit) -> None:
+    app = view(visit, "People")
+    app.multiselect(key="batch_raters").set_value(["ann", "<b>bob</b>"])
+    app.number_input(key="batch_count").set_value(4)
+    app.number_input(key="batch_overlap").set_value(2)
+    app.number_input(key="batch_gold").set_value(50)
+    app = submit(app, "Make the batch")
+    with MemoryBank.open(str(demo)) as bank:
+        (made,) = bank.batches.of(RUN)
+        truth = {step: bank.trace(RUN, step).reward for step in made.parts["ann"]}
+    assert (len(made.gold), made.overlap, made.made_by) == (2, 2, "ann")
+    assert made.gold == {step: truth[step].environment for step in made.gold}
+    assert "judged as known" not in table(app, "of")
+
+    app = visit("rewards", bank="demo")
+    assert (at(app), app.query_params["show"]) == (made.parts["ann"][0], "batch")
+    verdicts = {reward.verdict for reward in truth.values()}
+    for step in made.parts["ann"]:
+        assert at(app) == step
+        app = press(app, "2")
+        assert not any(verdict in everything(app) for verdict in verdicts if verdict)
+        assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
+    assert [step for step, _ in rewards(demo)] == list(made.parts["ann"])
+
+    app = view(visit, "People")
+    rows = table(app, "judged as known").set_index("rater")
+    right = sum(reward > 0 for reward in made.gold.values())
+    assert list(rows.loc["ann"])[:4] == [4, 4, 2, percent(right / 2)]
+    assert list(rows.loc["<b>bob</b>"])[:3] == [0, 4, 0]
+    app = click(app, f"close_{made.id}")
+    assert not any("of" in frame.value for frame in app.dataframe)
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

@@ -183,6 +183,8 @@ GROUPS: Mapping[EventKind, Group] = {
     EventKind.ENVIRONMENT_CHANGED: "settings",
     EventKind.SCALES_CHANGED: "settings",
     EventKind.ROLE_ASSIGNED: "people",
+    EventKind.BATCH_MADE: "people",
+    EventKind.BATCH_CLOSED: "people",
     EventKind.NOTE_PINNED: "notes",
     EventKind.NOTE_REMOVED: "notes",
 }

@@ -178,6 +178,16 @@ class Sentences:
         person = str(event.payload["person"])
         return f"made {'everybody else' if person == NEWCOMERS else _short(person)} {AS[Role(event.payload['role'])]}"
 
+    def _batch_made(self, event: LedgerEvent) -> str:
+        # Which steps are gold is not said: raters read this, too.
+        parts = event.payload.get("parts")
+        raters = ", ".join(parts) if isinstance(parts, Mapping) else "nobody"
+        return f"made the batch {_short(event.reason)} for {_short(raters)}"
+
+    def _batch_closed(self, event: LedgerEvent) -> str:
+        batch = self._events.get(event.revokes)
+        return f"closed the batch {_short(batch.reason)}" if batch else "closed a batch"
+
     def _noted(self, event: LedgerEvent) -> str:
         return f"noted: {_short(event.reason)}"
 
@@ -207,6 +217,8 @@ _WORDS: Mapping[EventKind, Callable[[Sentences, LedgerEvent], str]] = {
     EventKind.NOTE_PINNED: Sentences._noted,
     EventKind.NOTE_REMOVED: Sentences._note_removed,
     EventKind.ROLE_ASSIGNED: Sentences._role,
+    EventKind.BATCH_MADE: Sentences._batch_made,
+    EventKind.BATCH_CLOSED: Sentences._batch_closed,
 }
 
 

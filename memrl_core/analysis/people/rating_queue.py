@@ -124,7 +124,9 @@ class RatingSession:
         self.at = len(self.places) if first_skipped is None else first_skipped
 
 
-Show = Literal["awaiting", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "again", "all"]
+Show = Literal[
+    "awaiting", "batch", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "again", "all"
+]
 Bounds = Mapping[str, tuple[float, float]]
 
 LONGEST_GAP = 600.0
@@ -141,9 +143,10 @@ class QueueFilter(LinkedFilter):
     show: Show = Field(
         "awaiting",
         title="Show",
-        description="awaiting: not rated by you. wanting: not rated by you, and by fewer people than are wanted. "
-        "unrated: rated by nobody. disputed: people differ among themselves. disagreeing: or with the environment. "
-        "influential: awaiting, the most recalled first. random: a sample of those awaiting. all: every step.",
+        description="awaiting: not rated by you. batch: of these, those assigned to you. wanting: of these, those that "
+        "fewer people than are wanted have rated. unrated: rated by nobody. disputed: people differ among themselves. "
+        "disagreeing: or with the environment. influential: awaiting, the most recalled first. random: a sample of "
+        "those awaiting. all: every step.",
     )
     policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
     seed: int = Field(0, ge=0, title="Seed", description="The same seed draws the same random sample.")
@@ -159,11 +162,17 @@ def ratings_wanted(facts: Iterable[RatedStep], wanted: int | None) -> int:
 
 
 def queue(
-    facts: Sequence[RatedStep], chosen: QueueFilter, rater: str, wanted: Mapping[str, int], bounds: Bounds
+    facts: Sequence[RatedStep],
+    chosen: QueueFilter,
+    rater: str,
+    wanted: Mapping[str, int],
+    bounds: Bounds,
+    assigned: Sequence[tuple[str, int]] = (),
 ) -> list[RatedStep]:
     """The steps that `rater` is shown, first one first.
 
-    `wanted` maps every run to how many people should rate its steps, `bounds` to its (r−, r+). Runs stand in the order
+    `wanted` maps every run to how many people should rate its steps, `bounds` to its (r−, r+); `assigned` are the steps
+    of the rater's parts of batches, in their order. Runs stand in the order
     in which `facts` names them first, their steps by number; the newest steps are those created last. What is equal
     there goes by run, step and id. A step given twice counts once, as given last.
     """
@@ -177,6 +186,9 @@ def queue(
     match chosen.show:
         case "awaiting":
             return _in_run_order(_awaiting(asked, rater), facts)
+        case "batch":
+            waiting = {(step.run, step.step): step for step in _awaiting(asked, rater)}
+            return [waiting[place] for place in dict.fromkeys(assigned) if place in waiting]
         case "wanting":
             few = [step for step in _awaiting(asked, rater) if len(step.people) < wanted[step.run]]
             return _in_run_order(few, facts)

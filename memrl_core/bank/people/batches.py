@@ -1,0 +1,105 @@
+"""Batches: steps of a run that are shared out among raters by name, some of them with a reward that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from memrl_core.bank.ledger import Part
+from memrl_core.bank.people.roles import person_name
+from memrl_core.bank.state import locked
+from memrl_core.errors import InputError
+from memrl_core.learning import in_ledger
+from memrl_core.records import EventKind
+
+LONGEST_BATCH_NAME = 80
+
+
+class Batch(BaseModel):
+    """Steps of one run by number: each rater's part in the order of her queue, and the known rewards of gold items."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    name: str
+    parts: Mapping[str, tuple[int, ...]]
+    gold: Mapping[int, FiniteFloat] = {}
+    overlap: int = 1
+    seed: int = 0
+    id: str = ""
+    made_by: str = ""
+    created: str = ""
+    closed: bool = False
+
+
+class Batches(Part):
+    """What is shared out, in the ledger: a second process sees it, and it goes wherever the bank goes."""
+
+    def make(self, batch: Batch, by: str) -> Batch:
+        """Append a batch and return it as stored.
+
+        Raises `InputError` for an impossible name or a step that has not ended, `NotAllowed`, `UnknownRun`.
+        """
+        name = " ".join(batch.name.split())
+        if not 0 < len(name) <= LONGEST_BATCH_NAME or not name.isprintable():
+            raise InputError(f"A batch's name has 1 to {LONGEST_BATCH_NAME} characters. Nothing was saved.")
+        parts = {person_name(rater): steps for rater, steps in batch.parts.items()}
+        with self._alone():
+            run = self._state.run(batch.run)
+            for step in sorted({step for steps in parts.values() for step in steps}):
+                if self._state.step_row(run.id, step) is None:
+                    raise InputError(f"Run {run.id} has no finished step {step}. Nothing was saved.")
+            event = self._ledger.event(
+                run.id,
+                self._state.of(run.id).newest or 0,
+                "",
+                EventKind.BATCH_MADE,
+                source="person",
+                rater=person_name(by),
+                reason=name,
+                payload=batch.model_copy(update={"parts": parts}).model_dump(
+                    mode="json", include={"parts", "gold", "overlap", "seed"}
+                ),
+            )
+            self._ledger.append(event)
+        return next(made for made in self.of(run.id) if made.id == event.id)
+
+    def close(self, batch_id: str, by: str) -> None:
+        """Append that a batch asks for no more ratings. Raises `InputError` when there is none, `NotAllowed`."""
+        with self._alone():
+            made = self._state.event(batch_id)
+            if made is None or made.kind is not EventKind.BATCH_MADE:
+                raise InputError("That batch is not in this bank. Nothing was changed.")
+            self._ledger.append(
+                self._ledger.event(
+                    made.run,
+                    made.step,
+                    "",
+                    EventKind.BATCH_CLOSED,
+                    source="person",
+                    rater=person_name(by),
+                    revokes=batch_id,
+                )
+            )
+
+    @locked
+    def of(self, run: str = "") -> list[Batch]:
+        """The batches of a run, or of all, oldest first; what another program's file calls a batch and is none is not.
+
+        Raises `UnknownRun`.
+        """
+        if run:
+            self._state.run(run)
+        events = sorted(self._state.of_kind(EventKind.BATCH_MADE, EventKind.BATCH_CLOSED), key=in_ledger)
+        closed = {event.revokes for event in events if event.kind is EventKind.BATCH_CLOSED}
+        found = []
+        for event in events:
+            if event.kind is EventKind.BATCH_MADE and run in ("", event.run):
+                facts = {"run": event.run, "name": event.reason, "id": event.id, "closed": event.id in closed}
+                try:
+                    batch = Batch(**{**event.payload, **facts, "made_by": event.rater, "created": event.created})
+                except (ValidationError, TypeError):
+                    continue
+                found.append(batch)
+        return found
