@@ -1,4 +1,7 @@
-"""Write the site's tables from measurements: `python docs/write_results.py EXPERIMENT_FOLDER ... BENCH.json ...`."""
+"""Write the site's tables from measurements: `python docs/write_results.py FOLDER ... BENCH.json ...`.
+
+A folder is one of `memrl experiment`, or of `memrl layouts`; all of these go to one page.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from memrl_core.analysis.run.theory import order_probability, visits_to_order
 from memrl_core.environments.parametric import FAMILIES, Parametric
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.reports.conditions import axes, by_seed, gains
-from memrl_core.experiments.reports.report_table import difference
+from memrl_core.experiments.reports.report_table import difference, markdown
+from memrl_core.experiments.studies.layouts import Layouts, layout_reports
 
 RESULTS = Path(__file__).parent / "results"
 STUDY = "when-utility-helps"
@@ -127,11 +131,34 @@ def _time(seconds: float | None) -> str:
     return f"{seconds * scale:.3g} {unit}"
 
 
+def layouts(folders: list[Path]) -> str:
+    """The page on the layouts of a prompt: a table for each set of tasks that one of the folders has."""
+    steps = pd.concat([pd.read_parquet(folder / "results.parquet") for folder in folders], ignore_index=True)
+    steps["model"] = steps["model"].str.replace("gguf:.*/", "gguf:", regex=True)
+    tables = "\n".join(map(markdown, layout_reports(Layouts(steps, stopped=False))))
+    models = " ".join(f"--model {model}" for model in dict.fromkeys(steps["model"]))
+    return (
+        "# In which layout do models use memories?\n\n"
+        f"```sh\nmemrl layouts --bank ./study {models} --env all --tasks 8 --seeds 1\n```\n\n"
+        "The best case for memory: the simulated model has learned on these very tasks, and a real model does them "
+        "again with one memory in the prompt and with none. Each table says its tasks and seeds; with one seed it is an "
+        f"anecdote. Seconds are of a machine that did other work as well.\n\n{tables}"
+    )
+
+
 def main(names: list[str]) -> None:
     """Write a page for each, and say where."""
+    measured: list[Path] = []
     for path in map(Path, names):
+        if path.suffix != ".json" and not (path / "experiment.json").exists():
+            measured.append(path)
+            continue
         page = RESULTS / ("performance.md" if path.suffix == ".json" else f"{path.resolve().name}.md")
         page.write_text(performance(path) if path.suffix == ".json" else experiment(path), encoding="utf-8")
+        print(page)
+    if measured:
+        page = RESULTS / "layouts.md"
+        page.write_text(layouts(measured), encoding="utf-8")
         print(page)
 
 

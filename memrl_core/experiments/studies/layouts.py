@@ -125,7 +125,7 @@ def layout_reports(found: Layouts) -> list[ReportTable]:
                 )
             )
         seeds, tasks = of_set["seed"].nunique(), of_set["task"].nunique()
-        title = f"Layouts: {name} · {tasks} tasks, {seeds} seeds · tasks solved"
+        title = f"Layouts: {name} · {tasks} tasks, {'1 seed' if seeds == 1 else f'{seeds} seeds'} · tasks solved"
         tables.append(ReportTable(title, COLUMNS, tuple(rows), (FROZEN, INTERVAL, PAIRED)))
     return tables
 
