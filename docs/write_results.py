@@ -141,8 +141,8 @@ def layouts(folders: list[Path]) -> str:
         "# In which layout do models use memories?\n\n"
         f"```sh\nmemrl layouts --bank ./study {models} --env all --tasks 8 --seeds 1\n```\n\n"
         "The best case for memory: the simulated model has learned on these very tasks, and a real model does them "
-        "again with one memory in the prompt and with none. Each table says its tasks and seeds; with one seed it is an "
-        f"anecdote. Seconds are of a machine that did other work as well.\n\n{tables}"
+        "again with one memory in the prompt and with none. Each table says its tasks and seeds; with one seed it is "
+        f"an anecdote. Seconds are of a machine that did other work as well.\n\n{tables}"
     )
 
 
